@@ -1,0 +1,27 @@
+# Two commands: `make search` finds a configuration, `make test` proves the tree. Both set up .venv first.
+PYTHON ?= python3
+SPACE ?= spaces/quickstart.yaml
+VENV := .venv/bin
+
+.PHONY: search test check slow setup
+search: setup
+	$(VENV)/python -m search.run $(SPACE)
+
+test: setup check
+	$(VENV)/python -m pytest
+
+slow: setup
+	$(VENV)/python -m pytest -m slow
+
+check: setup
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+	$(VENV)/mypy
+	$(VENV)/lint-imports
+
+setup: .venv/installed
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(VENV)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@

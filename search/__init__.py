@@ -1,0 +1,1 @@
+"""Decides which training configuration to try next, and what the outcome means."""

@@ -1,0 +1,279 @@
+"""What to try next, what to stop: an Optuna study plus multi-objective halving. No Ray, no clock, no disk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, get_args
+
+import numpy as np
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from search.halving import Halving
+from search.journal import Event
+from search.objective import losses, measured
+from search.pareto import is_pareto_optimal
+from search.samplers import encode, make_sampler, recording_sampler, suggest
+from search.space import Space
+from trainables.contract import Scalar
+
+State = Literal["complete", "stopped", "infeasible", "failed"]
+
+ATTEMPTS = 10  # to find a configuration that has not been tried yet
+
+
+class Decision(StrEnum):
+    """The answer to a measurement."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+
+
+class UnknownTrialError(ValueError):
+    """No trial of that name was ever proposed."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A configuration to run. `probe`: only what a probe measures is wanted of it."""
+
+    trial_id: str
+    config: dict[str, Scalar]
+    kind: Literal["train", "probe"] = "train"
+
+
+@dataclass(frozen=True)
+class FinishedTrial:
+    """A trial that came to its end, with its last measurement. `metrics` holds finite values only."""
+
+    trial_id: str
+    config: dict[str, Scalar]
+    metrics: dict[str, float]
+    epoch: int
+
+
+@dataclass
+class _Trial:
+    proposal: Proposal
+    told: optuna.Trial
+    epoch: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    stop: bool = False
+    state: State | None = None  # None: running
+
+
+class Advisor:
+    """Proposes configurations, judges them while they run, learns from what became of them.
+
+    The same seed and the same observations give the same proposals, also where `replay` came between.
+    `budget.trials` counts proposals, `budget.total_epochs` the epochs observed of all trials together; `budget.hours`
+    is for whoever has a clock.
+    """
+
+    def __init__(self, space: Space, seed: int | None = None) -> None:
+        """`seed` None: that of `space.searcher`.
+
+        Raises:
+            SpaceError: a grid over a parameter that is a range.
+        """
+        self._space = space
+        self._seed = space.searcher.seed if seed is None else seed
+        self._trials: dict[str, _Trial] = {}
+        self._tried: set[frozenset[tuple[str, Scalar]]] = set()
+        self._epochs = 0  # observed, of all trials
+        self._grid = space.grid() if space.searcher.name == "grid" else None
+        stopping = space.stopping
+        self._halving = (
+            Halving(stopping.grace_epochs, stopping.reduction_factor, space.budget.epochs)
+            if stopping.name == "halving"
+            else None
+        )
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # it announces each study on the terminal
+        self._study = optuna.create_study(directions=["minimize"] * len(space.objectives))  # it is told losses
+
+    def propose(self) -> Proposal | None:
+        """The next configuration to run; None when the budget is spent or the grid is through."""
+        if self.spent is not None:
+            return None
+        number = len(self._trials)
+        return self._start(self._choose(number) if self._grid is None else self._grid[number])
+
+    @property
+    def spent(self) -> str | None:
+        """Why there will be no further proposal; None: there will be."""
+        budget, number = self._space.budget, len(self._trials)
+        if budget.trials is not None and number >= budget.trials:
+            return "budget.trials is spent"
+        if budget.total_epochs is not None and self._epochs >= budget.total_epochs:
+            return "budget.total_epochs is spent"
+        if self._grid is not None and number >= len(self._grid):
+            return "the grid is through"
+        return None
+
+    def observe(self, trial_id: str, epoch: int, metrics: Mapping[str, float | None]) -> Decision:
+        """Take in what a trial measured after `epoch` epochs, and say whether it is worth more of them.
+
+        Values that are None, NaN or infinite count as not measured. At `budget.epochs` a trial ends by itself and is
+        never stopped. When `budget.total_epochs` is used up every other trial is. Once STOP, always STOP.
+
+        Raises:
+            UnknownTrialError: there is no such trial.
+            ValueError: it has finished, or `epoch` is less than 1.
+        """
+        trial = self._running(trial_id)
+        if epoch < 1:
+            raise ValueError(f"{trial_id}: epoch {epoch}; the first is 1")
+        self._epochs += max(0, epoch - trial.epoch)
+        trial.epoch = max(epoch, trial.epoch)
+        trial.metrics = {
+            name: float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)
+        }
+        if epoch < self._space.budget.epochs:
+            trial.stop = trial.stop or not self._goes_on(trial, epoch)
+        return Decision.STOP if trial.stop else Decision.CONTINUE
+
+    def finish(self, trial_id: str, state: str, reason: str | None = None) -> None:
+        """Learn what became of a trial.
+
+        complete: its last measurement is final; without a finite value of each objective it counts as infeasible.
+        stopped: ended early, by the Advisor's advice or for lack of time; its last measurement is not final.
+        infeasible: this configuration cannot run here, and its like are avoided.
+        failed: ended for a reason that says nothing about the configuration.
+
+        Raises:
+            UnknownTrialError: there is no such trial.
+            ValueError: it has already finished, or there is no such state.
+        """
+        trial = self._running(trial_id)
+        if state not in get_args(State):
+            raise ValueError(f'{trial_id}: no state "{state}"; there are {", ".join(get_args(State))}')
+        trial.state = state  # type: ignore[assignment]
+        if reason is not None:
+            trial.told.set_user_attr("reason", reason)
+        if state == "failed":
+            self._study.tell(trial.told, state=TrialState.FAIL)
+        elif state == "stopped":
+            self._study.tell(trial.told, state=TrialState.PRUNED)
+        elif state == "complete" and measured(trial.metrics, self._space.objectives):
+            self._tell_measured(trial)
+        else:
+            self._tell_infeasible(trial)
+
+    def pareto_set(self) -> list[FinishedTrial]:
+        """Trials that no other dominates, best in the first objective first.
+
+        Of those that are complete, measured, within the constraints and trained as long as the longest such trial.
+        """
+        trials = [t for t in self._trials.values() if t.state == "complete" and self._acceptable(t)]
+        longest = max((t.epoch for t in trials), default=0)
+        trials = [t for t in trials if t.epoch == longest]
+        table = losses([t.metrics for t in trials], self._space.objectives)
+        front = is_pareto_optimal(table)
+        return [_finished(trials[i]) for i in np.lexsort(table.T[::-1]) if front[i]]
+
+    def replay(self, events: Iterable[Event]) -> list[Proposal]:
+        """Live through a journal again; returns the trials that were started but have not finished.
+
+        Raises:
+            ValueError: this Advisor has a past already, or the journal is not of this space.
+        """
+        if self._trials:
+            raise ValueError("replay into a fresh Advisor; this one has proposed trials")
+        for event in events:
+            match event["event"]:
+                case "start":
+                    self._restart(event["trial_id"], event["config"])
+                case "measurement":
+                    self.observe(event["trial_id"], event["epoch"], event["metrics"])
+                case "finish":
+                    self.finish(event["trial_id"], event["state"], event.get("reason"))
+        return [trial.proposal for trial in self._trials.values() if trial.state is None]
+
+    def study_trials(self) -> list[FrozenTrial]:
+        """What Optuna was told of each proposal, in order: losses, and constraints of which zero or less is kept."""
+        told = self._study.get_trials(deepcopy=True)
+        return [told[trial.told.number] for trial in self._trials.values()]
+
+    def _choose(self, number: int) -> dict[str, Scalar]:
+        """What the sampler suggests for the trial of this number: not tried yet, if it can think of any."""
+        for attempt in range(ATTEMPTS):
+            seed = np.random.SeedSequence([self._seed, number, attempt]).generate_state(1)
+            self._study.sampler = make_sampler(self._space, int(seed[0]))
+            draft = self._study.ask()
+            chosen = suggest(draft, self._space)
+            self._study.tell(draft, state=TrialState.FAIL)  # samplers look at no failed trial: as if never asked
+            if _key(chosen) not in self._tried:
+                break
+        return chosen
+
+    def _start(self, config: Mapping[str, Scalar]) -> Proposal:
+        """Enter a configuration into the study: the one way in, for new and for replayed trials."""
+        self._study.sampler = recording_sampler(self._space)
+        self._study.enqueue_trial(encode(self._space, config))
+        told = self._study.ask()
+        _ = told.relative_params  # here NSGA-II gives a trial its generation; Optuna would skip it for a forced one
+        chosen = suggest(told, self._space)
+        proposal = Proposal(f"t{len(self._trials) + 1:04d}", {**self._space.fixed, **chosen})
+        self._trials[proposal.trial_id] = _Trial(proposal, told)
+        self._tried.add(_key(chosen))
+        return proposal
+
+    def _restart(self, trial_id: str, config: dict[str, Scalar]) -> None:
+        try:
+            proposal = self._start(config)
+        except ValueError as error:
+            raise ValueError(f"{trial_id}: its configuration is not of this space: {error}") from error
+        if proposal.trial_id != trial_id or proposal.config != config:
+            raise ValueError(f"{trial_id} with {config} cannot have come from this space")
+
+    def _running(self, trial_id: str) -> _Trial:
+        if trial_id not in self._trials:
+            raise UnknownTrialError(f'no trial "{trial_id}" was proposed')
+        trial = self._trials[trial_id]
+        if trial.state is not None:
+            raise ValueError(f"{trial_id} is {trial.state} already")
+        return trial
+
+    def _goes_on(self, trial: _Trial, epoch: int) -> bool:
+        total = self._space.budget.total_epochs
+        if total is not None and self._epochs >= total:
+            return False
+        if self._halving is None:
+            return True
+        objectives = self._space.objectives
+        row = losses([trial.metrics], objectives)[0] if measured(trial.metrics, objectives) else None
+        return self._halving.goes_on(trial.proposal.trial_id, epoch, row)
+
+    def _acceptable(self, trial: _Trial) -> bool:
+        return measured(trial.metrics, self._space.objectives) and all(v <= 0 for v in self._violations(trial).values())
+
+    def _violations(self, trial: _Trial) -> dict[str, float]:
+        """By constraint, -1 to 1, relative to the bound; without those whose metric was not measured."""
+        violations = {}
+        for constraint in self._space.constraints:
+            if constraint.metric in trial.metrics:
+                violation = constraint.violation(trial.metrics[constraint.metric])
+                violations[str(constraint)] = violation / ((abs(constraint.bound) or 1.0) + abs(violation))
+        return violations
+
+    def _tell_measured(self, trial: _Trial) -> None:
+        for name, violation in self._violations(trial).items():
+            trial.told.set_constraint(name, violation)
+        self._study.tell(trial.told, losses([trial.metrics], self._space.objectives)[0].tolist())
+
+    def _tell_infeasible(self, trial: _Trial) -> None:
+        # As FAIL it would be suggested again and again: samplers forget failures. A violated constraint they remember,
+        # and then never look at the values, which Optuna wants all the same. 1 is worse than any measured violation.
+        trial.told.set_constraint("works here", 1.0)
+        self._study.tell(trial.told, [math.inf] * len(self._space.objectives))
+
+
+def _key(chosen: Mapping[str, Scalar]) -> frozenset[tuple[str, Scalar]]:
+    return frozenset(chosen.items())
+
+
+def _finished(trial: _Trial) -> FinishedTrial:
+    return FinishedTrial(trial.proposal.trial_id, dict(trial.proposal.config), dict(trial.metrics), trial.epoch)

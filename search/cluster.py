@@ -1,0 +1,73 @@
+"""The Ray cluster of a run: started on this machine, or joined by its address."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import search
+import trainables
+from trainables.contract import Resources
+
+# Ray reads these when it is imported or when its processes start.
+os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # the journal is the record
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # `search.run` ends a run, at once and with everything kept
+os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "86400")  # Tune's own snapshots are never read: see `search.journal`
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "1")  # a dead worker is noticed within about a second
+os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+import ray  # after the settings above
+
+
+class ClusterError(Exception):
+    """No cluster to run on; the message says why."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a run has to work with."""
+
+    resources: Resources
+    num_nodes: int
+    dashboard_url: str | None
+
+
+@contextmanager
+def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterator[Cluster]:
+    """A cluster for the time of a run: the one at `address`, or else one of its own on this machine.
+
+    Raises:
+        ClusterError: nothing answers at `address`, or Ray does not start.
+    """
+    settings = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if address is None:
+            context = ray.init(
+                num_cpus=machine.cpus,
+                num_gpus=machine.gpus,
+                include_dashboard=dashboard,
+                dashboard_host="127.0.0.1",
+                **settings,
+            )
+        else:
+            packages = [str(Path(package.__file__ or "").parent) for package in (search, trainables)]
+            context = ray.init(address=address, runtime_env={"py_modules": packages}, **settings)
+    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
+        where = f"at {address}" if address else "on this machine"
+        raise ClusterError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
+    try:
+        total = ray.cluster_resources()
+        url = context.dashboard_url
+        yield Cluster(
+            resources=Resources(cpus=int(total.get("CPU", 0)), gpus=int(total.get("GPU", 0))),
+            num_nodes=sum(node["Alive"] for node in ray.nodes()),
+            dashboard_url=f"http://{url}" if url else None,
+        )
+    finally:
+        ray.shutdown()

@@ -1,0 +1,185 @@
+"""What the journal says so far: each trial, its measurements, and the Pareto front among them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search.journal import Event
+from search.objective import Constraint, Objective, losses, measured
+from search.pareto import hypervolume, is_pareto_optimal, reference_point
+
+STATES = ("running", "complete", "stopped", "infeasible", "failed")
+
+
+@dataclass
+class Trial:
+    """One trial, as far as the journal tells. Without a `finish` event its state is `running`."""
+
+    trial_id: str
+    config: dict[str, Any]
+    kind: str
+    started_at: float  # seconds since 1970
+    state: str = "running"
+    reason: str | None = None
+    seconds: float = math.nan  # in the workers' hands
+    setup_seconds: float = math.nan  # waiting for workers
+    retries: int = 0
+    curve: dict[int, Event] = field(default_factory=dict)  # by epoch; of an epoch reported twice, the later report
+    tested: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def epochs(self) -> int:
+        """Epochs measured."""
+        return max(self.curve, default=0)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The last measurement, and what the test set says where it was asked."""
+        last = self.curve[self.epochs]["metrics"] if self.curve else {}
+        return {**last, **self.tested}
+
+
+class History:
+    """All trials of a run. Apply the journal's events in order, from the first on."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.info: Event = {}  # the `run` event
+        self.budget: dict[str, Any] = {}  # as a resume last extended it
+        self.trials: dict[str, Trial] = {}
+        self.end: str | None = None  # why no further trial was started; None: still running, or killed
+        self.objectives: list[Objective] = []
+        self._constraints: list[Constraint] = []
+        self._seconds = 0.0  # of the processes before this one
+        self._resumed_at = self._last_at = math.nan
+        self._front: list[Trial] | None = None
+        for event in events:
+            self.apply(event)
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event. Events that say nothing of trials, and unknown ones, only move the clock."""
+        self._front = None
+        if event["event"] in ("run", "resume"):
+            self._begin(event)
+        elif event["event"] == "end":
+            self.end = event.get("reason")
+        elif event["event"] == "start":
+            self._start(event)
+        elif (trial := self.trials.get(event.get("trial_id", ""))) is not None:
+            _apply(trial, event)
+        self._last_at = event["time"]
+
+    def counts(self) -> dict[str, int]:
+        """Trials by state, all states."""
+        counted = Counter(trial.state for trial in self.trials.values())
+        return {state: counted[state] for state in STATES}
+
+    def active_seconds(self, now: float | None = None) -> float:
+        """Wall time of the run without the gaps between its processes, up to the last event or to `now`."""
+        return self._seconds + (self._last_at if now is None else now) - self._resumed_at
+
+    def candidates(self) -> list[Trial]:
+        """Trials that may be compared: complete, all objectives measured, within the constraints, at best fidelity.
+
+        Best fidelity: the most epochs that any such trial has. A constraint on a metric not measured is not judged.
+        """
+        fit = [t for t in self.trials.values() if t.state == "complete" and measured(t.metrics, self.objectives)]
+        fit = [t for t in fit if self._within_constraints(t.metrics)]
+        best_fidelity = max((t.epochs for t in fit), default=0)
+        return [t for t in fit if t.epochs == best_fidelity]
+
+    def front(self) -> list[Trial]:
+        """The candidates that no other dominates, sorted by the first objective, best first."""
+        if self._front is None:
+            points = self.candidates()
+            table = self.losses(points)
+            optimal = is_pareto_optimal(table)
+            self._front = [points[i] for i in np.lexsort(table.T[::-1]) if optimal[i]]
+        return self._front
+
+    def losses(self, trials: list[Trial]) -> NDArray[np.float64]:
+        """Losses of measured trials, shape (num_trials, num_objectives), lower is better."""
+        return losses([trial.metrics for trial in trials], self.objectives)
+
+    def hypervolume(self) -> tuple[float, list[float]] | None:
+        """What the front dominates, and the reference point in the metrics' own units; None without a front."""
+        points = self.candidates()
+        if not points:
+            return None
+        table = self.losses(points)
+        reference = reference_point(table)
+        # a loss turned round once more is the metric again
+        stated = [o.loss(float(bound)) for o, bound in zip(self.objectives, reference, strict=True)]
+        return hypervolume(table, reference), stated
+
+    def varying(self, trials: Iterable[Trial]) -> list[str]:
+        """Parameters that differ between these trials, in the space file's order. One that is absent differs too."""
+        trials = list(trials)
+        names = dict.fromkeys([*self.parameters(), *(name for t in trials for name in t.config)])
+        return [name for name in names if len({repr(t.config.get(name)) for t in trials}) > 1]
+
+    def ordered(self, trial: Trial) -> dict[str, Any]:
+        """A trial's configuration: what was chosen, in the space file's order, then what was fixed."""
+        chosen = [name for name in self.parameters() if name in trial.config]
+        return {name: trial.config[name] for name in dict.fromkeys([*chosen, *trial.config])}
+
+    def parameters(self) -> list[str]:
+        """Names of what the search chose, in the space file's order."""
+        return list(self.info.get("space", {}).get("parameters", {}))
+
+    def _within_constraints(self, metrics: Mapping[str, float]) -> bool:
+        return not any(c.violation(metrics.get(c.metric, math.nan)) > 0 for c in self._constraints)
+
+    def _begin(self, event: Event) -> None:
+        """A process takes the run up; the time between the processes is nobody's."""
+        if event["event"] == "run":
+            self.info = event
+            self.objectives = [Objective(o["metric"], o["goal"]) for o in event["objectives"]]
+            self._constraints = [_constraint(text) for text in event.get("constraints", [])]
+        else:
+            self._seconds += self._last_at - self._resumed_at
+            self.end = None
+        self.budget = event.get("budget", self.budget)
+        self._resumed_at = event["time"]
+
+    def _start(self, event: Event) -> None:
+        """A trial taken up again after a resume is still the same trial."""
+        name = event["trial_id"]
+        if name not in self.trials:
+            self.trials[name] = Trial(name, dict(event["config"]), event.get("kind", "train"), event["time"])
+
+
+def _apply(trial: Trial, event: Event) -> None:
+    match event["event"]:
+        case "measurement":
+            trial.curve[event["epoch"]] = {**event, "metrics": _numbers(event["metrics"])}
+            trial.seconds = _number(event.get("seconds"))
+        case "retry":
+            trial.retries += 1
+        case "finish":
+            trial.state, trial.reason = event["state"], event.get("reason")
+            if event.get("seconds") is not None:  # else nobody was left to say; the last measurement stands
+                trial.seconds = event["seconds"]
+            trial.setup_seconds = _number(event.get("setup_seconds"))
+        case "test":
+            trial.tested = _numbers(event["metrics"])
+
+
+def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: _number(value) for name, value in metrics.items()}
+
+
+def _number(value: float | None) -> float:
+    """In the journal, null is a number that could not be measured."""
+    return math.nan if value is None else float(value)
+
+
+def _constraint(text: str) -> Constraint:
+    metric, operator, bound = text.split()
+    return Constraint(metric, cast(Any, operator), float(bound))

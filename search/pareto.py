@@ -1,0 +1,113 @@
+"""Pareto fronts, ranks, hypervolume and knee. NumPy and moocore, lower is better in every column."""
+
+from __future__ import annotations
+
+import moocore
+import numpy as np
+from numpy.typing import NDArray
+
+Losses = NDArray[np.float64]  # (num_points, num_objectives)
+
+
+def is_pareto_optimal(losses: Losses) -> NDArray[np.bool_]:
+    """Mark the points that no other point dominates, shape (num_points,).
+
+    p dominates q when p is nowhere worse than q and somewhere better. Equal points do not
+    dominate each other, so copies of an optimal point are all optimal.
+
+    Raises:
+        ValueError: a loss is NaN; a trial without a measurement has no place on a front.
+    """
+    # keep_weakly: moocore would otherwise keep the first of several equal points only
+    return np.asarray(moocore.is_nondominated(_without_nan(losses), keep_weakly=True), dtype=bool)
+
+
+def pareto_rank(losses: Losses) -> NDArray[np.int_]:
+    """The front that each point belongs to, shape (num_points,): 0 is the Pareto front, 1 the front without it, ...
+
+    Raises:
+        ValueError: a loss is NaN.
+    """
+    if len(losses) == 0:
+        return np.empty(0, dtype=int)
+    return np.asarray(moocore.pareto_rank(_without_nan(losses)), dtype=int)
+
+
+def hypervolume(losses: Losses, reference_point: NDArray[np.float64]) -> float:
+    """Volume that `losses` dominate below `reference_point`.
+
+    Points that are not strictly better than the reference point everywhere add nothing.
+
+    Raises:
+        ValueError: a loss is NaN.
+    """
+    if len(losses) == 0:
+        return 0.0
+    return float(moocore.hypervolume(_without_nan(losses), ref=reference_point))
+
+
+def reference_point(losses: Losses) -> NDArray[np.float64]:
+    """The worst loss of each objective plus a tenth of its range, shape (num_objectives,).
+
+    A tenth beyond the worst, so that the ends of the front count too (Ishibuchi et al. 2018, "How to specify a
+    reference point in hypervolume calculation"). Where all losses of an objective are equal, a tenth of their size.
+
+    Raises:
+        ValueError: there are no points, or a loss is NaN.
+    """
+    if len(losses) == 0:
+        raise ValueError("no points to take a reference point from")
+    worst = _without_nan(losses).max(axis=0)
+    extent = worst - losses.min(axis=0)
+    size = np.where(worst == 0, 1.0, np.abs(worst))
+    return np.asarray(worst + 0.1 * np.where(extent > 0, extent, size), dtype=float)
+
+
+def knee(losses: Losses) -> int:
+    """Index of the point nearest to the ideal point, once the front is scaled to [0, 1] in each objective.
+
+    The ideal point has the best loss of each objective; the distance is Euclidean, as in compromise programming
+    (Zeleny 1973). Points off the front are never chosen; of equally near points, the first.
+
+    Raises:
+        ValueError: there are no points, or a loss is NaN.
+    """
+    if len(losses) == 0:
+        raise ValueError("no points to choose a knee from")
+    front = np.flatnonzero(is_pareto_optimal(losses))
+    distances = np.linalg.norm(_scaled(losses[front]), axis=1)
+    return int(front[distances.argmin()])
+
+
+def spread_order(losses: Losses, count: int) -> list[int]:
+    """Indices of `count` points spread evenly over all: the best in the first objective, then always the farthest.
+
+    Farthest from the nearest one taken, scaled to [0, 1] in each objective; of equally far points, the first. The
+    epsilon-net of Schmucker et al. 2021, "Multi-objective Asynchronous Successive Halving" (arXiv 2106.12639).
+
+    Raises:
+        ValueError: a loss is NaN.
+    """
+    if min(count, len(losses)) <= 0:
+        return []
+    points = _scaled(losses)
+    taken = [int(np.lexsort(points.T[::-1])[0])]
+    gaps = np.linalg.norm(points - points[taken[0]], axis=1)  # from each point to the nearest one taken
+    while len(taken) < min(count, len(points)):
+        gaps[taken] = -1.0
+        taken.append(int(gaps.argmax()))
+        gaps = np.minimum(gaps, np.linalg.norm(points - points[taken[-1]], axis=1))
+    return taken
+
+
+def _scaled(losses: Losses) -> Losses:
+    """Losses moved to [0, 1] in each objective, best to worst; 0 where all are equal."""
+    lowest = _without_nan(losses).min(axis=0)
+    extent = losses.max(axis=0) - lowest
+    return np.asarray((losses - lowest) / np.where(extent > 0, extent, 1.0), dtype=float)
+
+
+def _without_nan(losses: Losses) -> Losses:
+    if np.isnan(losses).any():
+        raise ValueError("losses contain NaN; pass measured trials only")
+    return losses

@@ -1,0 +1,106 @@
+"""What a run would do, before anything is started: for `--dry-run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from search.machine import Machine
+from search.parameters import Choice
+from search.space import Space
+from search.wording import about, count, setting
+from trainables.contract import Config, Cost, Data, InfeasibleError, Resources, load_trainable
+
+GIB = 2**30
+TRIAL_OVERHEAD_SECONDS = 0.2
+START_SECONDS = 20.0  # Ray and the first workers
+KEPT_CHECKPOINTS = 10  # those of a usual front
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run may take, from one configuration timed for a moment."""
+
+    config: Config
+    cost: Cost | None  # None: even that one cannot run
+    why_not: str | None
+    seconds: float | None  # None: nothing bounds the trials but time, or nothing is known
+    disk_gib: float | None
+
+
+def estimate(space: Space, data: Data) -> Estimate:
+    """Time a few steps of one configuration in this process, and scale up."""
+    assert space.trainable is not None
+    config = {**space.fixed, **{n: _middle(p) for n, p in space.parameters.items() if not p.when}}
+    try:
+        cost = load_trainable(space.trainable).estimate(config, data)
+    except InfeasibleError as error:
+        return Estimate(config, None, str(error), None, None)
+    trials, epochs = space.budget.trials, space.budget.epochs
+    total_epochs = min((x for x in (space.budget.total_epochs, trials and trials * epochs) if x), default=None)
+    bounds = [space.budget.hours and space.budget.hours * 3600]
+    if total_epochs is not None:
+        steps = total_epochs * cost.images_per_epoch / cost.images_per_second
+        bounds.append(START_SECONDS + steps / space.concurrent_trials + (trials or 0) * TRIAL_OVERHEAD_SECONDS)
+    seconds = min((b for b in bounds if b), default=None)
+    kept = min(KEPT_CHECKPOINTS, trials or KEPT_CHECKPOINTS) + space.concurrent_trials
+    return Estimate(config, cost, None, seconds, kept * cost.checkpoint_bytes / GIB)
+
+
+def describe_plan(
+    space: Space, data: str, machine: Machine, share: Resources, left_out: Sequence[str], guess: Estimate
+) -> str:
+    """The plan as text, at most 80 columns where the names allow it."""
+    lines = [f"trainable    {space.trainable}", f"data         {data}", f"machine      {machine}"]
+    lines.append(f"per trial    {count(share.cpus, 'core')}, {count(share.gpus, 'GPU')}")
+    lines += [f"objective    {o.metric}, {o.goal}" for o in space.objectives]
+    lines += [f"constraint   {c}" for c in space.constraints]
+    lines.append(f"searcher     {space.searcher.name}, seed {space.searcher.seed}; stopping: {space.stopping.name}")
+    lines.append(f"budget       {_budget(space)}")
+    lines += ["", "searched"] + [f"  {name:<16}{_choices(p)}" for name, p in space.parameters.items()]
+    if space.fixed:
+        lines += ["", "fixed"] + [f"  {name:<16}{setting(value)}" for name, value in space.fixed.items()]
+    if left_out:
+        lines += ["", "left out here", *(f"  {line}" for line in left_out)]
+    return "\n".join([*lines, "", *_estimate_lines(guess)])
+
+
+def _estimate_lines(guess: Estimate) -> list[str]:
+    settings = ", ".join(f"{name}={setting(value)}" for name, value in guess.config.items())
+    if guess.cost is None:
+        return [f"time         not estimated: {guess.why_not}", f"             ({settings})"]
+    time = "until it is stopped" if guess.seconds is None else f"at most {about(guess.seconds)}"
+    return [
+        f"time         {time}",
+        f"             (a few steps of one configuration: {guess.cost.images_per_second:,.0f} images/s; others differ,",
+        f"             evaluation and stopping are not in it. It was {settings})",
+        f"disk         about {guess.disk_gib:.2f} GiB, for the checkpoints of a front of {KEPT_CHECKPOINTS}",
+    ]
+
+
+def _budget(space: Space) -> str:
+    budget = space.budget
+    parts = [
+        budget.trials and count(budget.trials, "trial"),
+        budget.total_epochs and f"{count(budget.total_epochs, 'epoch')} in all",
+        budget.hours and f"{budget.hours:g} h",
+    ]
+    return f"{count(budget.epochs, 'epoch')} a trial; " + (" or ".join(p for p in parts if p) or "every grid point")
+
+
+def _choices(parameter: Any) -> str:
+    if isinstance(parameter, Choice):
+        text = ", ".join(setting(value) for value in parameter.values)
+    else:
+        text = f"{parameter.min:g} to {parameter.max:g}" + (", log" if parameter.log else "")
+    when = " and ".join(f"{name} is {value}" for name, value in (parameter.when or {}).items())
+    return f"{text}  (when {when})" if when else text
+
+
+def _middle(parameter: Any) -> Any:
+    """A value that is neither extreme."""
+    if isinstance(parameter, Choice):
+        return parameter.values[len(parameter.values) // 2]
+    middle = (parameter.min * parameter.max) ** 0.5 if parameter.log else (parameter.min + parameter.max) / 2
+    return round(middle) if parameter.type == "int" else middle

@@ -1,0 +1,329 @@
+"""The summary of a run for terminals and pull requests: the front, three picks with their commands, the conditions."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from search.history import Trial
+from search.markdown import WIDTH, fits, table, tables, wrapped
+from search.pareto import knee
+from search.results import Run, load
+from search.wording import count, duration, metric_label, number, setting, spread
+
+FILE_NAME = "summary.md"
+
+# what people call the best of an objective; others are "best <metric>"
+BEST = {"val_accuracy": "most accurate", "images_per_second": "fastest"}
+
+ARROWS = {"maximize": "↑", "minimize": "↓"}
+MEANING = {"maximize": "higher is better", "minimize": "lower is better"}
+BUDGET = {"trials": "trials", "epochs": "epochs a trial", "hours": "h", "total_epochs": "epochs in all"}
+
+GENERATED = """\
+> **Generated data.** No real picture was seen in this run. Its accuracies
+> compare configurations; they say nothing about CIFAR-10 or other pictures."""
+
+RATE = """\
+`images_per_second` is the rate of the whole job, end to end (loading, transfer, forward, backward, update), over
+windows after the warm-up; no evaluation and no checkpoint is inside. The figure after ± is the standard deviation
+between those windows, within one run."""
+
+ONE_RUN = "One run per configuration (n = 1): rates within a few percent are ties, and so are accuracies that close."
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A point of the front worth naming: the best of each objective, and the knee between them."""
+
+    name: str
+    why: str
+    trial: Trial
+
+
+def write_summary(folder: str | Path) -> str:
+    """Write `summary.md` into a run's folder, and return its text. A run that is still going on gets one too.
+
+    Raises:
+        FileNotFoundError, ValueError: as `search.results.load`.
+    """
+    text = summary(load(folder))
+    partial = Path(folder) / f".{FILE_NAME}.partial"
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, Path(folder) / FILE_NAME)
+    return text
+
+
+def summary(run: Run) -> str:
+    """The summary in Markdown."""
+    blocks = [f"# {run.name}", *_answer(run)]
+    if run.info["data"]["name"] == "generated":
+        blocks.append(GENERATED)
+    if run.history.front():
+        blocks += ["## Pareto front", *_front(run), "## Picks", *_picks(run)]
+    blocks += ["## Trials", *_trials(run), "## Conditions", _conditions(run), "## As DataFrames", _how_to_load(run)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def picks(run: Run) -> list[Pick]:
+    """The best of the first objective, the knee, the best of each other objective; none without a front.
+
+    One trial may be several of them.
+    """
+    front = run.history.front()
+    if not front:
+        return []
+    losses = run.history.losses(front)
+    middle = Pick(
+        "knee", "nearest to the best of all objectives at once, each scaled to its range", front[knee(losses)]
+    )
+    compared = count(len(run.history.candidates()), "trial")
+    ends = [
+        Pick(
+            BEST.get(objective.metric, f"best {objective.metric}"),
+            f"best {metric_label(objective.metric, run.info['data'])} of the {compared} compared",
+            front[int(column.argmin())],
+        )
+        for objective, column in zip(run.history.objectives, losses.T, strict=True)
+    ]
+    return [ends[0], middle, *ends[1:]]
+
+
+def closing_lines(folder: str | Path) -> str:
+    """What to tell at the end of a run in the terminal: the picks, and where the rest is."""
+    run = load(folder)
+    groups = _merged(picks(run))
+    if groups:
+        complete = count(run.history.counts()["complete"], "complete trial")
+        head = f"Pareto front: {count(len(run.history.front()), 'point')} from {complete}"
+        lines = [f"  {g[0].trial.trial_id}  {_and([p.name for p in g])}: {_measured(run, g[0].trial)}" for g in groups]
+    else:
+        head = wrapped(f"No configuration to recommend: {_no_front(run)}.")
+        lines = [f"  {line}" for line in _reasons(run)[:3]]
+    where = f"{'Commands and conditions' if groups else 'More'}: {Path(folder) / FILE_NAME}"
+    return "\n".join([head, *(wrapped(line, " " * 9) for line in lines), where])
+
+
+def command(run: Run, trial: Trial) -> str:
+    """The command that trains this trial's configuration alone, over lines of at most 80 columns where words allow.
+
+    It names the data but not where they lie, and puts what it makes into a folder of its own under `results`.
+    """
+    data = run.info.get("space", {}).get("data", {})
+    options = {
+        "--trainable": run.info["trainable"],
+        "--epochs": trial.epochs,
+        "--data": run.info["data"]["name"],
+        "--train-images": data.get("train_images"),
+        "--val-images": data.get("val_images"),
+        "--folder": f"results/{run.name}-{trial.trial_id}",
+    }
+    words = [f"{key} {shlex.quote(str(value))}" for key, value in options.items() if value is not None]
+    words += [shlex.quote(f"{key}={_exact(value)}") for key, value in run.history.ordered(trial).items()]
+    return _continued(["python -m trainables.train", *words])
+
+
+def _exact(value: Any) -> str:
+    return setting(value) if isinstance(value, bool) else str(value)
+
+
+def _continued(words: Sequence[str]) -> str:
+    """Words in lines that end in a backslash, so that the shell takes them as one."""
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) + len("  \\") <= WIDTH:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"    {word}")
+    return " \\\n".join(lines)
+
+
+def _answer(run: Run) -> list[str]:
+    """One line to take home."""
+    named = {pick.name: pick for pick in picks(run)}
+    if not named:
+        return [wrapped(f"**No configuration to recommend**: {_no_front(run)}.")]
+    trial = named["knee"].trial
+    others = [pick.trial for pick in named.values() if pick.trial is not trial]
+    which = "the best compromise" if others else "best in everything"
+    return [wrapped(f"**Run `{trial.trial_id}`, {which}: {_measured(run, trial)}.**")]
+
+
+def _no_front(run: Run) -> str:
+    if not run.history.trials:
+        return "no trial was started"
+    if not run.history.counts()["complete"]:
+        return "no trial completed, so there is no Pareto front"
+    return "no complete trial has every objective measured within the constraints, so there is no Pareto front"
+
+
+def _measured(run: Run, trial: Trial) -> str:
+    """A trial's objectives, and its test accuracy where it was asked."""
+    metrics = [o.metric for o in run.history.objectives] + [name for name in trial.tested if "accuracy" in name]
+    return ", ".join(f"{metric_label(name, run.info['data'])} {_spread(trial, name)}" for name in metrics)
+
+
+def _spread(trial: Trial, metric: str) -> str:
+    return spread(trial.metrics[metric], trial.metrics.get(f"{metric}_std")) if metric in trial.metrics else ""
+
+
+def _cells(trials: Iterable[Trial], metric: str) -> list[str]:
+    return [_spread(trial, metric) for trial in trials]
+
+
+def _front(run: Run) -> list[str]:
+    """The front as tables, what its points share, and what the figures mean."""
+    front, data, objectives = run.history.front(), run.info["data"], run.history.objectives
+    measured = {f"{metric_label(o.metric, data)} ({ARROWS[o.goal]})": _cells(front, o.metric) for o in objectives}
+    names = dict.fromkeys(name for t in front for name in t.tested if "accuracy" in name)
+    tested = {metric_label(name, data): _cells(front, name) for name in names}
+    varying = run.history.varying(front)
+    chosen = {name: [setting(t.config[name]) if name in t.config else "" for t in front] for name in varying}
+    first = {"trial": [t.trial_id for t in front]}
+    groups = (measured | tested, chosen) if fits(first | measured | tested) else (measured, tested | chosen)
+    shared = [f"{key}={setting(value)}" for key, value in run.history.ordered(front[0]).items() if key not in varying]
+    legend = " ".join(f"{ARROWS[goal]}: {MEANING[goal]}." for goal in dict.fromkeys(o.goal for o in objectives))
+    same = f" The same for all of them: {', '.join(shared)}." if len(front) > 1 and shared else ""
+    rate = [wrapped(RATE)] if "images_per_second_std" in front[0].metrics else []
+    return [*tables(first, *groups), wrapped(legend + same), wrapped(ONE_RUN), *rate]
+
+
+def _picks(run: Run) -> list[str]:
+    """Each pick with its reason, its configuration and its command; a trial that is several of them once."""
+    groups, blocks = _merged(picks(run)), []
+    for same in groups:
+        trial = same[0].trial
+        names = _and([pick.name for pick in same])
+        why = "Why: " + "; ".join(pick.why for pick in same)
+        others = [other[0] for other in groups if other is not same]
+        against = [f"Against the {other.name}: {_against(run, trial, other.trial)}." for other in others]
+        settings = ", ".join(f"{key} {setting(value)}" for key, value in run.history.ordered(trial).items())
+        blocks += [
+            f"### {names[0].upper()}{names[1:]}: {trial.trial_id}",
+            wrapped(f"**{_measured(run, trial)}**"),
+            wrapped(" ".join([f"{why}.", *against])),
+            wrapped(f"Configuration: {settings}."),
+            f"```sh\n{command(run, trial)}\n```",
+        ]
+    note = (
+        "The commands need no search and no Ray. Where the pictures lie is told by `--root DIR`, or by the "
+        "environment variable `TRAINING_SEARCH_DATA`; without either they are looked for as in the search."
+    )
+    return [*blocks, wrapped(note)]
+
+
+def _merged(named: Iterable[Pick]) -> list[list[Pick]]:
+    """Picks that are the same trial together."""
+    by_trial: dict[str, list[Pick]] = defaultdict(list)
+    for pick in named:
+        by_trial[pick.trial.trial_id].append(pick)
+    return list(by_trial.values())
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _against(run: Run, trial: Trial, other: Trial) -> str:
+    """Each objective beside that of the other pick: fractions as a difference, the rest as a ratio."""
+    parts = []
+    for metric in (o.metric for o in run.history.objectives):
+        value, base, label = trial.metrics[metric], other.metrics[metric], metric_label(metric, run.info["data"])
+        if "accuracy" in metric or run.info.get("metrics", {}).get(metric) == "fraction" or base <= 0:
+            parts.append(f"{label} {value - base:+.4f}")
+        else:
+            parts.append(f"{value / base:.2f} times its {label}")
+    return ", ".join(parts)
+
+
+def _trials(run: Run) -> list[str]:
+    """How many trials ended how, reasons grouped."""
+    trials = list(run.history.trials.values())
+    if not trials:
+        return ["No trial was started."]
+    states = {state: total for state, total in run.history.counts().items() if total}
+    totals = {**states, "**started**": len(trials)}
+    blocks = [table({"state": list(totals), "trials": [str(total) for total in totals.values()]})]
+    blocks += ["\n".join(wrapped(f"- {line}", "  ") for line in _reasons(run))]
+    left = run.history.counts()["complete"] - len(run.history.candidates())
+    blocks += [f"{count(left, 'complete trial')} not compared: beyond a constraint or not fully measured."] * (left > 0)
+    retries = sum(trial.retries for trial in trials)
+    blocks += [f"{count(retries, 'restart')} after workers died."] * (retries > 0)
+    return [block for block in blocks if block]
+
+
+def _reasons(run: Run) -> list[str]:
+    """A line for each reason, the most frequent first. Reasons that differ in figures only are the same."""
+    groups: dict[tuple[str, str], list[Trial]] = defaultdict(list)
+    for trial in run.history.trials.values():
+        if trial.reason:
+            groups[trial.state, re.sub(r"\d+(\.\d+)?", "#", trial.reason)].append(trial)
+    ordered = sorted(groups.values(), key=len, reverse=True)
+    return [
+        f"{group[0].state}, {count(len(group), 'trial')} ({_some([t.trial_id for t in group])}): "
+        + textwrap.shorten(group[0].reason or "", 200, placeholder=" …")
+        for group in ordered
+    ]
+
+
+def _some(names: Sequence[str], most: int = 4) -> str:
+    return ", ".join(names) if len(names) <= most else f"{', '.join(names[:most])} and {len(names) - most} more"
+
+
+def _conditions(run: Run) -> str:
+    """All that a reader needs to repeat the run, or to see why another gave something else."""
+    info, history = run.info, run.history
+    started = datetime.fromtimestamp(info["time"], UTC)
+    lines = {
+        "Objectives": ", ".join(f"{o.goal} {o.metric}" for o in history.objectives),
+        "Constraints": ", ".join(info.get("constraints", [])),
+        "Hypervolume": _hypervolume(run),
+        "Machine": _machine(info["machine"]),
+        "Data": info["data"]["description"],
+        "Left out": "; ".join(info.get("left_out", [])) or "nothing",
+        "Budget": ", ".join(f"{value} {BUDGET[key]}" for key, value in history.budget.items() if value is not None),
+        "Ended": history.end or "not yet, or interrupted",
+        "Wall time": f"{duration(history.active_seconds())} from {started:%Y-%m-%d %H:%M} UTC",
+        "Seed": info.get("seed"),
+        "Commit": info.get("commit") or "unknown (not run from a git checkout)",
+        "Versions": ", ".join(f"{name} {version}" for name, version in info["versions"].items()),
+        "Command": f"`{shlex.join(info['command'])}`",
+    }
+    return "\n".join(wrapped(f"- {name}: {text}", "  ") for name, text in lines.items() if text not in (None, ""))
+
+
+def _hypervolume(run: Run) -> str:
+    found = run.history.hypervolume()
+    if found is None:
+        return "none, for there is no front"
+    metrics = [metric_label(o.metric, run.info["data"]) for o in run.history.objectives]
+    point = ", ".join(f"{metric} {number(value)}" for metric, value in zip(metrics, found[1], strict=True))
+    rule = "the worst that was compared, and a tenth of the range beyond"
+    return f"{number(found[0])} ({' × '.join(metrics)}); reference point {point} ({rule})"
+
+
+def _machine(machine: dict[str, Any]) -> str:
+    gpus = [f"{gpu['name']} ({gpu['memory_gib']:.0f} GiB)" for gpu in machine["gpus"]]
+    parts = [machine["cpu_name"], count(machine["cores"], "core"), f"{machine['memory_gib']:.0f} GiB memory"]
+    return ", ".join([*parts, *(gpus or ["no GPU"])])
+
+
+def _how_to_load(run: Run) -> str:
+    return textwrap.dedent(f"""\
+        ```python
+        from search.results import load
+        run = load("results/{run.name}")  # this folder, wherever it is now
+        run.trials      # one row per trial started
+        run.curves      # one row per trial and epoch
+        run.front       # the Pareto front
+        ```
+
+        Neither Ray nor torch is needed for that, only pandas, numpy and moocore.""")

@@ -1,0 +1,149 @@
+"""A results folder as DataFrames. Needs pandas, numpy and moocore; works where the run itself could not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+
+from search.history import History, Trial
+from search.journal import FILE_NAME, Event, read_journal
+
+# name -> (unit, meaning). Metrics have their units in `run.info["metrics"]`, settings are called `config.<name>`.
+COLUMNS = {
+    "trial_id": ("", "the trial's name, t0001 onwards"),
+    "state": ("", "running, complete, stopped (by the scheduler), infeasible (cannot run here) or failed"),
+    "reason": ("", "why it did not complete"),
+    "kind": ("", "train, or probe (measured only what a short probe can)"),
+    "epochs": ("epochs", "how many were measured; 0: the trial never reported"),
+    "seconds": ("s", "in the workers' hands; in `curves`, until the end of that epoch"),
+    "setup_seconds": ("s", "waiting for workers before that"),
+    "retries": ("", "how often it went on from its checkpoint after its workers died"),
+    "started_at": ("UTC", "when it started"),
+    "epoch": ("epochs", "1, 2, ..."),
+    "decision": ("", "what the scheduler answered: continue or stop"),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as read from its folder.
+
+    `trials` has one row per trial started, with its last measurement; `curves` one per trial and epoch; `front` the
+    rows of `trials` that make the Pareto front, best of the first objective first. Columns: `COLUMNS`.
+    """
+
+    name: str
+    info: Event  # the journal's `run` event: objectives, metrics with units, machine, data, versions, ...
+    trials: pd.DataFrame
+    curves: pd.DataFrame
+    front: pd.DataFrame
+    history: History  # the same as plain objects
+
+
+def load(folder: str | Path) -> Run:
+    """Read a results folder.
+
+    Raises:
+        FileNotFoundError: there is no journal in it.
+        ValueError: what is called a journal is none.
+    """
+    journal = Path(folder) / FILE_NAME
+    if not journal.is_file():
+        raise FileNotFoundError(f"{folder}: not the folder of a run (no {FILE_NAME} in it)")
+    history = History(read_journal(journal))
+    trials = _trials(history)
+    front = trials.set_index("trial_id", drop=False).loc[[t.trial_id for t in history.front()]]
+    return Run(history.info["name"], history.info, trials, _curves(history), front.reset_index(drop=True), history)
+
+
+def write_tables(folder: str | Path) -> None:
+    """Write trials, curves and front into the folder, each as .csv and .parquet.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load`.
+    """
+    run = load(folder)
+    for name, table in {"trials": run.trials, "curves": run.curves, "front": run.front}.items():
+        _write(Path(folder) / f"{name}.csv", partial(table.to_csv, index=False))
+        _write(Path(folder) / f"{name}.parquet", _one_type(table).to_parquet)
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    """A reader sees the old file or the new one, never half of one."""
+    unfinished = path.with_name(f".{path.name}.partial")
+    write(unfinished)
+    os.replace(unfinished, path)
+
+
+def _one_type(table: pd.DataFrame) -> pd.DataFrame:
+    """Parquet has one type a column: a setting that is now a word, now a number is text there."""
+    mixed = [name for name in table.columns if table[name].dtype == object]
+    return table.assign(**{name: table[name].map(str, na_action="ignore").astype("string") for name in mixed})
+
+
+def _trials(history: History) -> pd.DataFrame:
+    trials = list(history.trials.values())
+    columns: dict[str, Any] = {
+        "trial_id": _words(t.trial_id for t in trials),
+        "state": _words(t.state for t in trials),
+        "reason": _words(t.reason for t in trials),
+        "kind": _words(t.kind for t in trials),
+    }
+    for name in dict.fromkeys([*history.parameters(), *(name for t in trials for name in t.config)]):
+        columns[f"config.{name}"] = _settings([t.config.get(name) for t in trials])
+    for name in _metrics(history, trials):
+        columns[name] = pd.array([t.metrics.get(name, float("nan")) for t in trials], dtype="float64")
+    columns |= {
+        "epochs": pd.array([t.epochs for t in trials], dtype="int64"),
+        "seconds": pd.array([t.seconds for t in trials], dtype="float64"),
+        "setup_seconds": pd.array([t.setup_seconds for t in trials], dtype="float64"),
+        "retries": pd.array([t.retries for t in trials], dtype="int64"),
+        "started_at": pd.to_datetime(pd.Series([t.started_at for t in trials], dtype="float64"), unit="s", utc=True),
+    }
+    return pd.DataFrame(columns)
+
+
+def _curves(history: History) -> pd.DataFrame:
+    trials = list(history.trials.values())
+    rows = [(t.trial_id, epoch, t.curve[epoch]) for t in trials for epoch in sorted(t.curve)]
+    columns: dict[str, Any] = {
+        "trial_id": _words(trial_id for trial_id, _, _ in rows),
+        "epoch": pd.array([epoch for _, epoch, _ in rows], dtype="int64"),
+        "seconds": pd.array([event.get("seconds") for _, _, event in rows], dtype="float64"),
+        "decision": _words(event.get("decision") for _, _, event in rows),
+    }
+    for name in _metrics(history, trials, tested=False):
+        columns[name] = pd.array([e["metrics"].get(name, float("nan")) for _, _, e in rows], dtype="float64")
+    return pd.DataFrame(columns)
+
+
+def _metrics(history: History, trials: Sequence[Trial], tested: bool = True) -> list[str]:
+    """The objectives first, then what the trainable says it reports, then whatever else was reported.
+
+    A metric with the name of one of the `COLUMNS` cannot have a column beside it, and is in `history` only.
+    """
+    reported = [name for t in trials for event in t.curve.values() for name in event["metrics"]]
+    of_tests = [name for t in trials for name in t.tested]
+    names = dict.fromkeys([o.metric for o in history.objectives] + list(history.info.get("metrics", {})))
+    names |= dict.fromkeys(reported + of_tests)
+    only_tested = set() if tested else set(of_tests) - set(reported)
+    return [name for name in names if name not in COLUMNS and name not in only_tested]
+
+
+def _words(values: Iterable[str | None]) -> Any:
+    return pd.array(list(values), dtype="string")
+
+
+def _settings(values: Sequence[Any]) -> Any:
+    """Values of one setting, with the type that they share; absent ones (`when` did not hold) are NA."""
+    types = {type(value) for value in values if value is not None}
+    for shared, dtype in (({bool}, "boolean"), ({int}, "Int64"), ({int, float}, "Float64"), ({str}, "string")):
+        if types <= shared:
+            return pd.array(list(values), dtype=cast(Any, dtype))
+    return pd.Series([pd.NA if value is None else value for value in values], dtype=object)

@@ -1,0 +1,321 @@
+"""What to search, and towards what: a space file becomes a `Space`, or one line that says what is wrong with it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, ValidationError
+from pydantic_core import PydanticCustomError
+
+from search.faults import Fault, KeyPath, Source, SpaceError, malformed, nearest, shown
+from search.objective import Constraint, Objective
+from search.parameters import (
+    STRICT,
+    AnyParameter,
+    Choice,
+    Listed,
+    Mapped,
+    Range,
+    Scalar,
+    ordered,
+    parameter_faults,
+    unmet,
+)
+from search.space_file import OVERLAY, merged, read
+from trainables import contract
+from trainables.contract import TRAINABLES, Data, Resources, Trainable, load_trainable
+
+__all__ = [
+    "Budget",
+    "Choice",
+    "Range",
+    "SearcherSettings",
+    "Space",
+    "SpaceError",
+    "StoppingSettings",
+    "load_space",
+    "parse_space",
+]
+
+Count = Annotated[int, Field(ge=1)]
+
+
+def _constraint(value: Any) -> Constraint:
+    """`peak_memory_fraction <= 0.9`."""
+    if isinstance(value, Constraint):
+        return value
+    match = re.fullmatch(r"\s*(\w+)\s*(<=|>=)\s*([-+.\deE]+)\s*", value) if isinstance(value, str) else None
+    try:
+        if match and math.isfinite(bound := float(match[3])):
+            return Constraint(match[1], "<=" if match[2] == "<=" else ">=", bound)
+    except ValueError:
+        pass
+    raise PydanticCustomError("expected", '"METRIC <= NUMBER" or "METRIC >= NUMBER"')
+
+
+def _constraint_text(constraint: Constraint) -> str:
+    """With all digits, unlike `str`: it is read back."""
+    return f"{constraint.metric} {constraint.operator} {constraint.bound!r}"
+
+
+Bound = Annotated[Constraint, BeforeValidator(_constraint), PlainSerializer(_constraint_text)]
+
+
+class SearcherSettings(BaseModel):
+    """What proposes configurations."""
+
+    model_config = STRICT
+    name: Literal["tpe", "nsga2", "random", "grid"] = "tpe"
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+
+
+class StoppingSettings(BaseModel):
+    """What ends trials early. `halving`: at `grace_epochs`, then at `reduction_factor` times as many, and so on."""
+
+    model_config = STRICT
+    name: Literal["none", "halving"] = "none"
+    grace_epochs: Count = 1
+    reduction_factor: Annotated[int, Field(ge=2)] = 3
+
+
+class Budget(BaseModel):
+    """When to start no further trial: whichever comes first. `epochs` are those of one trial at full length."""
+
+    model_config = STRICT
+    trials: Count | None = None
+    epochs: Count = 1
+    hours: Annotated[float, Field(gt=0)] | None = None
+    total_epochs: Count | None = None
+
+
+class Space(BaseModel):
+    """A checked space file. Each of `parameters` comes after those that its `when` names."""
+
+    model_config = STRICT
+    trainable: str | None = None
+    objectives: Annotated[tuple[Annotated[Objective, Mapped], ...], Listed]
+    constraints: Annotated[tuple[Bound, ...], Listed] = ()
+    parameters: dict[str, AnyParameter]
+    fixed: dict[str, Scalar] = {}
+    data: Annotated[Data, Mapped] = Data()
+    searcher: SearcherSettings = SearcherSettings()
+    stopping: StoppingSettings = StoppingSettings()
+    budget: Budget = Budget()
+    concurrent_trials: Count = 1
+    without_gpu: dict[str, Any] = {}
+
+    def active(self, name: str, config: Mapping[str, Any]) -> bool:
+        """Whether a parameter is in play, given the values of those that come before it."""
+        values = {**self.fixed, **config}
+        return all(other in values and values[other] in wanted for other, wanted in self.parameters[name].when.items())
+
+    def restricted(self, resources: Resources) -> tuple[Space, list[str]]:
+        """What these resources of one trial can do, and a line for each thing left out or changed.
+
+        Raises:
+            SpaceError: nothing is left of a parameter, or a fixed value cannot be done.
+        """
+        space, lines = self, list[str]()
+        if self.without_gpu and resources.gpus == 0:
+            space, line = self._overlaid()
+            lines.append(line)
+        refusal = _refusals(space.trainable, resources)
+        for name, value in space.fixed.items():
+            if reason := refusal(name, value):
+                raise SpaceError(f"fixed.{name}: {shown(value)} cannot be done here: {reason}")
+        kept: dict[str, Choice | Range] = {}
+        for name, parameter in space.parameters.items():
+            if never := unmet(parameter.when, kept, space.fixed):
+                lines.append(f"{name}: left out, as {never} here")
+                continue
+            kept[name], without = _restricted(name, parameter, refusal)
+            lines += without
+        return space.model_copy(update={"parameters": kept}), lines
+
+    def grid(self) -> list[dict[str, contract.Scalar]]:
+        """All distinct choices of active parameters, without the `fixed` ones; the last parameter varies fastest.
+
+        Raises:
+            SpaceError: a parameter is a range.
+        """
+        configs: list[dict[str, contract.Scalar]] = [{}]
+        for name, parameter in self.parameters.items():
+            if isinstance(parameter, Range):
+                raise SpaceError(f"parameters.{name}: a grid needs values, and this is a range")
+            choices = [{name: value} for value in parameter.values]
+            configs = [
+                {**config, **choice}
+                for config in configs
+                for choice in (choices if self.active(name, config) else [{}])
+            ]
+        return configs
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain data, fit for JSON, that `parse_space` reads back to an equal space."""
+        return self.model_dump(mode="json")
+
+    def _overlaid(self) -> tuple[Space, str]:
+        """The space of a machine without GPU, and what is different in it."""
+        before = {**self.to_mapping(), OVERLAY: {}}
+        space = parse_space(merged(before, self.without_gpu), OVERLAY)
+        old, new = _flat(before), _flat(space.to_mapping())
+        changed = [key for key in old | new if old.get(key) != new.get(key)]
+        return space, f"no GPU here: {OVERLAY} sets {', '.join(changed) or 'nothing else'}"
+
+
+def load_space(path: Path, overrides: Sequence[str] = ()) -> Space:
+    """The space of a YAML file, checked whole, with `a.b=value` settings over it.
+
+    Raises:
+        SpaceError: the first fault, with file and line.
+    """
+    return _parse(*read(path, overrides))
+
+
+def parse_space(mapping: Mapping[str, Any], origin: str = "space") -> Space:
+    """The same from plain data; messages begin with `origin`.
+
+    Raises:
+        SpaceError: the first fault.
+    """
+    return _parse(mapping, Source(origin))
+
+
+def _parse(mapping: Mapping[str, Any], source: Source) -> Space:
+    space = _checked(mapping, source)
+    if OVERLAY in space.without_gpu:
+        raise source.error(Fault((OVERLAY, OVERLAY), "found within itself; leave it out"))
+    if space.without_gpu:
+        _checked(merged({**mapping, OVERLAY: {}}, space.without_gpu), source.overlaid(OVERLAY))
+    return space
+
+
+def _checked(mapping: Mapping[str, Any], source: Source) -> Space:
+    try:
+        space = Space.model_validate(mapping)
+        trainable = load_trainable(space.trainable) if space.trainable is not None else None
+    except ValidationError as error:
+        raise source.error(_first(error)) from None
+    except LookupError:
+        name = mapping["trainable"]
+        raise source.error(Fault(("trainable",), f"found {shown(name)}{nearest(name, TRAINABLES)}")) from None
+    space = _typed(space, trainable)
+    for fault in _faults(space, trainable):
+        raise source.error(fault)
+    return space.model_copy(update={"parameters": ordered(space.parameters)})
+
+
+_OWNERS: dict[str | int, type] = {
+    "objectives": Objective,
+    "<Choice>": Choice,
+    "<Range>": Range,
+    "data": Data,
+    "searcher": SearcherSettings,
+    "stopping": StoppingSettings,
+    "budget": Budget,
+}
+
+
+def _first(error: ValidationError) -> Fault:
+    """The fault to tell first. What is missing comes last: it may be there under a wrong name."""
+    detail = min(error.errors(include_url=False), key=lambda detail: detail["type"] == "missing")
+    enclosing = detail["loc"] if detail["type"] in ("model_type", "dataclass_type") else detail["loc"][:-1]
+    owner = next((_OWNERS[part] for part in reversed(enclosing) if part in _OWNERS), Space)
+    return malformed(detail, owner.__annotations__)
+
+
+def _typed(space: Space, trainable: Trainable | None) -> Space:
+    """Ranges are over whole numbers where the trainable takes nothing else and the file does not say."""
+    known = (trainable.PARAMETERS if trainable else None) or {}
+    whole = {name for name, parameter in known.items() if parameter.type == "int"}
+    parameters = {
+        name: parameter.model_copy(update={"type": "int"})
+        if name in whole and isinstance(parameter, Range) and "type" not in parameter.model_fields_set
+        else parameter
+        for name, parameter in space.parameters.items()
+    }
+    return space.model_copy(update={"parameters": parameters})
+
+
+def _faults(space: Space, trainable: Trainable | None) -> Iterator[Fault]:
+    """All that is wrong with a well-formed space."""
+    owner = space.trainable or ""
+    if not space.parameters:
+        yield Fault(("parameters",), "nothing to search; name at least one parameter")
+    yield from parameter_faults(space.parameters, space.fixed, trainable.PARAMETERS if trainable else None, owner)
+    yield from _metric_faults(space, trainable.METRICS if trainable else None, owner)
+    yield from _data_faults(space.data)
+    yield from _budget_faults(space)
+
+
+def _metric_faults(space: Space, known: Mapping[str, contract.Metric] | None, owner: str) -> Iterator[Fault]:
+    if len(space.objectives) < 2:
+        yield Fault(("objectives",), f"found {len(space.objectives)}; a front needs two objectives or more")
+    metrics = [objective.metric for objective in space.objectives]
+    for i, metric in enumerate(metrics):
+        if metric in metrics[:i]:
+            yield Fault(("objectives", i, "metric"), f"{metric} is there twice; objectives must differ")
+        if metric.startswith("test_"):
+            yield Fault(("objectives", i, "metric"), f"{metric} is read once, at the end; search by a val_ metric")
+    named: list[tuple[KeyPath, str]] = [(("objectives", i, "metric"), metric) for i, metric in enumerate(metrics)]
+    named += [(("constraints", i), constraint.metric) for i, constraint in enumerate(space.constraints)]
+    for path, metric in named:
+        if known is not None and metric not in known:
+            yield Fault(path, f'{owner} reports no "{metric}"{nearest(metric, known)}')
+
+
+def _data_faults(data: Data) -> Iterator[Fault]:
+    for name in ("train_images", "val_images"):
+        count = getattr(data, name)
+        if count is not None and count < 1:
+            yield Fault(("data", name), f"found {count}; expected at least 1")
+
+
+def _budget_faults(space: Space) -> Iterator[Fault]:
+    budget = space.budget
+    if space.searcher.name == "grid":
+        for name, parameter in space.parameters.items():
+            if isinstance(parameter, Range):
+                yield Fault(
+                    ("searcher", "name"), f"a grid needs values, and {name} is a range; give values, or use tpe"
+                )
+    elif budget.trials is None and budget.hours is None and budget.total_epochs is None:
+        yield Fault(("budget",), "the search would never end; set trials, hours or total_epochs")
+    if budget.total_epochs is not None and budget.total_epochs < budget.epochs:
+        yield Fault(("budget", "total_epochs"), f"found {budget.total_epochs}; one trial alone has {budget.epochs}")
+
+
+def _refusals(trainable: str | None, resources: Resources) -> Callable[[str, contract.Scalar], str | None]:
+    """Why a parameter cannot have a value with these resources; None: it can."""
+    if trainable is None:
+        return lambda parameter, value: None
+    unavailable = load_trainable(trainable).unavailable
+    return lambda parameter, value: unavailable(parameter, value, resources)
+
+
+def _restricted(
+    name: str, parameter: Choice | Range, refusal: Callable[[str, contract.Scalar], str | None]
+) -> tuple[Choice | Range, list[str]]:
+    if isinstance(parameter, Range):
+        return parameter, []
+    reasons = [refusal(name, value) for value in parameter.values]
+    lines = [f"{name} {value}: {reason}" for value, reason in zip(parameter.values, reasons, strict=True) if reason]
+    values = tuple(value for value, reason in zip(parameter.values, reasons, strict=True) if not reason)
+    if not values:
+        raise SpaceError(f"parameters.{name}: no value of it can be used here: {'; '.join(lines)}")
+    return parameter.model_copy(update={"values": values}), lines
+
+
+def _flat(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted key; a parameter is one setting."""
+    flat: dict[str, Any] = {}
+    for section, content in mapping.items():
+        if isinstance(content, Mapping):
+            flat |= {f"{section}.{key}": value for key, value in content.items()}
+        else:
+            flat[section] = content
+    return flat

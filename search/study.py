@@ -1,0 +1,204 @@
+"""The composition root: an Advisor whose every word is journaled, run by Ray Tune on warm workers."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from search import tune, workers
+from search.advisor import Advisor, Decision, Proposal
+from search.history import History
+from search.journal import Event, Journal
+from search.report import write_summary
+from search.results import write_tables
+from search.space import Space
+from trainables.contract import Data, Resources, load_trainable
+
+OUT_OF_TIME = "budget.hours is spent"
+
+
+class Study:
+    """Passes proposals and measurements between the Advisor and Ray Tune, through the journal.
+
+    What the Advisor says is written down before Tune hears it; what Tune says, before the Advisor hears it.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        data: Data,
+        folder: Path,
+        journal: Journal,
+        resources: Resources,
+        pool_name: str,
+        events: Sequence[Event] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take up a run where `events`, its journal so far, leave it; `resources` are those of one trial."""
+        self._space = space
+        self._data = data
+        self._folder = folder
+        self._journal = journal
+        self._resources = resources
+        self._pool_name = pool_name
+        self._advisor = Advisor(space)
+        self._pending = self._advisor.replay(events)
+        self._before = History(events)
+        self._running: dict[str, Proposal] = {}
+        self._clock = clock
+        used = self._before.active_seconds() if events else 0.0
+        hours = space.budget.hours
+        self._deadline = None if hours is None else clock() + hours * 3600 - used
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the hours of the budget are spent."""
+        return self._deadline is not None and self._clock() >= self._deadline
+
+    def propose(self) -> Proposal | None:
+        """First the trials that an earlier process left unfinished, then new ones."""
+        if self.out_of_time:
+            return None
+        proposal = self._pending.pop(0) if self._pending else self._propose_new()
+        if proposal is not None:
+            self._running[proposal.trial_id] = proposal
+        return proposal
+
+    def _propose_new(self) -> Proposal | None:
+        proposal = self._advisor.propose()
+        if proposal is not None:
+            self._journal.append("start", trial_id=proposal.trial_id, config=proposal.config, kind=proposal.kind)
+        return proposal
+
+    def observe(self, trial_id: str, epoch: int, metrics: Mapping[str, float], seconds: float) -> Decision:
+        """Journal a measurement with its answer. Out of time, a trial that has epochs to go is stopped."""
+        decision = self._advisor.observe(trial_id, epoch, metrics)
+        reason = "the scheduler found others better at this epoch"
+        if self.out_of_time and epoch < self._space.budget.epochs:
+            decision, reason = Decision.STOP, OUT_OF_TIME
+        self._journal.append(
+            "measurement",
+            trial_id=trial_id,
+            epoch=epoch,
+            metrics=dict(metrics),
+            decision=decision.value,
+            seconds=seconds,
+        )
+        if decision is Decision.STOP:
+            self.finish(trial_id, "stopped", reason, seconds, None)
+        return decision
+
+    def retry(self, trial_id: str, reason: str) -> None:
+        """Journal that a trial goes on from its checkpoint with new workers."""
+        self._journal.append("retry", trial_id=trial_id, reason=reason)
+
+    def finish(
+        self, trial_id: str, state: str, reason: str | None, seconds: float | None, setup_seconds: float | None
+    ) -> None:
+        """Journal the end of a trial; keep checkpoints only where the test set may yet be asked."""
+        del self._running[trial_id]
+        self._journal.append(
+            "finish", trial_id=trial_id, state=state, reason=reason, seconds=seconds, setup_seconds=setup_seconds
+        )
+        self._advisor.finish(trial_id, state, reason)
+        self._drop_checkpoints()
+
+    def crash(self, trial_id: str, reason: str) -> None:
+        """The trial's own actor is gone; whatever worker group it had must not stay leased to it."""
+        if trial_id in self._running:
+            self.finish(trial_id, "failed", reason, None, None)
+
+    def trial_config(self, proposal: Proposal) -> dict[str, Any]:
+        """What `search.trial.Trial` needs to know to run a proposal."""
+        known = self._before.trials.get(proposal.trial_id)
+        seconds = known.seconds if known and known.curve else 0.0
+        folder = self._trial_folder(proposal.trial_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        return {
+            "trial_id": proposal.trial_id,
+            "trainable": self._space.trainable,
+            "config": proposal.config,
+            "data": asdict(self._data),
+            "folder": str(folder),
+            "epochs": self._space.budget.epochs,
+            "resources": asdict(self._resources),
+            "pool": self._pool_name,
+            "last_epoch": known.epochs if known else 0,
+            "seconds_before": seconds,
+        }
+
+    def test_front(self, pool: Any, check: Callable[[], None]) -> None:
+        """Read the test set, once, for each point of the front that it was not read for."""
+        assert self._space.trainable is not None
+        trainable = load_trainable(self._space.trainable)
+        for trial in self._advisor.pareto_set():
+            known = self._before.trials.get(trial.trial_id)
+            if known is not None and known.tested:
+                continue
+            task = workers.Task(
+                trial_id=trial.trial_id,
+                trainable=self._space.trainable,
+                function="test",
+                config=trial.config,
+                data=self._data,
+                folder=str(self._trial_folder(trial.trial_id)),
+                epochs=self._space.budget.epochs,
+            )
+            ended = workers.call(pool, trainable.layout(trial.config, self._resources), task, check)
+            if isinstance(ended, workers.Ended) and ended.state == "complete":
+                self._journal.append("test", trial_id=trial.trial_id, metrics=dict(ended.metrics))
+
+    def why_ended(self) -> str:
+        """Why no further trial was started."""
+        return OUT_OF_TIME if self.out_of_time else self._advisor.spent or "Ray Tune gave up"
+
+    def _trial_folder(self, trial_id: str) -> Path:
+        return self._folder / "trials" / trial_id
+
+    def _drop_checkpoints(self) -> None:
+        """A checkpoint is wanted by trials that run and, for the test set, by the front; others would fill the disk."""
+        front = {trial.trial_id for trial in self._advisor.pareto_set()}
+        wanted = {*self._running, *front, *(proposal.trial_id for proposal in self._pending)}
+        for folder in (self._folder / "trials").iterdir():
+            if folder.name not in wanted:
+                for checkpoint in folder.glob("checkpoint*"):
+                    checkpoint.unlink(missing_ok=True)
+
+
+def run_study(
+    space: Space,
+    data: Data,
+    folder: Path,
+    journal: Journal,
+    total: Resources,
+    owns_cluster: bool,
+    check: Callable[[], None],
+    events: Sequence[Event] = (),
+) -> None:
+    """Run trials until the budget is spent, then test the front. Ray is up; `total` is what it has.
+
+    `check` is called several times a second, and may raise to end the run.
+    """
+    share = Resources(cpus=total.cpus // space.concurrent_trials, gpus=total.gpus // space.concurrent_trials)
+    pool_name = f"worker-pool-{uuid.uuid4().hex[:8]}"
+    with (
+        # for what Ray itself writes
+        tempfile.TemporaryDirectory(prefix="training-search-", ignore_cleanup_errors=True) as storage,
+        workers.worker_pool(pool_name, total, storage, reserve_cpus=not owns_cluster) as pool,
+    ):
+        study = Study(space, data, folder, journal, share, pool_name, events)
+        tune.run_trials(study, space.concurrent_trials, storage, check)
+        reason = study.why_ended()
+        study.test_front(pool, check)
+        journal.append("end", reason=reason)
+
+
+def write_results(folder: Path) -> str:
+    """Write the tables and the summary of a run, finished or not; return the summary."""
+    write_tables(folder)
+    return write_summary(folder)

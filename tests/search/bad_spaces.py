@@ -1,0 +1,388 @@
+"""Space files with one fault each, and what is to be said of it. The line at fault ends in `# <-`."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+MARK = "# <-"
+
+# What a body does not say itself comes from here, and stands before it.
+GOOD = {
+    "trainable": "trainable: vgg19_cifar10\n",
+    "objectives": """\
+objectives:
+  - {metric: val_accuracy, goal: maximize}
+  - {metric: images_per_second, goal: maximize}
+""",
+    "budget": "budget: {trials: 8}\n",
+    "parameters": "parameters: {batch_size: {values: [64, 128]}}\n",
+}
+
+
+class Bad(NamedTuple):
+    name: str
+    key: str
+    message: str
+    body: str
+    without: str = ""
+
+    @property
+    def text(self) -> str:
+        said = [name for name in GOOD if re.search(rf"^{name}:", self.body, re.MULTILINE)]
+        return "".join(text for name, text in GOOD.items() if name not in (*said, *self.without.split())) + self.body
+
+    @property
+    def line(self) -> int:
+        lines = self.text.splitlines()
+        return next((number for number, line in enumerate(lines, start=1) if line.endswith(MARK)), 1)
+
+
+BAD_SPACES = [
+    # keys
+    Bad("section", "paramters", 'unknown key "paramters"; did you mean "parameters"?', "paramters: {}  # <-\n"),
+    Bad("section like none", "xyz", 'unknown key "xyz"; there are trainable, objectives,', "xyz: 1  # <-\n"),
+    Bad("data key", "data.nme", 'unknown key "nme"; did you mean "name"?', "data:\n  nme: folder  # <-\n"),
+    Bad("searcher key", "searcher.sed", 'unknown key "sed"; did you mean "seed"?', "searcher: {sed: 1}  # <-\n"),
+    Bad("budget key", "budget.trails", 'did you mean "trials"?', "budget:\n  hours: 1\n  trails: 9  # <-\n"),
+    Bad("stopping key", "stopping.grace", 'did you mean "grace_epochs"?', "stopping: {grace: 1}  # <-\n"),
+    Bad(
+        "objective key",
+        "objectives[1].gaol",
+        'unknown key "gaol"; did you mean "goal"?',
+        "objectives:\n  - {metric: val_accuracy, goal: maximize}\n  - {metric: val_loss, gaol: minimize}  # <-\n",
+    ),
+    Bad(
+        "choice key",
+        "parameters.batch_size.vlaues",
+        'unknown key "vlaues"; did you mean "values"?',
+        "parameters:\n  batch_size: {vlaues: [64]}  # <-\n",
+    ),
+    Bad(
+        "range key",
+        "parameters.learning_rate.upper",
+        'unknown key "upper"; there are min, max, log, type, when',
+        "parameters:\n  learning_rate:\n    min: 0.1\n    upper: 0.2  # <-\n",
+    ),
+    Bad("no parameters", "parameters", "missing; expected {NAME: {values: [...]}, ...}", "", without="parameters"),
+    Bad("no objectives", "objectives", "missing; expected [{metric: ", "", without="objectives"),
+    Bad(
+        "no goal",
+        "objectives[0].goal",
+        "missing; expected maximize or minimize",
+        "objectives:\n  - metric: val_accuracy  # <-\n  - {metric: val_loss, goal: minimize}\n",
+    ),
+    Bad(
+        "no max",
+        "parameters.learning_rate.max",
+        "missing; expected a number",
+        "parameters:\n  learning_rate: {min: 0.1}  # <-\n",
+    ),
+    # types
+    Bad("text for a count", "budget.trials", 'found "12"; expected a whole number', 'budget: {trials: "12"}  # <-\n'),
+    Bad("truth for a count", "budget.trials", "found true; expected a whole number", "budget: {trials: true}  # <-\n"),
+    Bad("part of a trial", "budget.trials", "found 1.5; expected a whole number", "budget: {trials: 1.5}  # <-\n"),
+    Bad("no trials", "budget.trials", "found 0; expected at least 1", "budget: {trials: 0}  # <-\n"),
+    Bad("no hours", "budget.hours", "found 0; expected more than 0", "budget:\n  hours: 0  # <-\n"),
+    Bad("endless hours", "budget.hours", "found inf; expected a finite number", "budget: {hours: .inf}  # <-\n"),
+    Bad("no epochs", "budget.epochs", "found 0; expected at least 1", "budget: {trials: 8, epochs: 0}  # <-\n"),
+    Bad("seed below 0", "searcher.seed", "found -1; expected at least 0", "searcher: {seed: -1}  # <-\n"),
+    Bad("seed too long", "searcher.seed", "expected less than 4294967296", "searcher: {seed: 4294967296}  # <-\n"),
+    Bad("a word in YAML 1.2", "data.download", 'found "off"; expected true or false', "data: {download: off}  # <-\n"),
+    Bad("number for a folder", "data.root", "found 7; expected a word", "data: {root: 7}  # <-\n"),
+    Bad("section empty", "data", "found nothing; expected a mapping of name, root,", "data:  # <-\n"),
+    Bad("section a word", "searcher", 'found "tpe"; expected a mapping of name, seed', "searcher: tpe  # <-\n"),
+    Bad("section a list", "fixed", "found a list; expected a mapping", "fixed: [seed]  # <-\n"),
+    Bad("parameters a list", "parameters", "found a list; expected a mapping", "parameters: [seed]  # <-\n"),
+    Bad("objectives a mapping", "objectives", "found a mapping; expected a list", "objectives: {val_loss: 1}  # <-\n"),
+    Bad("objective a word", "objectives[0]", "expected a mapping of metric, goal", "objectives:\n  - val_loss  # <-\n"),
+    Bad(
+        "bare list",
+        "parameters.batch_size",
+        "found a list; expected {values: [...]} or {min: ..., max: ...}; one value alone belongs under fixed",
+        "parameters:\n  batch_size: [64, 128]  # <-\n",
+    ),
+    Bad("bare value", "parameters.seed", "found 3; expected {values: [...]}", "parameters:\n  seed: 3  # <-\n"),
+    Bad(
+        "values one value",
+        "parameters.seed.values",
+        "found 3; expected a list",
+        "parameters:\n  seed: {values: 3}  # <-\n",
+    ),
+    Bad(
+        "value a list",
+        "parameters.seed.values[1]",
+        "found a list; expected a finite number, a word, true or false",
+        "parameters:\n  seed:\n    values:\n      - 1\n      - [2, 3]  # <-\n",
+    ),
+    Bad(
+        "value nothing",
+        "fixed.threads",
+        "found nothing; expected a finite number, a word",
+        "fixed: {threads: null}  # <-\n",
+    ),
+    Bad(
+        "value not a number", "fixed.momentum", "found nan; expected a finite number", "fixed: {momentum: .nan}  # <-\n"
+    ),
+    Bad(
+        "end a word",
+        "parameters.learning_rate.min",
+        'found "low"; expected a finite number',
+        "parameters:\n  learning_rate: {min: low, max: 1}  # <-\n",
+    ),
+    Bad(
+        "log a number",
+        "parameters.learning_rate.log",
+        "found 10; expected true or false",
+        "parameters:\n  learning_rate: {min: 0.1, max: 1, log: 10}  # <-\n",
+    ),
+    # parameters in themselves
+    Bad(
+        "no values",
+        "parameters.seed.values",
+        "an empty list; give at least",
+        "parameters:\n  seed: {values: []}  # <-\n",
+    ),
+    Bad(
+        "value twice",
+        "parameters.batch_size.values[2]",
+        "64 is there twice; values must differ",
+        "parameters:\n  batch_size: {values: [64, 128, 64]}  # <-\n",
+    ),
+    Bad(
+        "empty range",
+        "parameters.learning_rate",
+        "an empty range: min 0.5 is not below max 0.5",
+        "parameters:\n  learning_rate: {min: 0.5, max: 0.5}  # <-\n",
+    ),
+    Bad(
+        "log over zero",
+        "parameters.weight_decay.min",
+        "found 0; a log range starts above 0",
+        "parameters:\n  weight_decay:\n    min: 0  # <-\n    max: 0.1\n    log: true\n",
+    ),
+    Bad(
+        "int range with a broken end",
+        "parameters.batch_size.max",
+        "found 64.5; the ends of an int range are whole numbers",
+        "parameters:\n  batch_size: {min: 32, max: 64.5, type: int}  # <-\n",
+    ),
+    Bad(
+        "values and range",
+        "parameters.batch_size",
+        "found a mapping; expected values, or else min and max, not both",
+        "parameters:\n  batch_size: {values: [64], min: 1}  # <-\n",
+    ),
+    Bad("nothing to search", "parameters", "nothing to search; name at least one", "parameters: {}  # <-\n"),
+    Bad(
+        "searched and fixed",
+        "fixed.batch_size",
+        "batch_size is searched under parameters too; keep one of the two",
+        "fixed: {batch_size: 64}  # <-\n",
+    ),
+    # conditions
+    Bad(
+        "when on nothing",
+        "parameters.num_workers.when.loadr",
+        'no parameter "loadr" here; did you mean "loader"?',
+        "parameters:\n  loader: {values: [workers, memory]}\n"
+        "  num_workers: {values: [0, 2], when: {loadr: workers}}  # <-\n",
+    ),
+    Bad(
+        "when on itself",
+        "parameters.num_workers.when.num_workers",
+        "num_workers waits for itself; name another parameter",
+        "parameters:\n  num_workers: {values: [0, 2], when: {num_workers: 0}}  # <-\n",
+    ),
+    Bad(
+        "when in a circle",
+        "parameters.loader.when",
+        "loader and num_workers wait for each other",
+        "parameters:\n  loader: {values: [workers, memory], when: {num_workers: 0}}  # <-\n"
+        "  num_workers: {values: [0, 2], when: {loader: workers}}\n",
+    ),
+    Bad(
+        "when a value that is not offered",
+        "parameters.num_workers.when.loader",
+        'loader is never "worker"; did you mean "workers"?',
+        "parameters:\n  loader: {values: [workers, memory]}\n"
+        "  num_workers:\n    values: [0, 2]\n    when:\n      loader: [memory, worker]  # <-\n",
+    ),
+    Bad(
+        "when a value beyond the range",
+        "parameters.seed.when.momentum",
+        "momentum is never 2; it goes from 0.5 to 0.9",
+        "parameters:\n  momentum: {min: 0.5, max: 0.9}\n  seed: {values: [1, 2], when: {momentum: 2}}  # <-\n",
+    ),
+    Bad(
+        "when of no value",
+        "parameters.seed.when.loader",
+        "an empty list; give at least one value",
+        "parameters:\n  loader: {values: [workers, memory]}\n  seed: {values: [1, 2], when: {loader: []}}  # <-\n",
+    ),
+    Bad(
+        "when a word",
+        "parameters.seed.when",
+        'found "workers"; expected a mapping',
+        "parameters:\n  seed: {values: [1, 2], when: workers}  # <-\n",
+    ),
+    # what the trainable knows
+    Bad("trainable", "trainable", 'found "vgg19"; did you mean "vgg19_cifar10"?', "trainable: vgg19  # <-\n"),
+    Bad(
+        "parameter",
+        "parameters.lrr",
+        'vgg19_cifar10 has no "lrr"; did you mean "learning_rate"?',
+        "parameters:\n  batch_size: {values: [64]}\n  lrr: {min: 0.1, max: 0.2}  # <-\n",
+    ),
+    Bad("setting", "fixed.momentun", 'has no "momentun"; did you mean "momentum"?', "fixed: {momentun: 0.9}  # <-\n"),
+    Bad(
+        "text for a number",
+        "parameters.batch_size.values[1]",
+        'found "128"; expected a whole number',
+        'parameters:\n  batch_size: {values: [64, "128"]}  # <-\n',
+    ),
+    Bad("truth for a number", "fixed.momentum", "found true; expected a number", "fixed: {momentum: true}  # <-\n"),
+    Bad("word for truth", "fixed.pin_memory", 'found "on"; expected true or false', "fixed: {pin_memory: on}  # <-\n"),
+    Bad(
+        "no such choice",
+        "parameters.precision.values[1]",
+        'found "bf61"; did you mean "bf16"?',
+        "parameters:\n  precision:\n    values:\n      - fp32\n      - bf61  # <-\n",
+    ),
+    Bad("fixed choice", "fixed.optimizer", 'found "adam"; did you mean "adamw"?', "fixed: {optimizer: adam}  # <-\n"),
+    Bad(
+        "value out of bounds",
+        "parameters.batch_size.values[0]",
+        "found 0; expected at least 1",
+        "parameters:\n  batch_size: {values: [0, 64]}  # <-\n",
+    ),
+    Bad(
+        "range out of bounds",
+        "parameters.batch_size.min",
+        "found 0; expected at least 1",
+        "parameters:\n  batch_size: {min: 0, max: 64}  # <-\n",
+    ),
+    Bad(
+        "range over words",
+        "parameters.precision",
+        "a range has no meaning here; give values among fp32, bf16, fp16",
+        "parameters:\n  precision: {min: 16, max: 32}  # <-\n",
+    ),
+    Bad(
+        "broken range over whole numbers",
+        "parameters.batch_size.type",
+        'found "float"; expected int, as batch_size is a whole number',
+        "parameters:\n  batch_size: {min: 1, max: 64, type: float}  # <-\n",
+    ),
+    Bad(
+        "metric",
+        "objectives[1].metric",
+        'vgg19_cifar10 reports no "image_per_second"; did you mean "images_per_second"?',
+        "objectives:\n  - {metric: val_accuracy, goal: maximize}\n"
+        "  - {metric: image_per_second, goal: maximize}  # <-\n",
+    ),
+    Bad(
+        "searching by the test set",
+        "objectives[0].metric",
+        "test_accuracy is read once, at the end; search by a val_ metric",
+        "objectives:\n  - {metric: test_accuracy, goal: maximize}  # <-\n  - {metric: val_loss, goal: minimize}\n",
+    ),
+    Bad(
+        "constraint on nothing",
+        "constraints[0]",
+        'reports no "peak_memory"; did you mean "peak_memory_gib"?',
+        "constraints:\n  - peak_memory <= 8  # <-\n",
+    ),
+    # objectives, constraints, budget
+    Bad(
+        "one objective",
+        "objectives",
+        "found 1; a front needs two objectives or more",
+        "objectives:  # <-\n  - {metric: val_accuracy, goal: maximize}\n",
+    ),
+    Bad(
+        "objective twice",
+        "objectives[1].metric",
+        "val_loss is there twice; objectives must differ",
+        "objectives:\n  - {metric: val_loss, goal: minimize}\n  - {metric: val_loss, goal: maximize}  # <-\n",
+    ),
+    Bad(
+        "goal",
+        "objectives[0].goal",
+        'found "maximise"; did you mean "maximize"?',
+        "objectives:\n  - {metric: val_accuracy, goal: maximise}  # <-\n  - {metric: val_loss, goal: minimize}\n",
+    ),
+    Bad(
+        "constraint without a bound",
+        "constraints[0]",
+        'found "val_loss < 3"; expected "METRIC <= NUMBER" or "METRIC >= NUMBER"',
+        "constraints: [val_loss < 3]  # <-\n",
+    ),
+    Bad("constraint a mapping", "constraints[0]", "found a mapping; expected ", "constraints: [{val_loss: 3}]  # <-\n"),
+    Bad("searcher", "searcher.name", 'found "nsga"; did you mean "nsga2"?', "searcher: {name: nsga}  # <-\n"),
+    Bad("stopping", "stopping.name", 'found "halve"; did you mean "halving"?', "stopping: {name: halve}  # <-\n"),
+    Bad("data", "data.name", 'found "cifar"; did you mean "cifar10"?', "data: {name: cifar}  # <-\n"),
+    Bad("no pictures", "data.train_images", "found 0; expected at least 1", "data: {train_images: 0}  # <-\n"),
+    Bad(
+        "no end",
+        "budget",
+        "the search would never end; set trials, hours or total_epochs",
+        "budget: {epochs: 3}  # <-\n",
+    ),
+    Bad(
+        "less than one trial",
+        "budget.total_epochs",
+        "found 5; one trial alone has 12",
+        "budget:\n  epochs: 12\n  total_epochs: 5  # <-\n",
+    ),
+    Bad(
+        "grid over a range",
+        "searcher.name",
+        "a grid needs values, and momentum is a range; give values, or use tpe",
+        "parameters:\n  momentum: {min: 0.5, max: 0.9}\nsearcher: {name: grid}  # <-\n",
+    ),
+    # what holds where there is no GPU
+    Bad(
+        "section of the overlay",
+        "without_gpu.dat",
+        'unknown key "dat"; did you mean "data"?',
+        "without_gpu:\n  dat: {name: folder}  # <-\n",
+    ),
+    Bad(
+        "value in the overlay",
+        "without_gpu.fixed.width",
+        'found "small"; expected a number',
+        "without_gpu:\n  budget: {epochs: 1}\n  fixed: {width: small}  # <-\n",
+    ),
+    Bad(
+        "overlay that does not fit",
+        "without_gpu.parameters.loader.when.momentum",
+        'no parameter "momentum" here',
+        "without_gpu:\n  parameters:\n    loader: {values: [memory], when: {momentum: 1}}  # <-\n",
+    ),
+    Bad(
+        "overlay that searches and fixes",
+        "without_gpu.fixed.seed",
+        "seed is searched under parameters too; keep one of the two",
+        "without_gpu:\n  parameters:\n    seed: {values: [1, 2]}\n  fixed:\n    seed: 1  # <-\n",
+    ),
+    Bad("overlay in itself", "without_gpu.without_gpu", "leave it out", "without_gpu:\n  without_gpu: {}  # <-\n"),
+    Bad("overlay a word", "without_gpu", 'found "cpu"; expected a mapping', "without_gpu: cpu  # <-\n"),
+    # YAML itself
+    Bad("key twice", "", 'not valid YAML: found duplicate key "data"', "data: {}\ndata: {name: auto}  # <-\n"),
+    Bad("tab", "", "not valid YAML: found character '\\t'", "data:\n\tname: auto  # <-\n"),
+    Bad(
+        "bracket left open", "", "not valid YAML: expected ',' or ']'", "constraints: [val_loss <= 3\ndata: {}  # <-\n"
+    ),
+    Bad("two documents", "", "not valid YAML: but found another document", "---  # <-\ndata: {}\n"),
+    Bad("unknown alias", "", "not valid YAML: found undefined alias", "data: *theirs  # <-\n"),
+    Bad(
+        "object", "data", "found the tag tag:yaml.org,2002:python/object:os.x;", "data: !!python/object:os.x {}  # <-\n"
+    ),
+    Bad("date", "fixed.seed", "found a date; in quotes it would be a word", "fixed: {seed: 2026-01-01}  # <-\n"),
+    Bad("key a number", "fixed", 'the key 1 is not a word; write "1"', "fixed:  # <-\n  1: 2\n"),
+    Bad("control character", "", "not valid YAML: special characters are not allowed", "data: {name: \x01}  # <-\n"),
+    Bad("empty", "", "found nothing; a space file is a mapping", "", without=" ".join(GOOD)),
+    Bad("list", "", "found a list; a space file is a mapping", "- 1\n", without=" ".join(GOOD)),
+    Bad("word", "", 'found "parameters"; a space file is a mapping', "parameters\n", without=" ".join(GOOD)),
+]

@@ -1,0 +1,414 @@
+import json
+import math
+
+import pytest
+from optuna.trial import TrialState
+
+from search.advisor import Advisor, Decision, UnknownTrialError
+from search.space import SpaceError, parse_space
+
+EPOCHS = 9
+OBJECTIVES = [{"metric": "accuracy", "goal": "maximize"}, {"metric": "seconds", "goal": "minimize"}]
+LISTS = {
+    "loader": {"values": ["workers", "memory"]},
+    "batch_size": {"values": [64, 96, 128, 192, 256, 384, 512, 768, 1024]},
+    "num_workers": {"values": [0, 1, 2, 4], "when": {"loader": "workers"}},
+    "nesterov": {"values": [True, False]},
+}
+RANGES = {**LISTS, "learning_rate": {"min": 0.001, "max": 0.5, "log": True}}
+
+
+def space(parameters=LISTS, *, searcher="tpe", stopping="none", **more):
+    budget = {"epochs": EPOCHS, **more.pop("budget", {"trials": 1000})}
+    return parse_space(
+        {
+            "objectives": OBJECTIVES,
+            "parameters": parameters,
+            "fixed": {"momentum": 0.9},
+            "searcher": {"name": searcher},
+            "stopping": {"name": stopping},
+            "budget": budget,
+            **more,
+        }
+    )
+
+
+def measure(config, epoch):
+    """Some fixed landscape: NaN in one corner, slower and better with small batches."""
+    batch, rate = config["batch_size"], config.get("learning_rate", 0.1)
+    accuracy = (1 - math.exp(-epoch / 4)) * (1 - abs(math.log(rate * 100 / batch**0.5)) / 10)
+    seconds = 1000 / batch + config.get("num_workers", 3) / 10 + config["nesterov"] / 7
+    return {"accuracy": math.nan if rate > 0.4 else accuracy, "seconds": seconds}
+
+
+def runs(config):
+    return config["batch_size"] < 1024 or config["nesterov"]
+
+
+class Driver:
+    """Two trials at a time, one event a step; all that it knows can be read from the events."""
+
+    def __init__(self, advisor, events=()):
+        self.advisor, self.events = advisor, list(events)
+        self.running = {p.trial_id: (p.config, 0, "continue") for p in advisor.replay(self.events)}
+        for event in self.events:
+            if event["event"] == "measurement" and event["trial_id"] in self.running:
+                config = self.running[event["trial_id"]][0]
+                self.running[event["trial_id"]] = (config, event["epoch"], event["decision"])
+
+    def step(self):
+        if len(self.running) < 2 and (proposal := self.advisor.propose()):
+            self.running[proposal.trial_id] = (proposal.config, 0, "continue")
+            return self.write("start", proposal.trial_id, config=proposal.config)
+        trial_id = min(self.running, key=lambda t: (self.running[t][1], t))
+        config, epoch, decision = self.running[trial_id]
+        if decision == "stop" or epoch == EPOCHS or not runs(config):
+            del self.running[trial_id]
+            state = "infeasible" if not runs(config) else "stopped" if decision == "stop" else "complete"
+            self.advisor.finish(trial_id, state)
+            return self.write("finish", trial_id, state=state)
+        metrics = measure(config, epoch + 1)
+        decision = self.advisor.observe(trial_id, epoch + 1, metrics)
+        self.running[trial_id] = (config, epoch + 1, decision)
+        return self.write("measurement", trial_id, epoch=epoch + 1, metrics=metrics, decision=decision)
+
+    def write(self, event, trial_id, **fields):
+        """As a journal gives it back: NaN has become null."""
+        line = json.dumps({"event": event, "trial_id": trial_id, **fields}).replace("NaN", "null")
+        self.events.append(json.loads(line))
+
+
+def live(advisor, steps):
+    driver = Driver(advisor)
+    for _ in range(steps):
+        driver.step()
+    return driver
+
+
+def complete(advisor, proposal, accuracy, seconds=1.0, epoch=EPOCHS, **metrics):
+    advisor.observe(proposal.trial_id, epoch, {"accuracy": accuracy, "seconds": seconds, **metrics})
+    advisor.finish(proposal.trial_id, "complete")
+
+
+SEARCHES = {
+    "tpe over lists": space(LISTS, stopping="halving"),
+    "tpe over ranges": space(RANGES),
+    "nsga2": space(RANGES, searcher="nsga2"),
+    "random": space(LISTS, searcher="random", stopping="halving"),
+    "grid": space(LISTS, searcher="grid"),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_same_seed_and_same_observations_give_the_same_proposals(search):
+    assert live(Advisor(SEARCHES[search]), 200).events == live(Advisor(SEARCHES[search]), 200).events
+
+
+@pytest.mark.parametrize("name", ["tpe", "nsga2", "random"])
+def test_another_seed_gives_other_proposals(name):
+    first, second = (Advisor(space(RANGES, searcher=name), seed=seed).propose() for seed in (0, 1))
+    assert first != second
+
+
+@pytest.mark.parametrize("cut", [1, 123, 290])
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_search_resumed_from_its_journal_goes_on_as_if_never_interrupted(search, cut):
+    whole = live(Advisor(SEARCHES[search]), 300)
+    resumed = Driver(Advisor(SEARCHES[search]), whole.events[:cut])
+    while len(resumed.events) < len(whole.events):
+        resumed.step()
+    assert resumed.events == whole.events
+    assert resumed.advisor.pareto_set() == whole.advisor.pareto_set()
+
+
+@pytest.mark.parametrize("cut", [290, 410])
+def test_nsga2_resumes_within_a_generation(cut):
+    """Twenty trials make a generation, of about ten events each."""
+    whole = live(Advisor(SEARCHES["nsga2"]), 600)
+    resumed = Driver(Advisor(SEARCHES["nsga2"]), whole.events[:cut])
+    while len(resumed.events) < len(whole.events):
+        resumed.step()
+    assert resumed.events == whole.events
+
+
+def test_nsga2_leaves_its_first_generation():
+    """Twenty random trials, then children of the best: at 64 trials the later half is better than chance by far."""
+    ranges = {"x": {"min": 0.0, "max": 1.0}, "y": {"min": 0.0, "max": 1.0}}
+    distances = []
+    for seed in range(5):
+        advisor = Advisor(space(ranges, searcher="nsga2"), seed=seed)
+        for _ in range(100):
+            p = advisor.propose()
+            complete(advisor, p, -p.config["y"], p.config["y"] + p.config["x"])
+            distances.append(p.config["y"])
+    late = [distances[100 * seed + i] for seed in range(5) for i in range(60, 100)]
+    assert sum(late) / len(late) < 0.4  # chance: 0.5 +- 0.02
+
+
+def test_replay_returns_what_was_started_but_not_finished():
+    events = live(Advisor(space()), 60).events
+    finished = {e["trial_id"] for e in events if e["event"] == "finish"}
+    started = {e["trial_id"]: e["config"] for e in events if e["event"] == "start"}
+    pending = Advisor(space()).replay([{"event": "run"}, *events, {"event": "resume"}])
+    assert {p.trial_id: p.config for p in pending} == {t: c for t, c in started.items() if t not in finished}
+
+
+def test_replay_refuses_the_journal_of_another_space():
+    start = {"event": "start", "trial_id": "t0001", "config": {"momentum": 0.9, "loader": "memory", "batch_size": 7}}
+    with pytest.raises(ValueError, match="batch_size cannot be 7"):
+        Advisor(space()).replay([start])
+    start["config"] = {"momentum": 0.9, "loader": "memory", "batch_size": 64}
+    with pytest.raises(ValueError, match="cannot have come from this space"):
+        Advisor(space()).replay([start])
+
+
+def test_replay_is_for_a_fresh_advisor():
+    advisor = Advisor(space())
+    advisor.propose()
+    with pytest.raises(ValueError, match="fresh"):
+        advisor.replay([])
+
+
+@pytest.mark.parametrize("name", ["tpe", "nsga2", "random", "grid"])
+def test_a_proposal_holds_the_fixed_values_and_the_active_parameters_only(name):
+    advisor, configs = Advisor(space(searcher=name)), []
+    for _ in range(90):
+        proposal = advisor.propose()
+        configs.append(proposal.config)
+        complete(advisor, proposal, **measure(proposal.config, EPOCHS))
+    assert {config["loader"] for config in configs} == {"workers", "memory"}
+    for config in configs:
+        always = {"momentum", "loader", "batch_size", "nesterov"}
+        assert set(config) == always | ({"num_workers"} if config["loader"] == "workers" else set())
+        assert config["momentum"] == 0.9
+        assert config["nesterov"] in (True, False)
+        assert config["batch_size"] in LISTS["batch_size"]["values"]
+
+
+def test_a_grid_is_tried_once_in_its_order():
+    grid = space(searcher="grid")
+    advisor, configs = Advisor(grid), []
+    while proposal := advisor.propose():
+        configs.append(proposal.config)
+        advisor.finish(proposal.trial_id, "failed")
+    assert configs == [{"momentum": 0.9, **config} for config in grid.grid()]
+    assert advisor.spent == "the grid is through"
+
+
+def test_a_grid_needs_lists():
+    with pytest.raises(SpaceError):
+        Advisor(space(RANGES, searcher="grid"))
+
+
+def test_nothing_is_tried_twice_while_there_are_new_things_to_try():
+    small = {"batch_size": {"values": [1, 2, 4, 8, 16]}, "precision": {"values": ["fp32", "bf16", "fp16"]}}
+    advisor, tried = Advisor(space(small)), []
+    for _ in range(8):
+        p = advisor.propose()
+        tried.append(tuple(p.config.items()))
+        complete(advisor, p, 1 / p.config["batch_size"], 1.0)
+    assert len(set(tried)) == 8
+
+
+def test_a_space_that_is_used_up_is_still_proposed_from():
+    advisor = Advisor(space({"precision": {"values": ["fp32", "bf16"]}}))
+    for _ in range(5):
+        complete(advisor, advisor.propose(), 0.5)
+
+
+def test_trials_bound_the_number_of_proposals():
+    advisor = Advisor(space(budget={"trials": 3}))
+    for _ in range(3):
+        assert advisor.spent is None
+        advisor.finish(advisor.propose().trial_id, "failed")
+    assert advisor.propose() is None
+    assert advisor.spent == "budget.trials is spent"
+
+
+def test_total_epochs_stop_what_runs_and_start_nothing_more():
+    advisor = Advisor(space(budget={"total_epochs": EPOCHS + 2}))
+    first, second = advisor.propose(), advisor.propose()
+    row = {"accuracy": 0.5, "seconds": 1.0}
+    assert advisor.observe(second.trial_id, 1, row) == Decision.CONTINUE
+    for epoch in range(1, EPOCHS + 1):
+        assert advisor.observe(first.trial_id, epoch, row) == Decision.CONTINUE
+    assert advisor.observe(second.trial_id, 1, row) == Decision.CONTINUE  # a restart repeats an epoch: no new one
+    assert advisor.propose() is not None
+    assert advisor.observe(second.trial_id, 2, row) == Decision.STOP
+    assert advisor.propose() is None
+    assert advisor.spent == "budget.total_epochs is spent"
+
+
+def test_the_last_epoch_is_never_stopped():
+    advisor = Advisor(space(stopping="halving", budget={"total_epochs": EPOCHS}))
+    first, second = advisor.propose(), advisor.propose()
+    advisor.observe(first.trial_id, EPOCHS - 1, {"accuracy": 0.5, "seconds": 1.0})
+    assert advisor.observe(second.trial_id, EPOCHS, {"accuracy": math.nan}) == Decision.CONTINUE
+
+
+def told(state=None, constraints=(), **metrics):
+    advisor = Advisor(space(constraints=list(constraints)))
+    proposal = advisor.propose()
+    if metrics:
+        advisor.observe(proposal.trial_id, EPOCHS, metrics)
+    if state is not None:
+        advisor.finish(proposal.trial_id, state, "because")
+    return advisor.study_trials()[0]
+
+
+def test_a_complete_trial_is_told_with_its_losses():
+    trial = told("complete", accuracy=0.5, seconds=3.0)
+    assert (trial.state, trial.values, trial.constraints) == (TrialState.COMPLETE, [-0.5, 3.0], {})
+
+
+def test_a_stopped_trial_is_told_without_values():
+    trial = told("stopped", accuracy=0.5, seconds=3.0)
+    assert (trial.state, trial.values) == (TrialState.PRUNED, None)
+
+
+def test_a_failed_trial_is_told_without_values_and_without_blame():
+    trial = told("failed", accuracy=0.5, seconds=3.0)
+    assert (trial.state, trial.values, trial.constraints) == (TrialState.FAIL, None, {})
+    assert trial.user_attrs["reason"] == "because"
+
+
+@pytest.mark.parametrize(
+    ("state", "metrics"),
+    [
+        ("infeasible", {"accuracy": 0.5, "seconds": 3.0}),
+        ("infeasible", {}),
+        ("complete", {"accuracy": math.nan, "seconds": 3.0}),
+        ("complete", {"accuracy": 0.5, "seconds": -math.inf}),
+        ("complete", {"accuracy": 0.5, "seconds": None}),
+        ("complete", {"accuracy": 0.5}),
+        ("complete", {}),
+    ],
+)
+def test_what_cannot_run_or_gives_no_finite_value_is_told_as_a_violated_constraint(state, metrics):
+    trial = told(state, **metrics)
+    assert trial.state == TrialState.COMPLETE  # samplers forget FAIL
+    assert trial.constraints == {"works here": 1.0}
+    assert trial.values == [math.inf, math.inf]
+
+
+def test_a_constraint_is_told_relative_to_its_bound_and_less_than_infeasible():
+    trial = told("complete", ["memory <= 0.8", "rate >= 100"], accuracy=0.5, seconds=1.0, memory=1.0, rate=1e-9)
+    assert trial.constraints["memory <= 0.8"] == pytest.approx(0.2)
+    assert 0.49 < trial.constraints["rate >= 100"] < 1.0
+    kept = told("complete", ["memory <= 0.8"], accuracy=0.5, seconds=1.0, memory=0.8)
+    assert kept.constraints == {"memory <= 0.8": 0.0}
+
+
+def test_a_constraint_that_was_not_measured_is_not_held_against_a_trial():
+    assert told("complete", ["memory <= 0.8"], accuracy=0.5, seconds=1.0).constraints == {}
+
+
+def test_no_finished_trial_is_left_running_in_the_study():
+    driver = live(Advisor(SEARCHES["tpe over ranges"]), 200)
+    states = [trial.state for trial in driver.advisor.study_trials()]
+    assert states.count(TrialState.RUNNING) == len(driver.running)
+    assert len(states) == sum(event["event"] == "start" for event in driver.events)
+
+
+def share_infeasible(state, seed):
+    """Of 40 trials; everything beyond 0.4 cannot run, and speed tempts there."""
+    ranges = {"batch": {"min": 0.0, "max": 1.0}, "width": {"min": 0.0, "max": 1.0}}
+    advisor, count = Advisor(space(ranges), seed=seed), 0
+    for _ in range(40):
+        p = advisor.propose()
+        if p.config["batch"] > 0.4:
+            advisor.finish(p.trial_id, state)
+            count += 1
+        else:
+            complete(advisor, p, p.config["width"] + p.config["batch"], 2 - p.config["batch"])
+    return count / 40
+
+
+def test_what_cannot_run_is_avoided():
+    """By chance 0.60 +- 0.03 of these 200 trials; with these seeds 0.75 when told as failures, 0.45 as infeasible."""
+    told_as = {state: sum(share_infeasible(state, seed) for seed in range(5)) / 5 for state in ("infeasible", "failed")}
+    assert told_as["infeasible"] < 0.5
+    assert told_as["infeasible"] < 0.75 * told_as["failed"]
+
+
+def test_halving_stops_the_dominated_and_keeps_the_undominated():
+    advisor = Advisor(space(stopping="halving"))
+
+    def first_epoch(accuracy, seconds):
+        return advisor.observe(advisor.propose().trial_id, 1, {"accuracy": accuracy, "seconds": seconds})
+
+    assert first_epoch(0.5, 5.0) == Decision.CONTINUE  # nobody to compare with
+    assert first_epoch(0.4, 6.0) == Decision.STOP  # dominated
+    assert first_epoch(0.6, 4.0) == Decision.CONTINUE  # dominates
+    assert first_epoch(0.3, 7.0) == Decision.STOP
+    assert first_epoch(0.1, 1.0) == Decision.CONTINUE  # the other end of the front
+    assert first_epoch(math.nan, 0.0) == Decision.STOP
+
+
+def test_halving_judges_at_its_rungs_only():
+    """With 9 epochs the rungs are at 1 and 3."""
+    advisor, answers = Advisor(space(stopping="halving")), []
+    steady, fading = advisor.propose(), advisor.propose()
+    for epoch, accuracy in [(1, 0.95), (2, 0.1), (3, 0.1)]:
+        advisor.observe(steady.trial_id, epoch, {"accuracy": 0.9, "seconds": 1.0})
+        answers.append(advisor.observe(fading.trial_id, epoch, {"accuracy": accuracy, "seconds": 2.0}))
+    assert answers == ["continue", "continue", "stop"]
+
+
+def test_a_trial_that_reports_late_is_judged_at_the_rung_it_passed():
+    advisor = Advisor(space(stopping="halving"))
+    early, late = advisor.propose(), advisor.propose()
+    advisor.observe(early.trial_id, 1, {"accuracy": 0.9, "seconds": 1.0})
+    assert advisor.observe(late.trial_id, 2, {"accuracy": 0.1, "seconds": 2.0}) == Decision.STOP
+
+
+def test_a_trial_told_to_stop_is_told_so_again():
+    advisor = Advisor(space(stopping="halving"))
+    good, bad = advisor.propose(), advisor.propose()
+    advisor.observe(good.trial_id, 1, {"accuracy": 0.9, "seconds": 1.0})
+    assert advisor.observe(bad.trial_id, 1, {"accuracy": 0.1, "seconds": 2.0}) == Decision.STOP
+    assert advisor.observe(bad.trial_id, 2, {"accuracy": 1.0, "seconds": 0.0}) == Decision.STOP
+
+
+def test_without_stopping_nothing_is_stopped():
+    driver = live(Advisor(space(RANGES)), 200)
+    assert {e["decision"] for e in driver.events if e["event"] == "measurement"} == {"continue"}
+
+
+def test_pareto_set_holds_complete_trials_within_constraints_at_full_length():
+    advisor = Advisor(space(constraints=["memory <= 0.9"]))
+    fast, accurate, short, heavy, stopped, diverged, worse = (advisor.propose() for _ in range(7))
+    complete(advisor, fast, 0.5, 1.0, memory=0.1)
+    complete(advisor, accurate, 0.9, 3.0, memory=0.1, loss=math.inf)
+    complete(advisor, short, 0.99, 0.1, epoch=EPOCHS - 1)
+    complete(advisor, heavy, 0.99, 0.1, memory=0.95)
+    advisor.observe(stopped.trial_id, EPOCHS, {"accuracy": 0.99, "seconds": 0.1})
+    advisor.finish(stopped.trial_id, "stopped")
+    complete(advisor, diverged, math.nan)
+    complete(advisor, worse, 0.4, 2.0)
+    assert [t.trial_id for t in advisor.pareto_set()] == [accurate.trial_id, fast.trial_id]
+    best = advisor.pareto_set()[0]
+    assert (best.config, best.epoch) == (accurate.config, EPOCHS)
+    assert best.metrics == {"accuracy": 0.9, "seconds": 3.0, "memory": 0.1}
+
+
+def test_nothing_finished_has_an_empty_pareto_set():
+    assert Advisor(space()).pareto_set() == []
+
+
+def test_misuse_is_refused():
+    advisor = Advisor(space())
+    proposal = advisor.propose()
+    with pytest.raises(UnknownTrialError, match="t0099"):
+        advisor.observe("t0099", 1, {})
+    with pytest.raises(UnknownTrialError, match="t0099"):
+        advisor.finish("t0099", "complete")
+    with pytest.raises(ValueError, match="the first is 1"):
+        advisor.observe(proposal.trial_id, 0, {})
+    with pytest.raises(ValueError, match=r'no state "done"; there are complete, stopped, infeasible, failed'):
+        advisor.finish(proposal.trial_id, "done")
+    advisor.finish(proposal.trial_id, "complete")
+    with pytest.raises(ValueError, match="is complete already"):
+        advisor.finish(proposal.trial_id, "complete")
+    with pytest.raises(ValueError, match="is complete already"):
+        advisor.observe(proposal.trial_id, 1, {})

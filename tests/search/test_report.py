@@ -1,0 +1,219 @@
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from search.report import closing_lines, command, picks, write_summary
+from search.results import load
+from tests.search.runs import INFO, Recorder, config, story, write_run
+
+GENERATED = {"name": "generated", "description": "generated: 2,000 pictures to train on, 500 to validate"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "throughput-2026-11-20-1"
+
+
+def summary(folder, events):
+    return write_summary(write_run(folder, events))
+
+
+def flat(text):
+    """Without line breaks, so that a sentence can be looked for wherever it was wrapped."""
+    return " ".join(text.split())
+
+
+def table_lines(text):
+    return [line for line in text.splitlines() if line.startswith("|")]
+
+
+def test_picks_are_the_ends_of_the_front_and_its_knee(folder):
+    run = load(write_run(folder, story()))
+    assert [(pick.name, pick.trial.trial_id) for pick in picks(run)] == [
+        ("most accurate", "t0003"),
+        ("knee", "t0007"),
+        ("fastest", "t0011"),
+    ]
+
+
+def test_the_front_is_a_table_with_its_goals_spreads_and_what_varies_on_it(folder):
+    text = summary(folder, story())
+    front = "\n".join(table_lines(text.split("## Picks")[0]))
+    for heading in ("val_accuracy (↑)", "images_per_second (↑)", "test_accuracy", "batch_size", "learning_rate"):
+        assert heading in front
+    assert "352 ± 4 " in front
+    assert "strategy" not in front  # the same on all of the front, and said so below
+    assert "The same for all of them: loader=memory, strategy=single, optimizer=sgd" in flat(text)
+
+
+def test_objectives_to_minimize_are_marked_so(folder):
+    recorder = Recorder(objectives=[INFO["objectives"][0], {"metric": "peak_memory_fraction", "goal": "minimize"}])
+    recorder.complete("t0001", [0.5], 100.0, config())
+    text = summary(folder, recorder.events)
+    assert "peak_memory_fraction (↓)" in text
+    assert "↑: higher is better. ↓: lower is better." in flat(text)
+    assert "best peak_memory_fraction" in text
+
+
+def test_the_summary_fits_a_terminal(folder):
+    long_reason = "no space left: " + "many words " * 40
+    events = story()
+    events.insert(-1, {**events[-3], "event": "finish", "trial_id": "t0012", "state": "failed", "reason": long_reason})
+    for told in (events, story(data=GENERATED)):
+        assert max(map(len, summary(folder, told).splitlines())) <= 80
+
+
+def test_a_front_on_which_much_varies_becomes_several_tables_with_the_trials_in_each(folder):
+    recorder = Recorder()
+    for number in (1, 2):
+        settings = {f"parameter_number_{letter}": number for letter in "abcdefgh"}
+        recorder.complete(f"t{number:04d}", [number / 10], 300.0 - number, config(**settings))
+    tables = table_lines(summary(folder, recorder.events).split("## Picks")[0])
+    assert max(map(len, tables)) <= 80
+    assert sum(line.startswith("| t0001 ") for line in tables) == 4
+
+
+def test_every_pick_says_why_and_how_to_run_it(folder):
+    text = flat(summary(folder, story()).split("## Picks")[1].split("## Trials")[0])
+    assert "best val_accuracy of the 5 trials compared" in text
+    assert "Against the knee: val_accuracy +0.0100, 0.51 times its images_per_second." in text
+    assert text.count("python -m trainables.train --trainable vgg19_cifar10 --epochs 3 --data cifar10") == 3
+    assert "TRAINING_SEARCH_DATA" in text
+
+
+def test_a_figure_and_its_spread_stay_on_one_line(folder):
+    assert not re.search(r"±$|^ *±", summary(folder, story()), re.MULTILINE)
+
+
+def test_how_a_rate_was_measured_is_told_only_of_rates_that_were(folder):
+    """A replayed rate has no windows, and no spread between them."""
+    recorder = Recorder()
+    recorder.start("t0001", **config())
+    recorder.measure("t0001", 1, val_accuracy=0.4, images_per_second=100.0)
+    recorder.finish("t0001")
+    assert "windows" not in summary(folder, recorder.events)
+
+
+def test_accuracies_are_compared_by_difference_also_where_their_unit_is_not_told(folder):
+    assert "Against the knee: val_accuracy +0.0100" in flat(summary(folder, story(metrics={})))
+
+
+def test_picks_that_are_one_trial_are_told_once(folder):
+    recorder = Recorder()
+    recorder.complete("t0001", [0.5], 100.0, config())
+    text = summary(folder, recorder.events)
+    assert "### Most accurate, knee and fastest: t0001" in text
+    assert text.count("trainables.train") == 1
+    assert "Run `t0001`, best in everything" in text
+
+
+def test_a_command_gives_the_shell_the_exact_configuration(folder):
+    recorder = Recorder()
+    odd = "it's $HOME; a b"
+    recorder.complete("t0001", [0.5], 1.0, config(64, 0.04786230092322637, layout=odd, pin_memory=True))
+    run = load(write_run(folder, recorder.events))
+    text = command(run, run.history.front()[0])
+    words = shlex.split(text.replace("\\\n", " "))
+    settings = dict(word.split("=", 1) for word in words[3:] if "=" in word)
+    assert settings["learning_rate"] == "0.04786230092322637"
+    assert (settings["layout"], settings["pin_memory"], settings["batch_size"]) == (odd, "true", "64")
+    assert words[: words.index("batch_size=64")] == [
+        *("python", "-m", "trainables.train", "--trainable", "vgg19_cifar10", "--epochs", "1"),
+        *("--data", "cifar10", "--val-images", "5000", "--folder", "results/throughput-2026-11-20-1-t0001"),
+    ]
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_command_runs(folder, tmp_path):
+    recorder = Recorder(trainable="replay", data={"name": "generated", "description": "replayed curves"})
+    recorder.start("t0001", **config(64, 0.05))
+    recorder.epochs("t0001", [0.5], 100.0)
+    recorder.finish("t0001")
+    run = load(write_run(folder, recorder.events))
+    text = command(run, run.history.front()[0]).replace("python ", f"{sys.executable} ", 1)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run(text, shell=True, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    assert (tmp_path / f"results/{run.name}-t0001/config.json").is_file()
+
+
+def test_accuracy_on_generated_pictures_is_never_shown_without_saying_so(folder):
+    text = flat(summary(folder, story(data=GENERATED)))
+    assert "Generated data." in text
+    shown = re.findall(r"(?:val|test)_accuracy(.{12})", text.replace("maximize val_accuracy", ""))
+    assert shown
+    assert all(after.startswith(" (generated)") for after in shown)
+    assert "(generated)" in closing_lines(folder)
+
+
+def test_accuracy_on_real_pictures_carries_no_warning(folder):
+    assert "enerated" not in summary(folder, story())
+
+
+def test_trials_are_counted_by_how_they_ended_with_reasons_grouped(folder):
+    text = flat(summary(folder, story()).split("## Trials")[1])
+    for cells in ("complete | 6", "infeasible | 2", "stopped | 1", "failed | 2", "**started** | 12"):
+        assert cells in text
+    assert "infeasible, 2 trials (t0002, t0009): out of memory: 21.3 GiB" in text  # the two differ in figures only
+    assert "failed, 1 trial (t0005): the loss is not finite" in text
+    assert "1 complete trial not compared" in text
+    assert "2 restarts" in text
+
+
+def test_the_conditions_of_the_figures_are_stated(folder):
+    text = flat(summary(folder, story()))
+    for fact in (
+        "Intel(R) Xeon(R) Processor, 2 cores, 24 GiB memory, no GPU",
+        "cifar10: 45,000 pictures",
+        "torch 2.15.0",
+        "Commit: abc1234",
+        "Seed: 0",
+        "`python -m search.run spaces/throughput.yaml --set budget.hours=1.0`",
+        "Left out: precision fp16: needs a GPU",
+        "Ended: the budget of 1 hour is spent",
+        "Wall time: 8 min 17 s from 2026-11-20 18:40 UTC",
+        "reference point val_accuracy 0.4790, images_per_second 158",
+        "One run per configuration (n = 1): rates within a few percent are ties",
+        "windows after the warm-up; no evaluation and no checkpoint is inside",
+        'run = load("results/throughput-2026-11-20-1")',
+    ):
+        assert fact in text
+
+
+def test_a_run_with_gpus_names_them(folder):
+    machine = {**INFO["machine"], "gpus": [{"name": "NVIDIA H200", "memory_gib": 139.8}]}
+    assert "24 GiB memory, NVIDIA H200 (140 GiB)" in flat(summary(folder, story(machine=machine)))
+
+
+def test_a_run_without_a_front_says_so_and_why(folder):
+    recorder = Recorder()
+    for number in range(6):
+        recorder.start(f"t{number + 1:04d}", **config())
+        recorder.finish(f"t{number + 1:04d}", "infeasible", f"out of memory: {number} GiB free")
+    text = flat(summary(folder, recorder.events))
+    assert "No configuration to recommend**: no trial completed" in text
+    assert "infeasible, 6 trials (t0001, t0002, t0003, t0004 and 2 more): out of memory" in text
+    assert "## Picks" not in text
+    assert "infeasible, 6 trials" in flat(closing_lines(folder))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 12, 30])
+def test_a_run_can_be_summarized_at_any_moment(folder, size):
+    summary(folder, story()[:size])
+
+
+def test_the_text_is_in_the_folder_and_no_unfinished_file_beside_it(folder):
+    assert summary(folder, story()) == (folder / "summary.md").read_text()
+    assert sorted(path.name for path in folder.iterdir()) == ["journal.jsonl", "summary.md"]
+
+
+def test_the_last_lines_of_a_run_name_its_picks_and_its_summary(folder):
+    write_run(folder, story())
+    lines = closing_lines(folder).splitlines()
+    assert lines[0] == "Pareto front: 3 points from 6 complete trials"
+    assert lines[1].startswith("  t0003  most accurate: val_accuracy 0.7100")
+    assert lines[-1] == f"Commands and conditions: {folder}/summary.md"

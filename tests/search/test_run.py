@@ -1,0 +1,165 @@
+"""The command line as a person uses it: exit codes, messages, and what a kill or a signal leaves."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from search.journal import FILE_NAME, read_journal
+from search.results import load
+from search.run import main
+from tests.search.bad_spaces import BAD_SPACES, Bad
+
+SPACE = """
+trainable: replay
+objectives:
+  - {metric: val_accuracy, goal: maximize}
+  - {metric: images_per_second, goal: maximize}
+parameters:
+  learning_rate: {min: 0.001, max: 0.5, log: true}
+fixed: {seconds_per_epoch: 0.5}
+budget: {trials: 5, epochs: 2}
+"""
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    return path
+
+
+def search(*arguments: str | Path, cwd: Path) -> subprocess.Popen[bytes]:
+    """The command, started as from a shell, in a session of its own; what it prints goes to `cwd/printed`."""
+    command = [sys.executable, "-m", "search.run", *map(str, arguments)]
+    with (cwd / "printed").open("w") as printed:
+        return subprocess.Popen(command, cwd=cwd, stdout=printed, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def wait_for(path: Path, pattern: str, seconds: float = 90) -> None:
+    """Until the file has the pattern in it."""
+    deadline = time.monotonic() + seconds
+    while not (path.exists() and re.search(pattern, path.read_text())):
+        assert time.monotonic() < deadline, f"no {pattern} in {path} within {seconds} s"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("bad", BAD_SPACES, ids=lambda bad: bad.name)
+def test_a_bad_space_file_is_one_line_exit_2_and_nothing_created(
+    bad: Bad, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.yaml").write_text(bad.text)
+    monkeypatch.chdir(tmp_path)
+    assert main(["bad.yaml"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"bad.yaml:{bad.line}: ")
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no space file"),
+        (["missing.yaml"], "missing.yaml"),
+        (["space.yaml", "--set", "budget.trails=3"], "did you mean"),
+        (["space.yaml", "--name", "../elsewhere"], "a name, not a path"),
+        (["space.yaml", "--results", ".", "--name", "old"], "exists already"),
+        (["space.yaml", "--resume", "old"], "give neither"),
+        (["--resume", "old"], "not the folder of a run"),
+        (["--resume", "nowhere"], "not the folder of a run"),
+        (["space.yaml", "--set", "concurrent_trials=1000"], "cannot share"),
+        (["vgg.yaml", "--set", "data.name=folder"], "data.root"),
+    ],
+)
+def test_bad_input_is_one_line_exit_2_and_nothing_created(
+    arguments: list[str],
+    message: str,
+    space: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(space.parent)
+    monkeypatch.setenv("TRAINING_SEARCH_DATA", str(space.parent / "no-data"))
+    (space.parent / "old").mkdir()
+    (space.parent / "vgg.yaml").write_text(
+        SPACE.replace("replay", "vgg19_cifar10").replace("seconds_per_epoch", "width")
+    )
+    before = sorted(space.parent.rglob("*"))
+    assert main([*arguments, "--dry-run"]) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert err.count("\n") == 1
+    assert out == ""
+    assert sorted(space.parent.rglob("*")) == before
+
+
+def test_the_plan_is_printed_and_nothing_is_started_or_written(
+    space: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(space.parent)
+    assert main(["space.yaml", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    for part in ("learning_rate", "0.001 to 0.5, log", "5 trials", "time ", "disk "):
+        assert part in out
+    assert [path.name for path in space.parent.iterdir()] == ["space.yaml"]
+
+
+def test_reading_a_bad_space_file_starts_neither_torch_nor_ray(space: Path) -> None:
+    script = "import sys, search.run; search.run.main(['x.yaml']); print({'torch', 'ray', 'pandas'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=space.parent, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_killed_driver_loses_and_repeats_no_finished_trial(space: Path) -> None:
+    """Kill -9 in the middle of the third trial, then `--resume`; then once more, with a larger budget."""
+    folder = space.parent / "results" / "run"
+    killed = search(space, "--name", "run", "--no-dashboard", cwd=space.parent)
+    wait_for(folder / FILE_NAME, r'"measurement",[^\n]*"t0003"')
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    before = load(folder).trials.set_index("trial_id")
+    finished = before.index[before.state == "complete"].tolist()
+    assert finished == ["t0001", "t0002"]
+
+    resumed = search("--resume", folder, "--no-dashboard", "--set", "budget.trials=6", cwd=space.parent)
+    assert resumed.wait(timeout=120) == 0
+    assert "goes on" in (space.parent / "printed").read_text()
+    run = load(folder)
+    assert run.trials.state.tolist() == ["complete"] * 6
+    assert run.trials.set_index("trial_id").seconds[finished].tolist() == before.seconds[finished].tolist()
+    starts = [event["trial_id"] for event in read_journal(folder / FILE_NAME) if event["event"] == "start"]
+    assert starts == run.trials.trial_id.tolist()
+    assert (folder / "summary.md").exists()
+    assert sorted(path.name for path in folder.glob("*.parquet")) == [
+        "curves.parquet",
+        "front.parquet",
+        "trials.parquet",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_run_within_15_seconds_with_everything_kept(space: Path, number: int, code: int) -> None:
+    folder = space.parent / "results" / "run"
+    process = search(space, "--name", "run", "--no-dashboard", cwd=space.parent)
+    wait_for(folder / FILE_NAME, r'"measurement",[^\n]*"t0002"')
+    children = psutil.Process(process.pid).children(recursive=True)
+    signalled_at = time.monotonic()
+    os.kill(process.pid, number)
+    assert process.wait(timeout=60) == code
+    assert time.monotonic() - signalled_at < 15
+    printed = (space.parent / "printed").read_text()
+    assert printed.splitlines()[-1].strip() == f"python -m search.run --resume {Path('results') / 'run'}"
+    assert load(folder).trials.state.tolist()[0] == "complete"
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive

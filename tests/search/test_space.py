@@ -1,0 +1,453 @@
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from search.objective import Constraint, Objective
+from search.space import (
+    Budget,
+    Choice,
+    Range,
+    SearcherSettings,
+    Space,
+    SpaceError,
+    StoppingSettings,
+    load_space,
+    parse_space,
+)
+from tests.search.bad_spaces import BAD_SPACES, GOOD, Bad
+from trainables.contract import Data, Resources
+
+SPACES = Path(__file__).parents[2] / "spaces"
+LAPTOP, GPU_NODE = Resources(cpus=2), Resources(cpus=32, gpus=4)
+
+OBJECTIVES = [{"metric": "error", "goal": "minimize"}, {"metric": "speed", "goal": "maximize"}]
+
+
+def space(**sections):
+    """A space of any names, as the Advisor is driven on foreign problems."""
+    return parse_space({"objectives": OBJECTIVES, "budget": {"trials": 8}, **sections})
+
+
+def written(folder, text):
+    path = folder / "a.yaml"
+    path.write_text(text)
+    return path
+
+
+# ---- good files
+
+
+def test_a_space_file_is_read_as_it_says(tmp_path):
+    path = written(
+        tmp_path,
+        """\
+trainable: vgg19_cifar10
+objectives:
+  - {metric: val_accuracy, goal: maximize}
+  - {metric: images_per_second, goal: maximize}
+constraints: ["peak_memory_fraction <= 0.9", val_loss >= -1]
+parameters:
+  learning_rate: {min: 1e-5, max: 0.5, log: true}
+  num_workers: {values: [0, 2], when: {loader: workers}}
+  loader: {values: [workers, memory]}
+fixed: {optimizer: sgd, momentum: 0.9, pin_memory: false}
+data: {name: folder, root: /pictures, train_images: 100, val_images: 50}
+searcher: {name: nsga2, seed: 3}
+stopping: {name: halving, grace_epochs: 2, reduction_factor: 4}
+budget: {trials: 64, epochs: 12, hours: 1}
+concurrent_trials: 2
+""",
+    )
+    assert load_space(path) == Space(
+        trainable="vgg19_cifar10",
+        objectives=(Objective("val_accuracy", "maximize"), Objective("images_per_second", "maximize")),
+        constraints=(Constraint("peak_memory_fraction", "<=", 0.9), Constraint("val_loss", ">=", -1.0)),
+        parameters={
+            "learning_rate": Range(min=0.00001, max=0.5, log=True),
+            "loader": Choice(values=("workers", "memory")),
+            "num_workers": Choice(values=(0, 2), when={"loader": ("workers",)}),
+        },
+        fixed={"optimizer": "sgd", "momentum": 0.9, "pin_memory": False},
+        data=Data(name="folder", root="/pictures", train_images=100, val_images=50),
+        searcher=SearcherSettings(name="nsga2", seed=3),
+        stopping=StoppingSettings(name="halving", grace_epochs=2, reduction_factor=4),
+        budget=Budget(trials=64, epochs=12, hours=1.0),
+        concurrent_trials=2,
+    )
+
+
+def test_what_a_file_does_not_say_is_plain():
+    plain = space(parameters={"x": {"min": 0, "max": 1}})
+    assert plain.searcher == SearcherSettings(name="tpe", seed=0)
+    assert plain.stopping.name == "none"
+    assert plain.budget.epochs == 1
+    assert plain.data == Data()
+    assert plain.concurrent_trials == 1
+
+
+def test_without_a_trainable_any_names_go():
+    foreign = space(parameters={"x": {"min": 1, "max": 9, "type": "int"}}, fixed={"y": "z"}, constraints=["cost <= 1"])
+    assert foreign.parameters == {"x": Range(min=1, max=9, type="int")}
+
+
+def test_a_range_over_what_the_trainable_counts_is_over_whole_numbers(tmp_path):
+    ranges = "parameters: {batch_size: {min: 32, max: 512, log: true}, momentum: {min: 0, max: 0.9}}\n"
+    parameters = load_space(written(tmp_path, "".join([*list(GOOD.values())[:3], ranges]))).parameters
+    assert parameters["batch_size"] == Range(min=32, max=512, log=True, type="int")
+    assert parameters["momentum"] == Range(min=0, max=0.9, type="float")
+
+
+def test_what_is_written_once_and_referred_to_is_as_if_written_out(tmp_path):
+    anchors = """\
+without_gpu: {fixed: &settings {pin_memory: &no false, momentum: 0.5}}
+fixed:
+  <<: *settings
+  momentum: 0.9
+data: {download: *no}
+"""
+    fixed = load_space(written(tmp_path, "".join(GOOD.values()) + anchors)).fixed
+    assert fixed == {"pin_memory": False, "momentum": 0.9}
+    assert fixed["pin_memory"] is False
+
+
+@pytest.mark.parametrize("path", sorted(SPACES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("resources", [LAPTOP, GPU_NODE], ids=["laptop", "GPU node"])
+def test_our_own_space_files_run_on_a_laptop_and_on_a_gpu_node(path, resources):
+    usable, _ = load_space(path).restricted(resources)
+    assert usable.parameters
+
+
+def test_reading_a_space_needs_neither_torch_nor_ray():
+    code = "import sys, search.space; assert not {'torch', 'ray', 'optuna', 'pandas'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=SPACES.parent)
+
+
+# ---- bad files
+
+
+@pytest.mark.parametrize("bad", BAD_SPACES, ids=lambda bad: bad.name)
+def test_a_bad_file_is_refused_in_one_line_that_names_the_place(bad: Bad, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text(bad.text)
+    with pytest.raises(SpaceError) as refusal:
+        load_space(Path("a.yaml"))
+    message = str(refusal.value)
+    place = f"a.yaml:{bad.line}: " + (f"{bad.key}: " if bad.key else "")
+    assert message.startswith(place)
+    assert bad.message in message
+    assert len(message.splitlines()) == 1
+    assert os.listdir() == ["a.yaml"]  # nothing was created
+
+
+def test_there_are_at_least_40_bad_files_of_different_names():
+    assert len({bad.name for bad in BAD_SPACES}) == len(BAD_SPACES) >= 40
+
+
+def test_what_bad_files_leave_to_the_good_one_is_good(tmp_path):
+    load_space(written(tmp_path, "".join(GOOD.values())))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("quikstart.yaml", None, 'quikstart.yaml: no such file; did you mean "quickstart.yaml"?'),
+        ("folder.yaml", "a folder", "folder.yaml: cannot be read: Is a directory"),
+        ("latin.yaml", b"data:\n  root: caf\xe9\n", "latin.yaml:2: not UTF-8 text; save it as UTF-8"),
+    ],
+)
+def test_what_is_no_readable_file_is_refused(name, content, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("quickstart.yaml").touch()
+    if content == "a folder":
+        Path(name).mkdir()
+    elif content is not None:
+        Path(name).write_bytes(content)
+    with pytest.raises(SpaceError) as refusal:
+        load_space(Path(name))
+    assert str(refusal.value) == message
+
+
+def test_plain_data_is_checked_the_same_and_named_by_its_origin():
+    with pytest.raises(SpaceError) as refusal:
+        parse_space({"objectives": OBJECTIVES, "parameters": {"x": {"values": []}}}, origin="journal.jsonl")
+    assert str(refusal.value) == "journal.jsonl: parameters.x.values: an empty list; give at least one value"
+
+
+# ---- overrides
+
+
+@pytest.fixture
+def good_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return written(Path("."), "".join(GOOD.values()))
+
+
+@pytest.mark.parametrize(
+    ("override", "read"),
+    [
+        ("budget.hours=0.25", lambda s: s.budget == Budget(trials=8, hours=0.25)),
+        ("data.name=folder", lambda s: s.data.name == "folder"),
+        ("data.root=/a/b=c", lambda s: s.data.root == "/a/b=c"),
+        ("data={val_images: 7}", lambda s: s.data == Data(val_images=7)),
+        ("parameters.batch_size.values=[1, 2]", lambda s: s.parameters["batch_size"].values == (1, 2)),
+        ("parameters.seed={values: [1, 2]}", lambda s: list(s.parameters) == ["batch_size", "seed"]),
+        ("constraints=[val_loss <= 3]", lambda s: s.constraints == (Constraint("val_loss", "<=", 3.0),)),
+        ("fixed.learning_rate=1e-3", lambda s: s.fixed == {"learning_rate": 0.001}),
+    ],
+)
+def test_an_override_replaces_or_adds_what_it_names(override, read, good_file):
+    assert not read(load_space(good_file))
+    assert read(load_space(good_file, [override]))
+
+
+def test_overrides_hold_in_the_order_given(good_file):
+    assert load_space(good_file, ["data.val_images=1", "data={}", "budget.trials=3", "budget.trials=4"]) == load_space(
+        good_file, ["budget.trials=4"]
+    )
+
+
+def test_fixing_a_parameter_ends_the_search_over_it_and_the_other_way_round(good_file):
+    seeds = "parameters.seed.values=[1, 2]"
+    fixed = load_space(good_file, [seeds, "fixed.batch_size=32"])
+    assert (list(fixed.parameters), fixed.fixed) == (["seed"], {"batch_size": 32})
+    searched = load_space(good_file, ["fixed.batch_size=32", seeds, "parameters.batch_size.values=[1]"])
+    assert (set(searched.parameters), searched.fixed) == ({"seed", "batch_size"}, {})
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("data.nme=x", 'data.nme: unknown key "nme"; did you mean "name"?'),
+        ("dta.name=x", 'dta: unknown key "dta"; did you mean "data"?'),
+        ("data.name=cifar", 'data.name: found "cifar"; did you mean "cifar10"?'),
+        ("budget.trials=many", 'budget.trials: found "many"; expected a whole number'),
+        ("parameters.batch_size.values=[64, 0]", "parameters.batch_size.values[1]: found 0; expected at least 1"),
+        ("parameters.momentum.min=0", "parameters.momentum.max: missing; expected a number"),
+        ("fixed.lr=0.1", 'fixed.lr: vgg19_cifar10 has no "lr"; did you mean "learning_rate"?'),
+        ("budget.trials.most=3", "budget.trials is 8, without keys; set it whole"),
+        ("constraints=[val_loss <= 3", "constraints: not valid YAML: expected ',' or ']', but got '<stream end>'"),
+        ("budget.hours", "expected KEY=VALUE, as in --set budget.hours=0.5"),
+        ("=3", "expected KEY=VALUE, as in --set budget.hours=0.5"),
+        ("budget.=3", "expected KEY=VALUE, as in --set budget.hours=0.5"),
+    ],
+)
+def test_a_bad_override_is_named_rather_than_a_line(override, message, good_file):
+    with pytest.raises(SpaceError) as refusal:
+        load_space(good_file, [override])
+    assert str(refusal.value) == f"--set {override}: {message}"
+
+
+def test_what_an_override_replaced_has_no_line_any_more(good_file):
+    good_file.write_text(good_file.read_text().replace("{values: [64, 128]}", "{min: 64, max: 128}"))
+    with pytest.raises(
+        SpaceError, match=r"^--set parameters\.batch_size={min: 1}: parameters\.batch_size\.max: missing"
+    ):
+        load_space(good_file, ["parameters.batch_size={min: 1}"])
+
+
+def test_a_fault_that_no_override_made_keeps_its_line(good_file):
+    good_file.write_text(good_file.read_text() + "searcher: {sed: 1}\n")
+    with pytest.raises(SpaceError, match=r"^a\.yaml:7: searcher\.sed: unknown key"):
+        load_space(good_file, ["budget.hours=1"])
+
+
+# ---- conditions and grids
+
+
+def test_a_parameter_comes_after_those_it_waits_for():
+    chain = {"c": {"values": [1], "when": {"b": 1}}, "b": {"values": [1], "when": {"a": 1}}, "a": {"values": [1, 2]}}
+    assert list(space(parameters=chain).parameters) == ["a", "b", "c"]
+
+
+def test_a_parameter_is_active_while_its_condition_holds():
+    conditional = space(
+        parameters={
+            "loader": {"values": ["workers", "memory", "device"]},
+            "num_workers": {"values": [0, 2], "when": {"loader": ["workers", "device"], "strategy": "ddp"}},
+        },
+        fixed={"strategy": "ddp"},
+    )
+    active = {name: conditional.active("num_workers", {"loader": name}) for name in ("workers", "memory", "device")}
+    assert active == {"workers": True, "memory": False, "device": True}
+    assert not conditional.active("num_workers", {})
+    assert conditional.active("loader", {})
+
+
+def test_a_grid_has_every_configuration_once():
+    grid = space(
+        parameters={
+            "loader": {"values": ["workers", "memory"]},
+            "num_workers": {"values": [0, 2], "when": {"loader": "workers"}},
+            "pin": {"values": [True, False], "when": {"num_workers": 2}},
+        }
+    ).grid()
+    assert grid == [
+        {"loader": "workers", "num_workers": 0},
+        {"loader": "workers", "num_workers": 2, "pin": True},
+        {"loader": "workers", "num_workers": 2, "pin": False},
+        {"loader": "memory"},
+    ]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+def test_a_grid_without_conditions_is_the_product(counts):
+    product = space(parameters={f"p{i}": {"values": list(range(n))} for i, n in enumerate(counts)})
+    expected = [{f"p{i}": v for i, v in enumerate(point)} for point in itertools.product(*map(range, counts))]
+    assert product.grid() == expected
+
+
+def test_a_range_has_no_grid():
+    with pytest.raises(SpaceError, match=r"parameters\.x: a grid needs values"):
+        space(parameters={"x": {"min": 0, "max": 1}}).grid()
+
+
+def test_a_grid_ends_by_itself_and_needs_no_budget():
+    assert parse_space(
+        {"objectives": OBJECTIVES, "parameters": {"x": {"values": [1, 2]}}, "searcher": {"name": "grid"}}
+    ).grid() == [{"x": 1}, {"x": 2}]
+
+
+# ---- what a machine can do
+
+VGG = {
+    "trainable": "vgg19_cifar10",
+    "objectives": [{"metric": "val_accuracy", "goal": "maximize"}, {"metric": "val_loss", "goal": "minimize"}],
+    "budget": {"trials": 8},
+}
+
+
+def test_what_a_machine_cannot_do_is_left_out_with_a_line_each():
+    everywhere = parse_space(
+        {
+            **VGG,
+            "parameters": {
+                "precision": {"values": ["fp32", "fp16", "bf16"]},
+                "loader": {"values": ["memory", "device"]},
+                "num_workers": {"values": [0, 2], "when": {"loader": "memory"}},
+                "pin_memory": {"values": [False, True], "when": {"loader": "device"}},
+                "seed": {"values": [1, 2], "when": {"pin_memory": [False, True]}},
+                "learning_rate": {"min": 0.1, "max": 0.2},
+            },
+        }
+    )
+    here, left_out = everywhere.restricted(LAPTOP)
+    assert left_out == [
+        "precision fp16: needs a CUDA device",
+        "loader device: needs a CUDA device",
+        'pin_memory: left out, as loader is never "device" here',
+        "seed: left out, as pin_memory is never false or true here",
+    ]
+    assert list(here.parameters) == ["precision", "loader", "learning_rate", "num_workers"]
+    assert here.parameters["precision"] == Choice(values=("fp32", "bf16"))
+    assert everywhere.restricted(GPU_NODE) == (everywhere, [])
+
+
+def test_a_condition_on_a_fixed_value_that_does_not_hold_leaves_the_parameter_out():
+    waiting = space(
+        parameters={"n": {"values": [1, 2], "when": {"loader": "workers"}}, "x": {"values": [1, 2]}},
+        fixed={"loader": "memory"},
+    )
+    here, left_out = waiting.restricted(LAPTOP)
+    assert (list(here.parameters), left_out) == (["x"], ['n: left out, as loader is never "workers" here'])
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"parameters": {"precision": {"values": ["fp16"]}}}, "parameters.precision: no value of it can be used here"),
+        ({"fixed": {"precision": "fp16"}}, 'fixed.precision: "fp16" cannot be done here: needs a CUDA device'),
+    ],
+)
+def test_a_space_of_which_this_machine_can_do_nothing_is_refused(sections, message):
+    with pytest.raises(SpaceError, match=message):
+        parse_space({**VGG, "parameters": {"seed": {"values": [1, 2]}}, **sections}).restricted(LAPTOP)
+
+
+SMALLER = {
+    **VGG,
+    "parameters": {"batch_size": {"values": [64, 2048]}, "precision": {"values": ["fp32", "bf16"]}},
+    "fixed": {"width": 1.0, "momentum": 0.9},
+    "without_gpu": {
+        "parameters": {"batch_size": {"min": 16, "max": 64}},
+        "fixed": {"width": 0.25, "precision": "bf16"},
+        "data": {"train_images": 100},
+        "budget": {"trials": 8},
+    },
+}
+
+
+def test_where_there_is_no_gpu_the_overlay_holds_and_says_what_it_changed():
+    here, lines = parse_space(SMALLER).restricted(LAPTOP)
+    assert here.parameters == {"batch_size": Range(min=16, max=64, type="int")}
+    assert here.fixed == {"width": 0.25, "momentum": 0.9, "precision": "bf16"}
+    assert here.data == Data(train_images=100)
+    assert here.without_gpu == {}
+    changed = "parameters.batch_size, parameters.precision, fixed.width, data.train_images, fixed.precision"
+    assert set(lines[0].removeprefix("no GPU here: without_gpu sets ").split(", ")) == set(changed.split(", "))
+    assert len(lines) == 1
+
+
+def test_where_there_is_a_gpu_the_overlay_is_nothing():
+    here, lines = parse_space(SMALLER).restricted(GPU_NODE)
+    assert (here.parameters, here.fixed, lines) == (parse_space(SMALLER).parameters, SMALLER["fixed"], [])
+
+
+def test_the_command_line_has_the_last_word_over_the_overlay(good_file):
+    good_file.write_text(
+        good_file.read_text() + "without_gpu:\n  data: {train_images: 10}\n"
+        "  parameters: {batch_size: {values: [1, 2]}, seed: {values: [1, 2]}}\n"
+    )
+    overrides = ["data.train_images=99", "parameters.batch_size.values=[3]", "fixed.seed=5"]
+    here, _ = load_space(good_file, overrides).restricted(LAPTOP)
+    assert here.data.train_images == 99
+    assert here.parameters == {"batch_size": Choice(values=(3,))}
+    assert here.fixed == {"seed": 5}
+
+
+# ---- there and back
+
+names = st.from_regex(r"[a-z_]{1,4}", fullmatch=True)
+numbers = st.integers(-(10**6), 10**6) | st.floats(-1e6, 1e6)
+scalars = numbers | st.text(max_size=4) | st.booleans()
+choices = st.lists(scalars, min_size=1, max_size=4, unique=True).map(lambda values: {"values": values})
+ranges = st.tuples(st.floats(1e-6, 1.0), st.floats(1.5, 1e6), st.booleans()).map(
+    lambda r: {"min": r[0], "max": r[1], "log": r[2]}
+)
+whole_ranges = st.tuples(st.integers(1, 9), st.integers(10, 99)).map(
+    lambda r: {"min": r[0], "max": r[1], "type": "int"}
+)
+
+
+@st.composite
+def mappings(draw):
+    parameters = draw(st.dictionaries(names, choices | ranges | whole_ranges, min_size=1, max_size=4))
+    first, *others = parameters
+    if others and "values" in parameters[first]:
+        parameters[others[0]]["when"] = {first: draw(st.sampled_from(parameters[first]["values"]))}
+    return {
+        "objectives": OBJECTIVES,
+        "constraints": draw(st.lists(numbers.map(lambda bound: f"cost <= {bound!r}"), max_size=2)),
+        "parameters": parameters,
+        "fixed": {f"{name}_fixed": value for name, value in draw(st.dictionaries(names, scalars, max_size=3)).items()},
+        "searcher": {
+            "name": draw(st.sampled_from(["tpe", "nsga2", "random"])),
+            "seed": draw(st.integers(0, 2**32 - 1)),
+        },
+        "budget": {"trials": draw(st.integers(1, 99)), "hours": draw(st.none() | st.floats(1e-3, 1e3))},
+        "without_gpu": {"budget": {"trials": draw(st.integers(1, 99))}},
+    }
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
+@given(mappings())
+def test_a_space_survives_the_journal(mapping):
+    original = parse_space(mapping)
+    assert parse_space(json.loads(json.dumps(original.to_mapping(), allow_nan=False))) == original

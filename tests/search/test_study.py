@@ -1,0 +1,191 @@
+"""Whole studies on real Ray, with replayed curves: what becomes of trials that end well, badly, early and twice."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from search.journal import FILE_NAME, Journal, read_journal
+from search.results import Run, load
+from search.space import parse_space
+from search.study import run_study
+
+OBJECTIVES = [
+    {"metric": "val_accuracy", "goal": "maximize"},
+    {"metric": "images_per_second", "goal": "maximize"},
+]
+
+
+def study(cluster: Any, folder: Path, **keys: Any) -> Run:
+    """Run a study in `folder`; where a journal is there already, go on with it."""
+    space = parse_space({"trainable": "replay", "objectives": OBJECTIVES, "data": {"name": "generated"}, **keys})
+    folder.mkdir(exist_ok=True)
+    journal = folder / FILE_NAME
+    events = read_journal(journal) if journal.exists() else []
+    with Journal(journal) as record:
+        if events:
+            record.append("resume", command=[], budget=space.budget.model_dump())
+        else:
+            record.append(
+                "run", name="test", objectives=OBJECTIVES, data={"name": "generated"}, space=space.to_mapping()
+            )
+        run_study(space, space.data, folder, record, cluster.resources, True, lambda: None, events)
+    return load(folder)
+
+
+@pytest.fixture(scope="module")
+def faults(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
+    """One trial that goes well, then one for each way to go wrong."""
+    folder = tmp_path_factory.mktemp("results") / "faults"
+    run = study(
+        cluster,
+        folder,
+        parameters={
+            "fail_at_epoch": {"values": [0, 2]},
+            "fail_with": {"values": ["exception", "infeasible", "nan", "kill"], "when": {"fail_at_epoch": 2}},
+            "fail_once": {"values": [True, False], "when": {"fail_with": "kill"}},
+        },
+        fixed={"learning_rate": 0.1},
+        searcher={"name": "grid"},
+        budget={"epochs": 2},
+    )
+    return folder, run
+
+
+def trial(run: Run, **settings: Any) -> Any:
+    """The row of the one trial with these settings."""
+    rows = run.trials
+    for name, value in settings.items():
+        rows = rows[rows[f"config.{name}"] == value]
+    return rows.squeeze()
+
+
+def test_every_trial_started_has_one_row(faults: tuple[Path, Run]) -> None:
+    _, run = faults
+    starts = [event for event in read_journal(faults[0] / FILE_NAME) if event["event"] == "start"]
+    assert run.trials.trial_id.tolist() == [event["trial_id"] for event in starts]
+    assert len(starts) == 6
+
+
+def test_a_trial_that_raises_fails_with_the_reason_and_its_measurements_stay(faults: tuple[Path, Run]) -> None:
+    row = trial(faults[1], fail_with="exception")
+    assert (row.state, row.epochs, row.retries) == ("failed", 1, 0)
+    assert row.reason.startswith("RuntimeError: epoch 2 was to fail (replay.py:")
+    assert "Traceback" in (faults[0] / "trials" / row.trial_id / "error-rank0.txt").read_text()
+
+
+def test_what_cannot_run_here_is_infeasible_and_no_failure(faults: tuple[Path, Run]) -> None:
+    row = trial(faults[1], fail_with="infeasible")
+    assert (row.state, row.reason) == ("infeasible", "epoch 2 was to be infeasible")
+
+
+def test_a_killed_worker_costs_a_retry_from_the_checkpoint(faults: tuple[Path, Run]) -> None:
+    row = trial(faults[1], fail_with="kill", fail_once=True)
+    assert (row.state, row.epochs, row.retries) == ("complete", 2, 1)
+    curve = faults[1].curves[faults[1].curves.trial_id == row.trial_id]
+    assert curve.epoch.tolist() == [1, 2]
+
+
+def test_a_worker_killed_again_fails_its_trial(faults: tuple[Path, Run]) -> None:
+    row = trial(faults[1], fail_with="kill", fail_once=False)
+    assert (row.state, row.epochs, row.retries) == ("failed", 1, 1)
+    assert "the worker of rank 0 died" in row.reason
+
+
+def test_a_trial_that_measured_nothing_is_not_on_the_front(faults: tuple[Path, Run]) -> None:
+    row = trial(faults[1], fail_with="nan")
+    assert (row.state, row.epochs) == ("complete", 2)
+    assert set(faults[1].front.trial_id) == {
+        trial(faults[1], fail_at_epoch=0).trial_id,
+        trial(faults[1], fail_with="kill", fail_once=True).trial_id,
+    }
+
+
+def test_checkpoints_are_kept_for_the_front_alone_and_the_test_set_is_read_for_it_alone(
+    faults: tuple[Path, Run],
+) -> None:
+    folder, run = faults
+    front = set(run.front.trial_id)
+    assert {path.parent.name for path in folder.glob("trials/*/checkpoint*")} == front
+    assert set(run.trials.trial_id[run.trials.test_accuracy.notna()]) == front
+
+
+def test_a_resumed_run_is_the_run_that_was_never_interrupted(cluster: Any, tmp_path: Path) -> None:
+    """Cut off within an event: no finished trial is run again, none is lost, and the choices are the same."""
+    keys: dict[str, Any] = {
+        "parameters": {"learning_rate": {"min": 0.001, "max": 0.5, "log": True}},
+        "budget": {"trials": 5, "epochs": 2},
+    }
+    whole = study(cluster, tmp_path / "whole", **keys)
+    lines = (tmp_path / "whole" / FILE_NAME).read_bytes().splitlines(keepends=True)
+    cut = next(i for i, line in enumerate(lines) if b'"measurement"' in line and b"t0003" in line)
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    (tmp_path / "cut" / FILE_NAME).write_bytes(b"".join(lines[: cut + 1]) + lines[cut + 1][:20])
+    (tmp_path / "cut" / "trials" / "t0003" / "checkpoint.json").write_text('{"epoch": 1, "metrics": {}}')
+    resumed = study(cluster, tmp_path / "cut", **keys)
+    assert resumed.trials["config.learning_rate"].tolist() == whole.trials["config.learning_rate"].tolist()
+    assert resumed.trials.val_accuracy.tolist() == whole.trials.val_accuracy.tolist()
+    events = read_journal(tmp_path / "cut" / FILE_NAME)
+    assert sorted(e["trial_id"] for e in events if e["event"] == "finish") == whole.trials.trial_id.tolist()
+    assert sum(e["event"] == "start" for e in events) == 5
+
+
+def test_stopped_trials_make_way_and_leave_nothing_behind(cluster: Any, tmp_path: Path) -> None:
+    run = study(
+        cluster,
+        tmp_path / "halving",
+        parameters={"learning_rate": {"values": [0.1, 1e-9, 1e-8, 1e-7]}},
+        searcher={"name": "grid"},
+        stopping={"name": "halving", "grace_epochs": 1, "reduction_factor": 3},
+        budget={"epochs": 4},
+    )
+    assert run.trials.state.tolist()[0] == "complete"
+    assert "stopped" in run.trials.state.tolist()
+    stopped = run.trials[run.trials.state == "stopped"]
+    assert (stopped.epochs < 4).all()
+    assert not set(stopped.trial_id) & set(run.front.trial_id)
+    assert run.curves.groupby("trial_id").decision.last()[stopped.trial_id].eq("stop").all()
+
+
+def test_layouts_switch_within_a_run(cluster: Any, tmp_path: Path) -> None:
+    run = study(
+        cluster,
+        tmp_path / "layouts",
+        parameters={"processes": {"values": [1, 2]}, "learning_rate": {"values": [0.1, 0.2]}},
+        searcher={"name": "grid"},
+        budget={"epochs": 1},
+    )
+    assert run.trials.state.tolist() == ["complete"] * 4
+    again = run.trials.setup_seconds.tolist()[1::2]
+    assert max(again) < 1.0, "the second trial of a layout finds its workers warm"
+
+
+def test_the_workers_of_a_study_end_with_it(cluster: Any, tmp_path: Path) -> None:
+    study(cluster, tmp_path / "one", parameters={"learning_rate": {"values": [0.1]}}, searcher={"name": "grid"})
+    deadline = time.monotonic() + 10
+    while names := [p.name() for p in psutil.Process().children(recursive=True) if "RayTrainWo" in p.name()]:
+        assert time.monotonic() < deadline, names
+        time.sleep(0.1)
+
+
+def test_the_real_network_trains_under_ray(cluster: Any, tmp_path: Path) -> None:
+    """One process, then two that reduce their gradients, on generated pictures; the front is tested."""
+    run = study(
+        cluster,
+        tmp_path / "real",
+        trainable="vgg19_cifar10",
+        parameters={"strategy": {"values": ["single", "ddp"]}},
+        fixed={"batch_size": 64, "width": 0.0625, "learning_rate": 0.02},
+        data={"name": "generated", "train_images": 256, "val_images": 100},
+        searcher={"name": "grid"},
+        budget={"epochs": 1},
+    )
+    assert run.trials.state.tolist() == ["complete"] * 2, run.trials.reason.tolist()
+    assert (run.trials.images_per_second > 0).all()
+    assert run.trials.val_accuracy.between(0, 1).all()
+    assert run.front.test_accuracy.between(0, 1).all()

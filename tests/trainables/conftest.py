@@ -1,0 +1,36 @@
+"""What the tests of trainables share: a cache of their own, one thread, small generated pictures."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainables import cifar10
+from trainables.contract import Data
+
+
+@pytest.fixture(autouse=True)
+def _own_world(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    monkeypatch.setenv("TRAINING_SEARCH_CACHE", str(tmp_path_factory.getbasetemp() / "prepared"))
+    monkeypatch.delenv("TRAINING_SEARCH_DATA", raising=False)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    cifar10._pictures.cache_clear()
+
+
+@pytest.fixture
+def few() -> Data:
+    """Generated pictures: 120 for training, 40 for validation, 32 for testing."""
+    return Data(name="generated", train_images=120, val_images=40)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a trial."""
+    path = tmp_path / "trial"
+    path.mkdir()
+    return path

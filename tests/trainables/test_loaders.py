@@ -1,0 +1,137 @@
+"""Loaders: the same pictures by every way, each picture once an epoch, the ranks' shares a global batch together."""
+
+import multiprocessing
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from trainables import cifar10
+from trainables.cifar10 import Pictures
+from trainables.contract import Data, InfeasibleError
+from trainables.loaders import MEAN, STD, Plan, augmented, evaluation_batches, normalized, training_batches
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def pictures() -> Pictures:
+    rng = np.random.default_rng(0)
+    return Pictures(rng.integers(0, 256, (50, 32, 32, 3), dtype=np.uint8), np.arange(50) % 10)
+
+
+def epoch_of(loader: str, pictures: Pictures, plan: Plan, epoch: int = 1, num_workers: int = 0) -> list[Any]:
+    with closing(training_batches(loader, pictures, plan, CPU, num_workers=num_workers, pin_memory=False)) as batches:
+        return list(batches.epoch(epoch))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_loaders_give_the_same_pictures_to_the_last_bit(pictures: Pictures, num_workers: int) -> None:
+    plan = Plan(np.arange(50), batch_size=16, seed=3)
+    one, other = epoch_of("memory", pictures, plan), epoch_of("workers", pictures, plan, num_workers=num_workers)
+    assert len(one) == len(other) == 3
+    for (images, labels), (their_images, their_labels) in zip(one, other, strict=True):
+        assert (images.shape, images.dtype, labels.dtype) == ((16, 3, 32, 32), torch.float32, torch.int64)
+        assert torch.equal(images, their_images)
+        assert torch.equal(labels, their_labels)
+
+
+def test_the_workers_loader_reads_the_files_of_a_folder(tmp_path: Path) -> None:
+    for label, name in enumerate(("ant", "bee")):
+        (tmp_path / name).mkdir()
+        for i in range(6):
+            Image.new("RGB", (40, 40), (100 * label, 20 * i, 0)).save(tmp_path / name / f"{i}.png")
+    pictures = cifar10.training_pictures(Data(name="folder", root=str(tmp_path)))
+    plan = Plan(np.arange(len(pictures.labels)), batch_size=5, seed=0)
+    for one, other in zip(epoch_of("memory", pictures, plan), epoch_of("workers", pictures, plan), strict=True):
+        assert torch.equal(one[0], other[0])
+        assert torch.equal(one[1], other[1])
+
+
+def test_loader_processes_are_gone_after_closing_also_in_the_middle_of_an_epoch(pictures: Pictures) -> None:
+    plan = Plan(np.arange(50), batch_size=4, seed=0)
+    batches = training_batches("workers", pictures, plan, CPU, num_workers=2, pin_memory=False)
+    list(batches.epoch(1))
+    iterator = batches.epoch(2)
+    next(iterator)
+    assert len(multiprocessing.active_children()) == 2  # the same two all the time
+    batches.close()
+    assert multiprocessing.active_children() == []
+
+
+def labels_of(batches: list[Any]) -> list[int]:
+    return [int(label) for _, labels in batches for label in labels]
+
+
+def test_an_epoch_has_each_picture_at_most_once_and_the_rest_is_dropped() -> None:
+    pictures = Pictures(np.zeros((50, 32, 32, 3), dtype=np.uint8), np.arange(50))
+    seen = labels_of(epoch_of("memory", pictures, Plan(np.arange(5, 45), batch_size=16, seed=0)))
+    assert len(seen) == len(set(seen)) == 32
+    assert set(seen) <= set(range(5, 45))
+
+
+def test_order_and_augmentation_depend_on_seed_and_epoch_alone(pictures: Pictures) -> None:
+    def images(seed: int, epoch: int) -> Tensor:
+        plan = Plan(np.arange(50), batch_size=50, seed=seed)
+        return epoch_of("memory", pictures, plan, epoch)[0][0]  # type: ignore[no-any-return]
+
+    assert torch.equal(images(seed=1, epoch=2), images(seed=1, epoch=2))
+    assert not torch.equal(images(seed=1, epoch=2), images(seed=1, epoch=3))
+    assert not torch.equal(images(seed=1, epoch=2), images(seed=2, epoch=2))
+
+
+@pytest.mark.parametrize("loader", ["memory", "workers"])
+def test_the_shares_of_the_ranks_are_the_batches_of_one_process(pictures: Pictures, loader: str) -> None:
+    alone = epoch_of(loader, pictures, Plan(np.arange(50), 12, seed=0))
+    shares = [epoch_of(loader, pictures, Plan(np.arange(50), 12, seed=0, rank=r, world_size=3)) for r in range(3)]
+    for i, batch in enumerate(alone):
+        for j in (0, 1):
+            assert torch.equal(batch[j], torch.cat([share[i][j] for share in shares]))
+
+
+def test_augmentation_moves_by_at_most_four_pixels_and_flips(pictures: Pictures) -> None:
+    plan = Plan(np.arange(50), batch_size=50, seed=0)
+    draws = next(plan.epoch(1))
+    crops = augmented(torch.from_numpy(pictures.images[draws.indices]), draws)
+    for crop, index, (top, left), flip in zip(crops, draws.indices, draws.corners, draws.flips, strict=True):
+        padded = np.pad(pictures.images[index], ((4, 4), (4, 4), (0, 0)))
+        expected = padded[top : top + 32, left : left + 32]
+        assert np.array_equal(crop.permute(1, 2, 0).numpy(), expected[:, ::-1] if flip else expected)
+    assert set(draws.corners.ravel()) == set(range(9))
+    assert 10 < draws.flips.sum() < 40  # the odds against are 1 in 40,000
+
+
+def test_evaluation_sees_every_picture_once_as_it_is_whatever_the_number_of_ranks(pictures: Pictures) -> None:
+    indices = np.arange(3, 40)
+    whole = torch.cat([images for images, _ in evaluation_batches(pictures, indices, CPU)])
+    shares = [torch.cat([i for i, _ in evaluation_batches(pictures, indices, CPU, r, 2)]) for r in range(2)]
+    mean, std = (torch.tensor(x).view(3, 1, 1) for x in (MEAN, STD))
+    bytes_again = ((whole * std + mean) * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+    assert np.array_equal(bytes_again.numpy(), pictures.images[indices])
+    assert torch.equal(whole[0::2], shares[0])
+    assert torch.equal(whole[1::2], shares[1])
+
+
+def test_pictures_like_cifar10_come_out_with_mean_0_and_deviation_1() -> None:
+    rng = np.random.default_rng(0)
+    pixels = 255 * (np.array(MEAN) + np.array(STD) * rng.uniform(-1, 1, (20, 32, 32, 3)) * 3**0.5)
+    images = normalized(torch.from_numpy(np.clip(pixels, 0, 255).astype(np.uint8)).permute(0, 3, 1, 2))
+    assert images.mean(dim=(0, 2, 3)).abs().max() < 0.05
+    assert (images.std(dim=(0, 2, 3)) - 1).abs().max() < 0.05
+
+
+def test_a_batch_must_be_divisible_among_the_ranks_and_not_larger_than_the_data(pictures: Pictures) -> None:
+    with pytest.raises(InfeasibleError, match="batch_size 15 cannot be divided among 2 processes"):
+        Plan(np.arange(50), batch_size=15, seed=0, world_size=2)
+    with pytest.raises(InfeasibleError, match="batch_size 64: there are 50 training pictures"):
+        Plan(np.arange(50), batch_size=64, seed=0)
+
+
+def test_the_device_loader_needs_a_cuda_device(pictures: Pictures) -> None:
+    with pytest.raises(InfeasibleError, match="CUDA"):
+        epoch_of("device", pictures, Plan(np.arange(50), 10, seed=0))

@@ -1,0 +1,239 @@
+"""The loop, by the trainable's own door: it learns, goes on where it stopped, and says what went wrong."""
+
+import math
+import multiprocessing
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainables import checkpoint, loop, vgg19_cifar10
+from trainables.contract import Data, InfeasibleError, Measurement, Resources
+from trainables.step import learning_rate
+from trainables.train import LocalWorker
+
+# Small enough for a step in milliseconds; dropout in the head, so that the random stream matters.
+TINY = {"width": 0.01, "head": "fully_connected", "batch_size": 24, "learning_rate": 0.02}
+
+
+def trained(folder: Path, data: Data, config: dict[str, Any] | None = None, **worker: Any) -> list[Measurement]:
+    local = LocalWorker(folder, **{"epochs": 3, "data": data, **worker})
+    vgg19_cifar10.train({**TINY, **(config or {})}, local)
+    return local.reported
+
+
+def losses(measurements: list[Measurement]) -> list[tuple[float, float]]:
+    return [(m.metrics["train_loss"], m.metrics["val_loss"]) for m in measurements]
+
+
+def test_every_epoch_reports_the_metrics_that_the_trainable_names(folder: Path, few: Data) -> None:
+    measurements = trained(folder, few)
+    assert [m.epoch for m in measurements] == [1, 2, 3]
+    assert vgg19_cifar10.METRICS is not None
+    for m in measurements:
+        assert set(m.metrics) <= set(vgg19_cifar10.METRICS)
+        assert all(math.isfinite(value) for value in m.metrics.values())
+    last = measurements[-1].metrics
+    assert last["images_per_second"] == pytest.approx(12 * 24 / last["throughput_seconds"])  # 3 of 15 steps warm up
+    assert 0 < last["peak_memory_fraction"] < 1
+
+
+def test_it_learns(folder: Path) -> None:
+    """Bright pictures of one class, dark ones of the other: nothing is easier."""
+    import numpy as np
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 60), ("test", 10)):
+        for name, brightness in (("dark", 60), ("bright", 200)):
+            (folder / part / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.normal(brightness, 20, (32, 32, 3)).clip(0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / part / name / f"{i}.png")
+    data = Data(name="folder", root=str(folder), val_images=20)
+    worker = LocalWorker(folder, epochs=4, data=data)
+    config = {"width": 0.125, "batch_size": 10, "learning_rate": 0.02}
+    vgg19_cifar10.train(config, worker)
+    assert worker.reported[-1].metrics["val_accuracy"] > 0.8
+    assert vgg19_cifar10.test(config, worker)["test_accuracy"] > 0.8
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_trial_that_goes_on_gives_the_losses_of_one_that_was_not_interrupted(
+    tmp_path: Path, few: Data, optimizer: str
+) -> None:
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    config = {"optimizer": optimizer}
+    whole = trained(tmp_path / "whole", few, config)
+    first = trained(tmp_path / "parts", few, config, listener=lambda m: False)
+    rest = trained(tmp_path / "parts", few, config)
+    assert [m.epoch for m in first] == [1]
+    assert [m.epoch for m in rest] == [1, 2, 3]
+    assert losses(rest) == losses(whole)
+
+
+def test_a_finished_trial_reports_its_last_epoch_again_and_trains_nothing(folder: Path, few: Data) -> None:
+    before = trained(folder, few)
+    written = (folder / checkpoint.FILE_NAME).stat().st_mtime_ns
+    again = trained(folder, few)
+    assert [m.epoch for m in again] == [3]
+    assert losses(again) == losses(before[-1:])
+    assert (folder / checkpoint.FILE_NAME).stat().st_mtime_ns == written
+
+
+def test_a_trial_stopped_at_the_epoch_that_is_reported_again_stays_stopped(folder: Path, few: Data) -> None:
+    trained(folder, few, listener=lambda m: False)
+    assert [m.epoch for m in trained(folder, few, listener=lambda m: False)] == [1]
+
+
+def test_a_damaged_checkpoint_is_named_and_the_trial_begins_anew(
+    folder: Path, few: Data, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = trained(folder, few)
+    path = folder / checkpoint.FILE_NAME
+    path.write_bytes(path.read_bytes()[:5000])
+    assert losses(trained(folder, few)) == losses(whole)
+    assert "checkpoint.pt cannot be read" in caplog.text
+
+
+def test_a_checkpoint_of_another_network_is_named_and_the_trial_begins_anew(
+    folder: Path, few: Data, caplog: pytest.LogCaptureFixture
+) -> None:
+    trained(folder, few, {"head": "average_pooling"})
+    assert [m.epoch for m in trained(folder, few)] == [1, 2, 3]
+    assert "of another network" in caplog.text
+
+
+def test_only_rank_0_writes_checkpoints(folder: Path, few: Data) -> None:
+    trained(folder, few, rank=1)
+    assert not list(folder.iterdir())
+
+
+def test_a_loss_that_is_no_number_is_an_error_with_epoch_and_step(folder: Path, few: Data) -> None:
+    with pytest.raises(FloatingPointError, match=r"in epoch 1 from step \d of 5 on|after epoch 1"):
+        trained(folder, few, {"learning_rate": 1e20})
+
+
+def test_a_batch_larger_than_the_data_and_a_single_step_are_infeasible(folder: Path, few: Data) -> None:
+    with pytest.raises(InfeasibleError, match="batch_size 121: there are 120 training pictures"):
+        trained(folder, few, {"batch_size": 121})
+    with pytest.raises(InfeasibleError, match="one step"):
+        trained(folder, few, {"batch_size": 120}, epochs=1)
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ..."),
+        RuntimeError(
+            "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8589934592 bytes."
+        ),
+        MemoryError("Unable to allocate 2.00 GiB for an array"),
+    ],
+)
+def test_running_out_of_memory_is_infeasible_and_the_figure_is_kept(
+    folder: Path, few: Data, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(loop, "_train_epoch", fail)
+    with pytest.raises(InfeasibleError, match=r"out of memory: .*(2\.00 GiB|8589934592 bytes)") as raised:
+        trained(folder, few)
+    assert raised.value.__context__ is None  # it would keep the memory alive
+
+
+def test_other_errors_stay_what_they_are(folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(loop, "_train_epoch", fail)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        trained(folder, few)
+
+
+def test_a_gpu_that_was_promised_and_is_not_there_is_infeasible(folder: Path, few: Data) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(InfeasibleError, match="finds no CUDA device"):
+        trained(folder, few, resources=Resources(cpus=1, gpus=1))
+
+
+def processes() -> list[Any]:
+    return multiprocessing.active_children()
+
+
+@pytest.fixture
+def traces() -> Iterator[None]:
+    """The process is after the test as it was before it."""
+    before = torch.get_num_threads(), torch.is_grad_enabled(), torch.get_rng_state(), processes()
+    yield
+    after = torch.get_num_threads(), torch.is_grad_enabled(), torch.get_rng_state(), processes()
+    assert torch.equal(before[2], after[2])
+    assert [before[i] for i in (0, 1, 3)] == [after[i] for i in (0, 1, 3)]
+
+
+@pytest.mark.usefixtures("traces")
+@pytest.mark.parametrize("learning_rate", [0.02, 1e20])
+def test_a_trial_leaves_its_process_as_it_was_also_when_it_fails(folder: Path, few: Data, learning_rate: float) -> None:
+    config = {"loader": "workers", "num_workers": 1, "learning_rate": learning_rate, "threads": 2}
+    try:
+        trained(folder, few, config, epochs=1, resources=Resources(cpus=2))
+    except FloatingPointError:
+        assert learning_rate == 1e20
+
+
+def test_the_seed_decides_what_is_learned_and_the_loader_does_not(tmp_path: Path, few: Data) -> None:
+    def result(**config: Any) -> Any:
+        (tmp_path / str(config)).mkdir()
+        return losses(trained(tmp_path / str(config), few, config, epochs=1))[0]
+
+    assert result(seed=1) != result(seed=2)
+    assert result(seed=3, loader="workers") == result(seed=3, loader="memory")
+
+
+def test_the_test_pictures_are_read_by_test_alone(folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Data] = []
+    read = loop.test_pictures
+    monkeypatch.setattr(loop, "test_pictures", lambda data: asked.append(data) or read(data))
+    worker = LocalWorker(folder, epochs=1, data=few)
+    vgg19_cifar10.train(TINY, worker)
+    assert asked == []
+    assert 0 <= vgg19_cifar10.test(TINY, worker)["test_accuracy"] <= 1
+    assert asked == [few]
+
+
+def test_without_a_checkpoint_there_is_nothing_to_test(folder: Path, few: Data) -> None:
+    with pytest.raises(FileNotFoundError, match="no checkpoint"):
+        vgg19_cifar10.test(TINY, LocalWorker(folder, data=few))
+
+
+def test_the_learning_rate_rises_for_a_fifth_of_the_steps_and_falls_to_nothing() -> None:
+    rates = [learning_rate(step, total_steps=100, peak=0.5) for step in range(100)]
+    assert max(rates) == rates[19] == rates[20] == 0.5
+    assert rates[:20] == sorted(rates[:20])
+    assert rates[20:] == sorted(rates[20:], reverse=True)
+    assert rates[0] == pytest.approx(0.5 / 20)
+    assert rates[-1] == pytest.approx(0.5 / 80)
+
+
+def test_the_shortest_trial_has_a_learning_rate_in_each_step() -> None:
+    assert all(learning_rate(step, total_steps=2, peak=0.1) > 0 for step in range(2))
+
+
+def test_validation_does_not_depend_on_the_seed(folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    read = loop.evaluation_batches
+    monkeypatch.setattr(
+        loop, "evaluation_batches", lambda p, indices, *a: seen.append(indices.tolist()) or read(p, indices, *a)
+    )
+    for seed in (0, 1):
+        (folder / str(seed)).mkdir()
+        trained(folder / str(seed), replace(few), {"seed": seed}, epochs=1)
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 40

@@ -1,0 +1,89 @@
+"""The command that trains one configuration: what it prints, writes and refuses."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from trainables import replay
+from trainables.train import main
+
+TINY = ["--data", "generated", "--train-images", "120", "--val-images", "40", "width=0.01", "batch_size=24"]
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    with (folder / "curves.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_one_line_an_epoch_a_table_and_a_test(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TINY, "--folder", str(folder), "--epochs", "2", "--test"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "not photographs" in lines[0]
+    assert [line[:9] for line in lines[1:3]] == ["epoch 1/2", "epoch 2/2"]
+    assert lines[3].startswith("test_accuracy 0.")
+    assert max(map(len, lines[1:])) <= 80
+    rows = rows_of(folder)
+    assert [row["epoch"] for row in rows] == ["1", "2"]
+    assert rows[0]["config.batch_size"] == "24"
+
+
+def test_the_same_command_again_goes_on_and_the_table_has_each_epoch_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--trainable", "replay", "--folder", str(folder), "--epochs", "3"]
+    settings = ["fail_at_epoch=3", "fail_with=infeasible", "fail_once=true"]
+    assert main([*command, *settings]) == 2
+    assert main([*command, *settings]) == 0
+    assert capsys.readouterr().err == "train: epoch 3 was to be infeasible\n"
+    assert [row["epoch"] for row in rows_of(folder)] == ["1", "2", "3"]
+
+
+def test_its_table_can_be_replayed(folder: Path, tmp_path: Path) -> None:
+    main(["--trainable", "replay", "--folder", str(folder), "--epochs", "2", "batch_size=256"])
+    table = str(folder / "curves.csv")
+    assert replay.curve({"batch_size": 256, "table": table}, 2) == replay.curve({"batch_size": 256}, 2)
+
+
+def test_ddp_trains_in_two_processes(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command = [*TINY, "--folder", str(folder), "--epochs", "2", "--test", "strategy=ddp", "threads=1"]
+    assert main([*command, "world_size=2"]) == 0
+    out, err = capfd.readouterr()
+    assert "epoch 2/2" in out
+    assert "test_accuracy" in out
+    assert err == ""
+    assert (folder / "checkpoint.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--trainable", "vgg19"], 'no trainable "vgg19"; did you mean "vgg19_cifar10"?'),
+        (["--data", "cifar"], 'no data "cifar"; did you mean "cifar10"?'),
+        (["learning_rat=0.1"], 'no parameter "learning_rat"; did you mean "learning_rate"?'),
+        (["learning_rate"], '"learning_rate" is no NAME=VALUE'),
+        (["batch_size=many"], "batch_size: 'many' is no int"),
+        (["precision=fp16"], "precision fp16: needs a CUDA device"),
+        (["--epochs", "0"], "--epochs 0: at least one is needed"),
+        (["--epochs", "x"], "argument --epochs: invalid int value: 'x'"),
+        (["--epoch", "1"], "unrecognized arguments: --epoch"),
+        (["--data", "folder", "--root", "nowhere"], "data folder: no train/<class>/ and test/<class>/"),
+        (["--data", "generated", "--train-images", "50", "batch_size=64"], "batch_size 64: there are 50"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["--folder", str(tmp_path / "new"), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"train: {message}")
+    assert error.count("\n") == 1
+
+
+def test_a_folder_of_another_configuration_is_not_gone_on_from(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--trainable", "replay", "--folder", str(folder), "--epochs", "1"]
+    assert main([*command, "batch_size=64"]) == 0
+    assert main([*command, "batch_size=128"]) == 2
+    assert "another configuration was trained there" in capsys.readouterr().err

@@ -1,0 +1,42 @@
+"""The network: its size by width and head, and what batch normalisation does to it."""
+
+import pytest
+import torch
+from torch import nn
+
+from trainables.vgg import scaled, vgg19
+
+
+def test_full_width_has_the_known_number_of_parameters() -> None:
+    """Sixteen 3x3 convolutions without bias, scale and shift of each, one linear layer: 20,035,018."""
+    network = vgg19()
+    assert sum(p.numel() for p in network.parameters()) == 20_035_018
+    assert sum(isinstance(m, nn.Conv2d) for m in network.modules()) == 16
+
+
+def test_the_fully_connected_head_has_three_linear_layers() -> None:
+    network = vgg19(width=0.125, head="fully_connected")
+    assert sum(isinstance(m, nn.Linear) for m in network.modules()) == 3
+
+
+@pytest.mark.parametrize(("width", "channels"), [(1.0, 512), (0.5, 256), (0.13, 64), (0.001, 8)])
+def test_channels_are_multiples_of_eight_and_at_least_eight(width: float, channels: int) -> None:
+    assert scaled(512, width) == channels
+
+
+@pytest.mark.parametrize("head", ["average_pooling", "fully_connected"])
+@pytest.mark.parametrize("norm", [True, False])
+def test_logits_have_the_scale_of_logits(head: str, norm: bool) -> None:
+    torch.manual_seed(0)
+    network = vgg19(7, width=0.125, head=head, norm=norm).eval()  # type: ignore[arg-type]
+    logits = network(torch.randn(4, 3, 32, 32))
+    assert logits.shape == (4, 7)
+    assert 1e-3 < logits.std() < 10
+
+
+def test_without_normalisation_a_picture_does_not_depend_on_its_batch() -> None:
+    torch.manual_seed(0)
+    pictures = torch.randn(4, 3, 32, 32)
+    plain, normalised = (vgg19(width=0.01, norm=norm).train() for norm in (False, True))
+    torch.testing.assert_close(plain(pictures)[:1], plain(pictures[:1]))
+    assert not torch.allclose(normalised(pictures)[:2], normalised(pictures[:2]))

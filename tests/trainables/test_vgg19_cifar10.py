@@ -1,0 +1,137 @@
+"""The trainable as a space file sees it: parameters, what a machine cannot do, layouts, an estimate."""
+
+import os
+import sys
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from trainables import vgg19_cifar10
+from trainables.contract import Data, InfeasibleError, Layout, Resources, load_trainable
+from trainables.settings import Settings, checked, parsed
+
+LAPTOP, TWO_CORES = Resources(cpus=1), Resources(cpus=2)
+ONE_GPU, NODE = Resources(cpus=8, gpus=1), Resources(cpus=32, gpus=4)
+
+
+def test_importing_it_imports_nothing_heavy() -> None:
+    code = "import sys, trainables.vgg19_cifar10; sys.exit(bool({'torch', 'numpy', 'PIL', 'ray'} & set(sys.modules)))"
+    assert os.spawnl(os.P_WAIT, sys.executable, sys.executable, "-c", code) == 0
+
+
+def test_parameters_and_settings_have_the_same_names() -> None:
+    assert set(vgg19_cifar10.PARAMETERS or ()) == {field.name for field in fields(Settings)}
+
+
+def test_the_defaults_are_allowed_by_themselves() -> None:
+    assert vgg19_cifar10.PARAMETERS is not None
+    defaults = checked({}, vgg19_cifar10.PARAMETERS)
+    assert checked(defaults, vgg19_cifar10.PARAMETERS) == defaults
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"bach_size": 1}, 'no parameter "bach_size"; did you mean "batch_size"'),
+        ({"batch_size": 0}, "batch_size: 0 is below 1"),
+        ({"batch_size": 1.5}, "batch_size: 1.5 is no int"),
+        ({"batch_size": True}, "batch_size: True is no int"),
+        ({"learning_rate": "fast"}, "learning_rate: 'fast' is no float"),
+        ({"learning_rate": 0.0}, "learning_rate: 0.0 is below 1e-08"),
+        ({"learning_rate": float("nan")}, "learning_rate: nan is below"),
+        ({"momentum": 1}, "momentum: 1.0 is above 0.9999"),
+        ({"precision": "fp8"}, "precision: 'fp8' is none of fp32, bf16, fp16"),
+        ({"seed": None}, "seed: None is no int"),
+    ],
+)
+def test_a_config_that_makes_no_sense_is_refused_in_one_line(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        checked(config, vgg19_cifar10.PARAMETERS or {})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("128", 128), ("0.1", 0.1), ("1e-3", 1e-3), ("true", True), ("False", False), ("null", None), ("ddp", "ddp")],
+)
+def test_values_on_a_command_line_have_the_types_that_they_look_like(text: str, value: Any) -> None:
+    assert parsed(text) == value
+    assert type(parsed(text)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "resources", "reason"),
+    [
+        ("precision", "fp16", TWO_CORES, "needs a CUDA device"),
+        ("precision", "fp16", ONE_GPU, None),
+        ("precision", "bf16", LAPTOP, None),
+        ("loader", "device", TWO_CORES, "needs a CUDA device"),
+        ("loader", "device", ONE_GPU, None),
+        ("pin_memory", True, TWO_CORES, "needs a CUDA device"),
+        ("pin_memory", False, TWO_CORES, None),
+        ("strategy", "ddp", LAPTOP, "needs 2 cores, there is 1"),
+        ("strategy", "ddp", TWO_CORES, None),
+        ("strategy", "ddp", ONE_GPU, "needs 2 GPUs, there is 1"),
+        ("strategy", "ddp", NODE, None),
+        ("strategy", "single", LAPTOP, None),
+        ("world_size", 3, TWO_CORES, "needs 3 cores, there are 2"),
+        ("world_size", 8, NODE, "needs 8 GPUs, there are 4"),
+        ("threads", 4, TWO_CORES, "needs 4 cores, there are 2"),
+        ("batch_size", 4096, LAPTOP, None),
+    ],
+)
+def test_what_a_machine_cannot_do_is_said(parameter: str, value: Any, resources: Resources, reason: str | None) -> None:
+    assert vgg19_cifar10.unavailable(parameter, value, resources) == reason
+
+
+@pytest.mark.parametrize(
+    ("config", "resources", "layout"),
+    [
+        ({}, TWO_CORES, Layout(1, 2, 0)),
+        ({"threads": 1, "batch_size": 64}, TWO_CORES, Layout(1, 2, 0)),
+        ({}, ONE_GPU, Layout(1, 8, 1)),
+        ({"strategy": "ddp"}, TWO_CORES, Layout(2, 1, 0)),
+        ({"strategy": "ddp"}, Resources(cpus=16), Layout(2, 8, 0)),
+        ({"strategy": "ddp", "world_size": 4}, Resources(cpus=16), Layout(4, 4, 0)),
+        ({"strategy": "ddp"}, NODE, Layout(4, 8, 1)),
+        ({"strategy": "ddp", "world_size": 2}, NODE, Layout(2, 16, 1)),
+    ],
+)
+def test_a_layout_depends_on_the_strategy_and_shares_the_machine_evenly(
+    config: dict[str, Any], resources: Resources, layout: Layout
+) -> None:
+    assert vgg19_cifar10.layout(config, resources) == layout
+
+
+@pytest.mark.parametrize(
+    ("config", "resources", "message"),
+    [
+        ({"strategy": "ddp"}, LAPTOP, "strategy ddp: needs 2 cores, there is 1"),
+        ({"strategy": "ddp", "threads": 2}, TWO_CORES, "threads 2: each of 2 processes has 1"),
+        ({"world_size": 2}, TWO_CORES, "strategy single is one process"),
+        ({"loader": "device"}, TWO_CORES, "loader device: needs a CUDA device"),
+    ],
+)
+def test_a_configuration_without_a_layout_is_infeasible(
+    config: dict[str, Any], resources: Resources, message: str
+) -> None:
+    with pytest.raises(InfeasibleError, match=message):
+        vgg19_cifar10.layout(config, resources)
+
+
+def test_an_estimate_counts_pictures_and_times_steps(few: Data) -> None:
+    cost = load_trainable("vgg19_cifar10").estimate({"width": 0.01, "batch_size": 60, "strategy": "ddp"}, few)
+    assert cost.images_per_epoch == 120
+    assert cost.images_per_second > 10
+    assert cost.checkpoint_bytes == pytest.approx(2 * 4 * parameters(0.01), rel=0.1)  # weights and momentum
+
+
+def parameters(width: float) -> int:
+    from trainables.vgg import vgg19
+
+    return sum(p.numel() for p in vgg19(width=width).parameters())
+
+
+def test_an_estimate_of_a_batch_larger_than_the_data_is_infeasible(few: Data) -> None:
+    with pytest.raises(InfeasibleError, match="batch_size 1024: there are 120"):
+        vgg19_cifar10.estimate({"batch_size": 1024}, few)

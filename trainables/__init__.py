@@ -1,0 +1,1 @@
+"""The things that are measured: plain PyTorch, without Ray, without search."""

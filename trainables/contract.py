@@ -1,0 +1,202 @@
+"""What a trainable is, and what it is given: the only thing that `search` and `trainables` both know."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
+
+Config = Mapping[str, Any]
+Scalar = int | float | str | bool
+
+TRAINABLES = ("vgg19_cifar10", "replay")
+
+
+class InfeasibleError(Exception):
+    """This configuration cannot run here; the message says why. A result, not a failure."""
+
+
+class DataError(Exception):
+    """The training data cannot be had; the message says what was looked for and what would do."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one trial may use, over all its processes."""
+
+    cpus: int
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Processes and devices that a configuration needs. Equal layouts share warm workers."""
+
+    processes: int = 1
+    cpus_per_process: int = 1
+    gpus_per_process: int = 0
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One setting of a trainable: its type, what it may be, and its value where nobody chooses one."""
+
+    type: Literal["int", "float", "str", "bool"]
+    default: Scalar | None
+    help: str
+    choices: tuple[Scalar, ...] = ()  # empty: anything of the type within the bounds
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Something that a trainable reports."""
+
+    unit: str
+    help: str
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which pictures to train on. `name` is `auto` until `Trainable.locate_data` has found some."""
+
+    name: Literal["auto", "cifar10", "folder", "generated"] = "auto"
+    root: str | None = None
+    download: bool = False
+    train_images: int | None = None  # None: all that validation leaves
+    val_images: int = 5000
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is known of a trial after `epoch` epochs (1, 2, ...). A metric that could not be measured is absent."""
+
+    epoch: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What training a configuration would take, from a few timed steps."""
+
+    images_per_second: float
+    images_per_epoch: int
+    checkpoint_bytes: int
+
+
+class Worker(Protocol):
+    """One process of a trial, as the trainable sees it."""
+
+    @property
+    def rank(self) -> int:
+        """0 in the process that writes checkpoints."""
+        ...
+
+    @property
+    def world_size(self) -> int:
+        """Processes of the trial. More than one: `torch.distributed` is initialised before `train` is called."""
+        ...
+
+    @property
+    def resources(self) -> Resources:
+        """What this process alone may use."""
+        ...
+
+    @property
+    def data(self) -> Data:
+        """As `locate_data` returned it."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """The trial's own folder, shared by its processes. Checkpoints in it outlive the processes."""
+        ...
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the whole trial; the schedule runs over them."""
+        ...
+
+    def report(self, measurement: Measurement) -> bool:
+        """Tell what an epoch gave; True: go on. Every rank calls it, and all get the same answer.
+
+        After a restart from a checkpoint, the epoch of the checkpoint is reported again.
+        """
+        ...
+
+
+class Trainable(Protocol):
+    """A module with these names.
+
+    Its top level imports nothing heavy: a space file is checked against it in milliseconds.
+    """
+
+    @property
+    def PARAMETERS(self) -> Mapping[str, Parameter] | None:  # noqa: N802
+        """By name; None: any parameter goes."""
+        ...
+
+    @property
+    def METRICS(self) -> Mapping[str, Metric] | None:  # noqa: N802
+        """By name; None: any metric goes."""
+        ...
+
+    def unavailable(self, parameter: str, value: Scalar, resources: Resources) -> str | None:
+        """Why a trial with these resources cannot use this value; None: it can."""
+        ...
+
+    def layout(self, config: Config, resources: Resources) -> Layout:
+        """The processes and devices of `config`.
+
+        Raises:
+            InfeasibleError: no layout within `resources` can run it.
+        """
+        ...
+
+    def locate_data(self, data: Data) -> Data:
+        """The same, with `auto` turned into what was found and `root` made absolute; downloads if that is allowed.
+
+        Raises:
+            DataError: nothing usable is there.
+        """
+        ...
+
+    def describe_data(self, data: Data) -> str:
+        """One line for people: the data's own name, counts, and whether it is generated. No paths."""
+        ...
+
+    def estimate(self, config: Config, data: Data) -> Cost:
+        """Time a few steps of `config` in this process.
+
+        Raises:
+            InfeasibleError: `config` cannot run here.
+        """
+        ...
+
+    def train(self, config: Config, worker: Worker) -> None:
+        """Train from the last checkpoint in `worker.folder`, or from the start; report each epoch.
+
+        Returns early when a report is answered with False. Leaves no process and no device memory behind.
+
+        Raises:
+            InfeasibleError: out of memory, or a setting that cannot run here.
+        """
+        ...
+
+    def test(self, config: Config, worker: Worker) -> Mapping[str, float]:
+        """Metrics of the trial's last checkpoint on the test set, e.g. `test_accuracy`."""
+        ...
+
+
+def load_trainable(name: str) -> Trainable:
+    """The trainable of that name.
+
+    Raises:
+        LookupError: there is none.
+    """
+    if name not in TRAINABLES:
+        raise LookupError(f'no trainable "{name}"; there are {", ".join(TRAINABLES)}')
+    return cast(Trainable, importlib.import_module(f"trainables.{name}"))

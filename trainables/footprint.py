@@ -1,0 +1,83 @@
+"""The most memory that a trial took: on its devices, or resident in its processes and their loaders."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+GIB = 2**30
+PROC = Path("/proc")
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+class Footprint:
+    """Watches this process's memory from its making on.
+
+    CUDA: the most that tensors took at a time (the allocator's cache is not in it). CPU: the most that was resident in
+    this process, libraries and mapped pictures too, and what its loader processes have for themselves when asked.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        else:
+            self._peak_is_ours = _reset_peak()
+            self._peak_before = _status("VmHWM")
+
+    def peak_gib(self) -> float | None:
+        """So far; None: the system does not tell."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device) / GIB
+        peak = _status("VmHWM")
+        # Where the peak cannot be reset it may be an earlier trial's, unless it has risen since.
+        if peak is None or not (self._peak_is_ours or peak > (self._peak_before or 0)):
+            return None
+        children = multiprocessing.active_children()
+        return (peak + sum(_private(child.pid) for child in children)) / GIB
+
+    def available_gib(self) -> float | None:
+        """What the device, or the machine or container, has in all."""
+        if self._device.type == "cuda":
+            return torch.cuda.get_device_properties(self._device).total_memory / GIB
+        limits = []
+        with contextlib.suppress(OSError):
+            limits.append(_kib(PROC.joinpath("meminfo").read_text().splitlines(), ["MemTotal"]))
+        with contextlib.suppress(OSError, ValueError):  # "max": no limit
+            limits.append(int(CGROUP_LIMIT.read_text()))
+        return min(limits) / GIB if limits else None
+
+
+def _reset_peak() -> bool:
+    """Let VmHWM begin anew at what is resident now; False: not allowed here."""
+    try:
+        PROC.joinpath("self", "clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _status(name: str) -> int | None:
+    try:
+        return _kib(PROC.joinpath("self", "status").read_text().splitlines(), [name])
+    except OSError:
+        return None
+
+
+def _private(pid: int | None) -> int:
+    """Bytes that a process shares with no other."""
+    try:
+        lines = PROC.joinpath(str(pid), "smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return _kib(lines, ["Private_Clean", "Private_Dirty"])
+
+
+def _kib(lines: Iterable[str], names: Iterable[str]) -> int:
+    """The sum of lines like `VmHWM:  1024 kB`, in bytes."""
+    wanted = tuple(f"{name}:" for name in names)
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith(wanted))

@@ -1,0 +1,249 @@
+"""Training batches by three loaders that give the same pictures at different speeds, and evaluation batches.
+
+What a batch holds, and how each picture is cropped and flipped, is drawn from (seed, epoch) alone: neither the loader
+nor the number of processes changes what is learned.
+
+    workers  a DataLoader: each picture is opened, cropped, flipped and normalised by itself, with torchvision and PIL
+    memory   one uint8 array in host memory: a batch is gathered and augmented at once
+    device   the same array on the CUDA device, augmented there
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from trainables.cifar10 import Indices, Pictures, open_picture
+from trainables.contract import InfeasibleError
+
+PADDING = 4
+# Of CIFAR-10's training pictures, per channel, on a scale of 0 to 1; near enough for other photographs.
+MEAN = (0.4914, 0.4822, 0.4465)
+STD = (0.2470, 0.2435, 0.2616)
+EVALUATION_BATCH = 500
+
+Batch = tuple[Tensor, Tensor]  # float pictures (batch, 3, 32, 32), normalised; int64 classes (batch,); on the device
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which pictures are in which batch of which epoch, and this rank's share of them."""
+
+    indices: Indices
+    batch_size: int  # global
+    seed: int
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        if self.batch_size % self.world_size:
+            raise InfeasibleError(f"batch_size {self.batch_size} cannot be divided among {self.world_size} processes")
+        if self.batch_size > len(self.indices):
+            raise InfeasibleError(f"batch_size {self.batch_size}: there are {len(self.indices):,} training pictures")
+
+    @property
+    def num_batches(self) -> int:
+        """Per epoch; what is left over at the end is dropped."""
+        return len(self.indices) // self.batch_size
+
+    def epoch(self, epoch: int) -> Iterator[Draws]:
+        """This rank's draws, batch by batch."""
+        rng = np.random.default_rng([self.seed, epoch])
+        order = rng.permutation(self.indices)[: self.num_batches * self.batch_size]
+        corners = rng.integers(0, 2 * PADDING + 1, size=(len(order), 2))
+        flips = rng.random(len(order)) < 0.5
+        share = self.batch_size // self.world_size
+        for start in range(self.rank * share, len(order), self.batch_size):
+            mine = slice(start, start + share)
+            yield Draws(order[mine], corners[mine], flips[mine])
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The random choices of one batch."""
+
+    indices: Indices
+    corners: NDArray[np.int64]  # (batch, 2): top and left of the crop in the padded picture
+    flips: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class Batches(Protocol):
+    """Training batches, epoch by epoch."""
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """All batches of this rank in that epoch."""
+        ...
+
+    def close(self) -> None:
+        """End the processes, if there are any."""
+        ...
+
+
+def training_batches(
+    loader: str, pictures: Pictures, plan: Plan, device: torch.device, *, num_workers: int, pin_memory: bool
+) -> Batches:
+    """The loader of that name.
+
+    Raises:
+        InfeasibleError: it needs a CUDA device, and this is none.
+    """
+    match loader:
+        case "memory":
+            return _MemoryBatches(pictures, plan, device, pin_memory=pin_memory)
+        case "device":
+            return _DeviceBatches(pictures, plan, device)
+    return _WorkerBatches(pictures, plan, device, num_workers=num_workers, pin_memory=pin_memory)
+
+
+def evaluation_batches(
+    pictures: Pictures, indices: Indices, device: torch.device, rank: int = 0, world_size: int = 1
+) -> Iterator[Batch]:
+    """All pictures once, as they are, in order; every `world_size`-th of them is this rank's."""
+    mine = indices[rank::world_size]
+    for start in range(0, len(mine), EVALUATION_BATCH):
+        some = mine[start : start + EVALUATION_BATCH]
+        images, labels = torch.from_numpy(pictures.images[some]), torch.from_numpy(pictures.labels[some])
+        yield normalized(images.to(device).permute(0, 3, 1, 2)), labels.to(device)
+
+
+# --- a batch at once --------------------------------------------------------------------------------------------------
+
+
+class _MemoryBatches:
+    """Gathered and augmented on the host."""
+
+    def __init__(self, pictures: Pictures, plan: Plan, device: torch.device, *, pin_memory: bool) -> None:
+        self._pictures, self._plan, self._device = pictures, plan, device
+        self._pin_memory = pin_memory
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        for draws in self._plan.epoch(epoch):
+            images = augmented(torch.from_numpy(self._pictures.images[draws.indices]), draws)
+            labels = torch.from_numpy(self._pictures.labels[draws.indices])
+            if self._pin_memory:
+                images, labels = images.pin_memory(), labels.pin_memory()
+            # bytes travel, not floats: a quarter of the traffic
+            images, labels = (x.to(self._device, non_blocking=True) for x in (images, labels))
+            yield normalized(images), labels
+
+    def close(self) -> None:
+        return None
+
+
+class _DeviceBatches:
+    """Gathered and augmented on the device, where all the pictures lie (154 MB for 50,000)."""
+
+    def __init__(self, pictures: Pictures, plan: Plan, device: torch.device) -> None:
+        if device.type != "cuda":
+            raise InfeasibleError("loader device needs a CUDA device")
+        self._plan, self._device = plan, device
+        self._images = torch.from_numpy(np.array(pictures.images)).to(device)
+        self._labels = torch.from_numpy(np.array(pictures.labels)).to(device)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        for draws in self._plan.epoch(epoch):
+            indices = torch.from_numpy(draws.indices).to(self._device)
+            yield normalized(augmented(self._images[indices], draws)), self._labels[indices]
+
+    def close(self) -> None:
+        return None
+
+
+def augmented(images: Tensor, draws: Draws) -> Tensor:
+    """Padded by 4 black pixels, cropped and flipped: uint8 (batch, 32, 32, 3) to (batch, 3, 32, 32), on its device."""
+    size, device = images.shape[1], images.device
+    top, left = (torch.from_numpy(draws.corners[:, axis]).to(device) for axis in (0, 1))
+    flips = torch.from_numpy(draws.flips).to(device)[:, None, None, None]
+    padded = torch.nn.functional.pad(images, (0, 0, PADDING, PADDING, PADDING, PADDING))
+    windows = padded.unfold(1, size, 1).unfold(2, size, 1)  # a view: (batch, 9, 9, 3, 32, 32)
+    crops = windows[torch.arange(len(images), device=device), top, left]
+    return torch.where(flips, crops.flip(3), crops)
+
+
+def normalized(images: Tensor) -> Tensor:
+    """Bytes (batch, 3, height, width) as floats with the mean 0 and the deviation 1 of CIFAR-10."""
+    mean, std = (torch.tensor(x, device=images.device).view(3, 1, 1) for x in (MEAN, STD))
+    return images.float().div_(255).sub_(mean).div_(std)  # as torchvision does it, to the last bit
+
+
+# --- a picture at a time ----------------------------------------------------------------------------------------------
+
+
+class _WorkerBatches:
+    """By loader processes that live until `close`; with `num_workers` 0 in this process."""
+
+    def __init__(
+        self, pictures: Pictures, plan: Plan, device: torch.device, *, num_workers: int, pin_memory: bool
+    ) -> None:
+        self._device, self._order = device, _Order(plan)
+        self._loader: DataLoader[Any] = DataLoader(
+            _EachPicture(pictures),
+            batch_sampler=self._order,
+            num_workers=num_workers,
+            persistent_workers=num_workers > 0,
+            pin_memory=pin_memory,
+            generator=torch.Generator(),  # or it draws its seeds from dropout's stream
+        )
+        self._iterator: Any = None
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        self._order.epoch = epoch
+        self._iterator = iter(self._loader)
+        for images, labels in self._iterator:
+            yield images.to(self._device, non_blocking=True), labels.to(self._device, non_blocking=True)
+
+    def close(self) -> None:
+        # The DataLoader ends its processes when it is collected; a traceback that holds it would keep them alive.
+        if hasattr(self._iterator, "_shutdown_workers"):
+            self._iterator._shutdown_workers()
+        self._iterator = None
+
+
+Choice = tuple[int, int, int, bool]  # picture, top, left, flipped
+
+
+class _Order(Sampler[list[Choice]]):
+    """Hands the loader processes the choices for each picture, drawn here: what they give depends on nothing else."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.epoch = 1
+
+    def __iter__(self) -> Iterator[list[Choice]]:
+        for draws in self._plan.epoch(self.epoch):
+            columns = (draws.indices, draws.corners[:, 0], draws.corners[:, 1], draws.flips)
+            yield list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def __len__(self) -> int:
+        return self._plan.num_batches
+
+
+class _EachPicture(Dataset[tuple[Tensor, int]]):
+    """One picture decoded, cropped, flipped and normalised, as the usual transforms do it."""
+
+    def __init__(self, pictures: Pictures) -> None:
+        self._pictures = pictures
+
+    def __getitem__(self, choice: Choice) -> tuple[Tensor, int]:
+        from torchvision.transforms import functional as F
+
+        index, top, left, flipped = choice
+        picture = F.crop(F.pad(self._open(index), [PADDING]), top, left, 32, 32)
+        tensor = F.to_tensor(F.hflip(picture) if flipped else picture)
+        return F.normalize(tensor, list(MEAN), list(STD), inplace=True), int(self._pictures.labels[index])
+
+    def _open(self, index: int) -> Any:
+        from PIL import Image
+
+        files = self._pictures.files
+        return open_picture(files[index]) if files else Image.fromarray(self._pictures.images[index])

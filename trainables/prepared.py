@@ -1,0 +1,87 @@
+"""Arrays that are made once and kept: the first process makes them, all others map the same pages from the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = Mapping[str, NDArray[Any]]
+
+CONTENTS = "contents.json"  # written last: a folder without it was not finished
+log = logging.getLogger(__name__)
+
+
+def default_folder() -> Path:
+    """Where prepared arrays are kept."""
+    return Path(os.environ.get("TRAINING_SEARCH_CACHE", "~/.cache/training-search")).expanduser()
+
+
+def prepared(source: Any, make: Callable[[], Arrays], folder: Path) -> Arrays:
+    """The arrays of `make`, read-only and mapped from `folder`, made only if they are not there yet.
+
+    `source` says all that they depend on (plain data). If `folder` cannot be written, they stay in memory.
+    """
+    wanted = json.dumps(source, sort_keys=True)
+    place = folder / hashlib.sha256(wanted.encode()).hexdigest()[:24]
+    if (arrays := _open(place, wanted)) is not None:
+        return arrays
+    try:
+        with _locked(place):
+            if (arrays := _open(place, wanted)) is None:  # another process may have made them while this one waited
+                _write(place, wanted, made := make())
+                arrays = _open(place, wanted) or made
+    except OSError as error:
+        log.warning("%s cannot be used (%s): the pictures are prepared in memory", folder, error.strerror or error)
+        arrays = make()
+    return arrays
+
+
+@contextlib.contextmanager
+def _locked(place: Path) -> Iterator[None]:
+    from filelock import FileLock  # torch brings it
+
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(place.with_suffix(".lock")):
+        yield
+
+
+def _write(place: Path, wanted: str, arrays: Arrays) -> None:
+    """Write beside `place`, then rename: whoever sees `place` sees all of it."""
+    unfinished = place.with_suffix(".part")
+    for old in (unfinished, place):
+        shutil.rmtree(old, ignore_errors=True)
+    unfinished.mkdir()
+    try:
+        for name, array in arrays.items():
+            np.save(unfinished / f"{name}.npy", array, allow_pickle=False)
+        sizes = {name: (unfinished / f"{name}.npy").stat().st_size for name in arrays}
+        (unfinished / CONTENTS).write_text(json.dumps({"source": wanted, "sizes": sizes}))
+        unfinished.rename(place)
+    except OSError:
+        shutil.rmtree(unfinished, ignore_errors=True)  # half of it would fill a full disk for nothing
+        raise
+
+
+def _open(place: Path, wanted: str) -> Arrays | None:
+    """What was prepared; None: nothing, or torn, or of another source."""
+    try:
+        contents = json.loads((place / CONTENTS).read_text())
+        whole = contents["source"] == wanted and all(
+            (place / f"{name}.npy").stat().st_size == size for name, size in contents["sizes"].items()
+        )
+        return {name: np.load(place / f"{name}.npy", mmap_mode="r") for name in contents["sizes"]} if whole else None
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning("%s is damaged (%s): prepared again", place, error)
+        return None

@@ -1,0 +1,241 @@
+"""A trainable that replays recorded curves, or a formula's, and trains nothing: a whole search runs in seconds.
+
+Any parameter and any metric goes. A few settings, chosen or fixed in the space file, are its own:
+
+    table              CSV with columns `config.<name>`, `epoch` and metrics, e.g. the curves.csv of a results folder;
+                       without it the curves of `closed_form` are replayed
+    seconds_per_epoch  how long an epoch takes (0)
+    processes          how many processes the trial has (1)
+    fail_at_epoch      the epoch that goes wrong (0: none), in the first process
+    fail_with          exception, infeasible, kill (SIGKILL of the process) or nan
+    fail_once          true: only the first time in the trial's folder, so that a retry gets through
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+import logging
+import math
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from trainables.contract import (
+    Config,
+    Cost,
+    Data,
+    DataError,
+    InfeasibleError,
+    Layout,
+    Measurement,
+    Metric,
+    Parameter,
+    Resources,
+    Scalar,
+    Worker,
+)
+
+PARAMETERS: Mapping[str, Parameter] | None = None
+METRICS: Mapping[str, Metric] | None = None
+
+SETTINGS = ("table", "seconds_per_epoch", "processes", "fail_at_epoch", "fail_with", "fail_once")
+NOT_METRICS = ("trial_id", "epoch", "seconds", "decision", "state", "reason", "kind")
+
+Metrics = dict[str, float]
+log = logging.getLogger(__name__)
+
+
+def unavailable(parameter: str, value: Scalar, resources: Resources) -> str | None:
+    """Only more processes than cores cannot be had."""
+    if parameter == "processes" and int(value) > resources.cpus:
+        return f"needs {value} cores, there are {resources.cpus}"
+    return None
+
+
+def layout(config: Config, resources: Resources) -> Layout:
+    """One process with one core, or as many as the setting `processes` says."""
+    processes = int(config.get("processes", 1))
+    if reason := unavailable("processes", processes, resources):
+        raise InfeasibleError(f"processes {processes}: {reason}")
+    return Layout(processes=processes)
+
+
+def locate_data(data: Data) -> Data:
+    """Nothing is looked for: what is replayed needs no pictures."""
+    return replace(data, name="generated", root=None)
+
+
+def describe_data(data: Data) -> str:
+    """The same for all."""
+    return "replayed curves, no pictures: nothing is trained"
+
+
+def estimate(config: Config, data: Data) -> Cost:
+    """The rate of the first epoch, and as many images as make `seconds_per_epoch`."""
+    rate = curve(config, 1).get("images_per_second", 1000.0)
+    seconds = float(config.get("seconds_per_epoch", 0.0))
+    return Cost(images_per_second=rate, images_per_epoch=round(rate * seconds), checkpoint_bytes=200)
+
+
+def train(config: Config, worker: Worker) -> None:
+    """Report the curve of `config`, epoch by epoch, going on behind a checkpoint as a real trainable does."""
+    last = _load_checkpoint(worker.folder)
+    if last is not None and not worker.report(last):
+        return
+    for epoch in range(last.epoch + 1 if last else 1, worker.epochs + 1):
+        metrics = curve(config, epoch)
+        time.sleep(float(config.get("seconds_per_epoch", 0.0)))
+        if _goes_wrong(config, epoch, worker):
+            metrics = _fail(config, epoch, metrics)
+        measurement = Measurement(epoch, metrics)
+        if worker.rank == 0:
+            _save_checkpoint(worker.folder, measurement)
+        if not worker.report(measurement):
+            return
+
+
+def test(config: Config, worker: Worker) -> Mapping[str, float]:
+    """A little below the validation accuracy, as it usually is."""
+    last = _load_checkpoint(worker.folder)
+    accuracy = last.metrics.get("val_accuracy", last.metrics.get("accuracy")) if last else None
+    return {} if accuracy is None else {"test_accuracy": 0.99 * accuracy}
+
+
+def curve(config: Config, epoch: int) -> Metrics:
+    """The metrics of `config` after `epoch` epochs: recorded where there is a table, else the closed form's.
+
+    Raises:
+        InfeasibleError: the table has no such configuration, or not that epoch of it.
+        DataError: there is no such table, or it does not know a parameter of `config`.
+    """
+    parameters = {name: value for name, value in config.items() if name not in SETTINGS}
+    table = config.get("table")
+    return recorded(Path(table), parameters, epoch) if table else closed_form(parameters, epoch)
+
+
+def closed_form(parameters: Config, epoch: int) -> Metrics:
+    """A pair of curves with a trade-off that is known exactly.
+
+    Rate: 2000 b / (b + 256) images/s for batch size b. Accuracy: saturates with the epoch at 0.94, less 0.01 for each
+    doubling of b over 64, less 0.1 per squared decade between the learning rate and its optimum, 0.1 b / 128. Any
+    other number x buys rate, times (1 + u), and costs accuracy, 0.1 u^2, with u = |x| / (1 + |x|).
+    """
+    batch_size = max(1.0, float(parameters.get("batch_size", 128)))
+    learning_rate = max(1e-12, float(parameters.get("learning_rate", 0.1 * batch_size / 128)))
+    decades = math.log10(learning_rate / (0.1 * batch_size / 128))
+    accuracy = 0.94 - 0.01 * max(0.0, math.log2(batch_size / 64)) - 0.1 * decades**2
+    rate = 2000 * batch_size / (batch_size + 256)
+    for name, value in parameters.items():
+        if name not in ("batch_size", "learning_rate") and type(value) in (int, float):
+            share = abs(value) / (1 + abs(value))
+            rate *= 1 + share
+            accuracy -= 0.1 * share**2
+    reached = 0.1 + max(0.0, accuracy - 0.1) * (1 - math.exp(-epoch / 3))
+    return {"val_accuracy": reached, "images_per_second": rate, "peak_memory_fraction": min(1.0, batch_size / 4096)}
+
+
+def recorded(table: Path, parameters: Config, epoch: int) -> Metrics:
+    """The metrics of the table's first row with these parameters and this epoch; empty cells are left out.
+
+    Columns that `parameters` does not have are not compared.
+    """
+    try:
+        columns, rows = _read_table(table, table.stat().st_mtime_ns)
+    except OSError as error:
+        raise DataError(f"{table}: {error.strerror}; `table` is the path of a CSV file with recorded curves") from error
+    for name in parameters:
+        if f"config.{name}" not in columns:
+            near = difflib.get_close_matches(f"config.{name}", columns, 1)
+            hint = f'; did you mean "{near[0].removeprefix("config.")}"?' if near else ""
+            raise DataError(f'{table}: no column "config.{name}"{hint}')
+    same = [row for row in rows if all(_equal(row[f"config.{name}"], value) for name, value in parameters.items())]
+    if not same:
+        raise InfeasibleError(f"not in {table.name}: {_words(parameters)}")
+    for row in same:
+        if int(row["epoch"]) == epoch:
+            return {name: float(cell) for name, cell in row.items() if _is_metric(name) and _is_number(cell)}
+    raise InfeasibleError(f"no epoch {epoch} in {table.name}: {_words(parameters)}")
+
+
+@lru_cache(maxsize=4)
+def _read_table(table: Path, mtime_ns: int) -> tuple[list[str], list[dict[str, str]]]:
+    """Column names and rows, read once for each version of the file."""
+    with table.open(newline="") as file:
+        reader = csv.DictReader(file)
+        rows = list(reader)
+        columns = list(reader.fieldnames or ())
+    if "epoch" not in columns:
+        raise DataError(f'{table}: no column "epoch"; recorded curves have config.<name>, epoch and metrics')
+    return columns, rows
+
+
+def _is_metric(name: str) -> bool:
+    return name not in NOT_METRICS and not name.startswith("config.")
+
+
+def _is_number(cell: str | None) -> bool:
+    try:
+        float(cell or "")
+    except ValueError:
+        return False
+    return True
+
+
+def _equal(cell: str, value: Any) -> bool:
+    """Whether a cell says the value; an empty one says that the parameter was not active."""
+    if value is None or cell == "":
+        return value is None and cell == ""
+    if type(value) in (int, float) and _is_number(cell):
+        return math.isclose(float(cell), value, rel_tol=1e-9)
+    return cell.lower() == str(value).lower()
+
+
+def _words(parameters: Config) -> str:
+    return ", ".join(f"{name} {value}" for name, value in parameters.items())
+
+
+def _goes_wrong(config: Config, epoch: int, worker: Worker) -> bool:
+    if worker.rank != 0 or epoch != config.get("fail_at_epoch", 0):
+        return False
+    marker = worker.folder / "failed_once"
+    if config.get("fail_once", False) and marker.exists():
+        return False
+    marker.touch()
+    return True
+
+
+def _fail(config: Config, epoch: int, metrics: Metrics) -> Metrics:
+    """What `fail_with` says; only `nan` lets the epoch end."""
+    match config.get("fail_with", "exception"):
+        case "infeasible":
+            raise InfeasibleError(f"epoch {epoch} was to be infeasible")
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "nan":
+            return dict.fromkeys(metrics, math.nan)
+    raise RuntimeError(f"epoch {epoch} was to fail")
+
+
+def _save_checkpoint(folder: Path, measurement: Measurement) -> None:
+    unfinished = folder / "checkpoint.json.part"
+    unfinished.write_text(json.dumps({"epoch": measurement.epoch, "metrics": dict(measurement.metrics)}))
+    unfinished.replace(folder / "checkpoint.json")
+
+
+def _load_checkpoint(folder: Path) -> Measurement | None:
+    path = folder / "checkpoint.json"
+    try:
+        checkpoint = json.loads(path.read_text())
+        return Measurement(checkpoint["epoch"], checkpoint["metrics"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        log.warning("%s cannot be read: the trial begins anew", path)
+        return None

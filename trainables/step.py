@@ -1,0 +1,88 @@
+"""One training step on one device: forward, loss, backward, update, in the precision asked for. No host waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainables.settings import Settings
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
+
+
+class Step:
+    """Trains `model` by calling `forward`: the model itself, or what a strategy wraps around it."""
+
+    def __init__(self, model: nn.Module, forward: nn.Module, settings: Settings, device: torch.device) -> None:
+        self.model = model
+        self._forward = forward
+        self._optimizer = optimizer(model, settings)
+        self._scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
+        self._settings, self._device = settings, device
+
+    def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss, detached, on the device."""
+        with autocast(self._settings, self._device):
+            logits = self._forward(arranged(images, self._settings))
+            loss = nn.functional.cross_entropy(logits, labels, label_smoothing=self._settings.label_smoothing)
+        self._optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(self._scaler.scale(loss))
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        return loss.detach()
+
+    def set_learning_rate(self, value: float) -> None:
+        """For the steps that follow."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = value
+
+    def gather(self) -> None:
+        """Nothing to do: the model is here."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Network, optimizer, and the gradient scaler of fp16."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "scaler": self._scaler.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self.model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        if state["scaler"]:  # empty where it is not in use
+            self._scaler.load_state_dict(state["scaler"])
+
+
+def autocast(settings: Settings, device: torch.device) -> torch.autocast:
+    """The context in which the network computes in the settings' precision."""
+    return torch.autocast(device.type, DTYPES[settings.precision], enabled=settings.precision != "fp32")
+
+
+def arranged(images: Tensor, settings: Settings) -> Tensor:
+    """Pictures in the settings' memory format."""
+    return images.contiguous(memory_format=FORMATS[settings.memory_format])
+
+
+def optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    """SGD with Nesterov momentum, or AdamW. Weights decay; normalisation and biases do not."""
+    weights = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": weights, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(settings.momentum, 0.999))
+    nesterov = settings.momentum > 0
+    return torch.optim.SGD(groups, lr=settings.learning_rate, momentum=settings.momentum, nesterov=nesterov)
+
+
+def learning_rate(step: int, total_steps: int, peak: float, warmup: float = 0.2) -> float:
+    """Of step 0, 1, ...: up to `peak` over the first fifth of the steps, then down, zero after the last one."""
+    warmup_steps = max(1, round(warmup * total_steps))
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    return peak * (total_steps - step) / (total_steps - warmup_steps)

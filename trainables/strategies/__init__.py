@@ -1,0 +1,69 @@
+"""Strategies: how the devices share the work of a step. One file each; the loop around them is the same."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
+from torch import Tensor, device, nn
+
+from trainables.settings import Settings
+
+STRATEGIES = ("single", "ddp")
+
+
+class TrainStep(Protocol):
+    """Forward, backward and update of one batch, on all devices of the trial."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The bare network: evaluated, and kept in checkpoints. After `gather` it is the same on all ranks."""
+        ...
+
+    def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Train on this rank's share of a batch; its mean loss, still on the device, detached."""
+        ...
+
+    def set_learning_rate(self, value: float) -> None:
+        """For the steps that follow."""
+        ...
+
+    def gather(self) -> None:
+        """Bring `model` up to date on all ranks. Called by all of them, before evaluation and checkpoints."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must hold to go on: network and optimizer."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there.
+
+        Raises:
+            RuntimeError, KeyError, ValueError: it is of another network or optimizer.
+        """
+        ...
+
+
+class Strategy(Protocol):
+    """A module with these names."""
+
+    def layout(self, num_devices: int) -> int:
+        """How many processes it runs on so many devices."""
+        ...
+
+    def build(self, model: nn.Module, settings: Settings, device: device) -> TrainStep:
+        """A step that trains `model`, which is on `device` already. All ranks call it with equal weights."""
+        ...
+
+
+def get_strategy(name: str) -> Strategy:
+    """The strategy of that name.
+
+    Raises:
+        LookupError: there is none.
+    """
+    if name not in STRATEGIES:
+        raise LookupError(f'no strategy "{name}"; there are {", ".join(STRATEGIES)}')
+    return cast(Strategy, importlib.import_module(f"trainables.strategies.{name}"))

@@ -1,0 +1,270 @@
+"""Train one configuration, without search and without Ray.
+
+    python -m trainables.train --epochs 12 --folder runs/mine batch_size=256 learning_rate=0.1 precision=bf16
+
+One line an epoch; curves.csv and the checkpoint are in the folder. Run again, it goes on from the checkpoint.
+Exit codes: 0 done, 1 failed, 2 bad input or a configuration that cannot run here, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import multiprocessing
+import multiprocessing.connection
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NoReturn
+
+from trainables.contract import (
+    TRAINABLES,
+    Data,
+    DataError,
+    InfeasibleError,
+    Layout,
+    Measurement,
+    Resources,
+    Trainable,
+    load_trainable,
+)
+from trainables.settings import checked, nearest, parsed
+
+DATA_NAMES = ("auto", "cifar10", "folder", "generated")
+Listener = Callable[[Measurement], bool]
+
+
+@dataclass
+class LocalWorker:
+    """A process of a trial that is run by hand: it keeps what is reported, and asks `listener` whether to go on."""
+
+    folder: Path
+    epochs: int = 1
+    data: Data = field(default_factory=lambda: Data(name="generated"))
+    resources: Resources = field(default_factory=lambda: Resources(cpus=1))
+    rank: int = 0
+    world_size: int = 1
+    listener: Listener = lambda measurement: True
+    reported: list[Measurement] = field(default_factory=list)
+
+    def report(self, measurement: Measurement) -> bool:
+        """Keep it. With several processes `listener` must give the same answer in all of them."""
+        self.reported.append(measurement)
+        return self.listener(measurement)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One configuration to be trained in so many processes, and tested if asked for."""
+
+    trainable: str
+    config: dict[str, Any]
+    data: Data
+    folder: Path
+    epochs: int
+    test: bool
+    layout: Layout
+
+    def listener(self, measurement: Measurement) -> bool:
+        """One line for people, one row for curves.csv."""
+        print(line(measurement, self.epochs), flush=True)
+        record(self.folder / "curves.csv", self.config, measurement)
+        return True
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    try:
+        return run(_job(_parser().parse_intermixed_args(arguments)))
+    except (ValueError, LookupError, InfeasibleError, DataError) as error:
+        print(f"train: {error}", file=sys.stderr)
+        return 2
+    except (FloatingPointError, OSError) as error:
+        print(f"train: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("train: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        return 130
+
+
+# --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m trainables.train", description="Train one configuration.", allow_abbrev=False)
+    parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="parameters of the trainable")
+    parser.add_argument("--trainable", default=TRAINABLES[0], help=", ".join(TRAINABLES))
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--folder", type=Path, required=True, help="takes curves.csv and the checkpoint")
+    parser.add_argument("--data", default="auto", help=", ".join(DATA_NAMES))
+    parser.add_argument("--root", help="where the pictures are")
+    parser.add_argument("--download", action="store_true", help="fetch CIFAR-10 if it is not there")
+    parser.add_argument("--train-images", type=int, help="train on so many pictures only")
+    parser.add_argument("--val-images", type=int, default=Data.val_images)
+    parser.add_argument("--test", action="store_true", help="measure on the test pictures at the end")
+    return parser
+
+
+def _job(options: argparse.Namespace) -> Job:
+    """Everything checked; the folder is made.
+
+    Raises:
+        ValueError, LookupError, InfeasibleError, DataError: one line that says what is wrong and what is near.
+    """
+    for name, names in (("trainable", TRAINABLES), ("data", DATA_NAMES)):
+        if getattr(options, name) not in names:
+            raise LookupError(f'no {name} "{getattr(options, name)}"{nearest(getattr(options, name), names)}')
+    if options.epochs < 1:
+        raise ValueError(f"--epochs {options.epochs}: at least one is needed")
+    trainable = load_trainable(options.trainable)
+    config = _config(options.settings, trainable)
+    layout = trainable.layout(config, _machine())
+    data = Data(options.data, options.root, options.download, options.train_images, options.val_images)
+    data = trainable.locate_data(data)
+    print(f"data: {trainable.describe_data(data)}", flush=True)
+    job = Job(options.trainable, config, data, options.folder, options.epochs, options.test, layout)
+    _claim(job)
+    return job
+
+
+def _config(settings: Sequence[str], trainable: Trainable) -> dict[str, Any]:
+    pairs = [setting.partition("=") for setting in settings]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise ValueError(f'"{name}" is no NAME=VALUE')
+    config = {name: parsed(value) for name, _, value in pairs}
+    return config if trainable.PARAMETERS is None else checked(config, trainable.PARAMETERS)
+
+
+def _machine() -> Resources:
+    """All of it."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        import torch
+    except ImportError:
+        return Resources(cpus)
+    return Resources(cpus, torch.cuda.device_count())
+
+
+def _claim(job: Job) -> None:
+    """A folder goes with one configuration: another one must not go on from its checkpoint."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    path = job.folder / "config.json"
+    mine = json.dumps({"trainable": job.trainable, "epochs": job.epochs, **job.config}, indent=1, sort_keys=True)
+    if path.exists() and path.read_text() != mine:
+        raise ValueError(f"--folder {job.folder}: another configuration was trained there, see config.json")
+    path.write_text(mine)
+
+
+# --- what is told -----------------------------------------------------------------------------------------------------
+
+
+def line(measurement: Measurement, epochs: int, width: int = 80) -> str:
+    """As many metrics as fit, in the trainable's order of reporting them."""
+    text = f"epoch {measurement.epoch:>{len(str(epochs))}}/{epochs}"
+    for name, value in sorted(measurement.metrics.items(), key=lambda item: ORDER.get(item[0], len(ORDER))):
+        more = f"  {name} {value:.4g}"
+        if len(text) + len(more) <= width:
+            text += more
+    return text
+
+
+ORDER = {name: i for i, name in enumerate(("val_accuracy", "images_per_second", "train_loss", "test_accuracy"))}
+
+
+def record(path: Path, config: Mapping[str, Any], measurement: Measurement) -> None:
+    """Add an epoch to a table of curves; an epoch that is reported again takes the place of what it gave before."""
+    row = {"epoch": measurement.epoch, **{f"config.{k}": v for k, v in config.items()}, **measurement.metrics}
+    rows: list[dict[str, Any]] = []
+    if path.exists():
+        with path.open(newline="") as file:
+            rows = [old for old in csv.DictReader(file) if int(old["epoch"]) < measurement.epoch]
+    rows.append(row)
+    unfinished = path.with_suffix(".part")
+    with unfinished.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(dict.fromkeys(name for each in rows for name in each)))
+        writer.writeheader()
+        writer.writerows(rows)
+    unfinished.replace(path)
+
+
+# --- what is done -----------------------------------------------------------------------------------------------------
+
+
+def run(job: Job) -> int:
+    """Train, in this process or in as many as the layout says; the exit code."""
+    if job.layout.processes == 1:
+        _work(job, rank=0)
+        return 0
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as meeting_point:
+        processes = [
+            context.Process(target=_process, args=(job, rank, f"file://{meeting_point}/store"))
+            for rank in range(job.layout.processes)
+        ]
+        for process in processes:
+            process.start()
+        try:
+            return _first_failure(processes)
+        finally:
+            for process in processes:
+                process.kill()  # those that wait for one that failed would wait for ever
+                process.join()
+
+
+def _first_failure(processes: Sequence[BaseProcess]) -> int:
+    """Wait until all have ended well (0) or one has not; its exit code."""
+    running = list(processes)
+    while running:
+        multiprocessing.connection.wait([process.sentinel for process in running])
+        for process in running:
+            if process.exitcode:
+                return max(process.exitcode, 1)  # negative: killed by a signal
+        running = [process for process in running if process.exitcode is None]
+    return 0
+
+
+def _process(job: Job, rank: int, meeting_point: str) -> None:
+    """One rank."""
+    import torch
+    import torch.distributed as dist
+
+    backend = "nccl" if job.layout.gpus_per_process else "gloo"
+    if backend == "nccl":
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+    dist.init_process_group(backend, init_method=meeting_point, rank=rank, world_size=job.layout.processes)
+    try:
+        _work(job, rank)
+    except (ValueError, InfeasibleError, DataError) as error:
+        print(f"train: {error}", file=sys.stderr)
+        sys.exit(2)
+    except (FloatingPointError, OSError) as error:
+        print(f"train: {error}", file=sys.stderr)
+        sys.exit(1)
+    dist.destroy_process_group()
+
+
+def _work(job: Job, rank: int) -> None:
+    trainable = load_trainable(job.trainable)
+    resources = Resources(job.layout.cpus_per_process, job.layout.gpus_per_process)
+    listener: Listener = job.listener if rank == 0 else lambda measurement: True
+    worker = LocalWorker(job.folder, job.epochs, job.data, resources, rank, job.layout.processes, listener)
+    trainable.train(job.config, worker)
+    if job.test:
+        metrics = trainable.test(job.config, worker)
+        if rank == 0:
+            print(", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
