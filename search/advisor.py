@@ -74,11 +74,7 @@ class Advisor:
     """
 
     def __init__(self, space: Space, seed: int | None = None) -> None:
-        """`seed` None: that of `space.searcher`.
-
-        Raises:
-            SpaceError: a grid over a parameter that is a range.
-        """
+        """`seed` None: that of `space.searcher`."""
         self._space = space
         self._seed = space.searcher.seed if seed is None else seed
         self._trials: dict[str, _Trial] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import ray  # after the settings above
+
+
+CONNECT_TIMEOUT_SECONDS = 5.0
 
 
 class ClusterError(Exception):
@@ -47,6 +51,7 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
     """
     settings = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
+        _reach(address)
         if address is None:
             context = ray.init(
                 num_cpus=machine.cpus,
@@ -58,7 +63,7 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
         else:
             packages = [str(Path(package.__file__ or "").parent) for package in (search, trainables)]
             context = ray.init(address=address, runtime_env={"py_modules": packages}, **settings)
-    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         where = f"at {address}" if address else "on this machine"
         raise ClusterError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
     try:
@@ -71,3 +76,14 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
         )
     finally:
         ray.shutdown()
+
+
+def _reach(address: str | None) -> None:
+    """Knock at a `host:port`, since Ray itself goes on trying for many minutes.
+
+    Raises:
+        OSError, ValueError: nobody is there.
+    """
+    host, colon, port = (address or "").rpartition(":")
+    if colon:
+        socket.create_connection((host.removeprefix("ray://").strip("[]"), int(port)), CONNECT_TIMEOUT_SECONDS).close()

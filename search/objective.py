@@ -36,7 +36,7 @@ class Constraint:
         return value - self.bound if self.operator == "<=" else self.bound - value
 
     def __str__(self) -> str:
-        return f"{self.metric} {self.operator} {self.bound!r}"
+        return f"{self.metric} {self.operator} {self.bound!r}".removesuffix(".0")
 
 
 def measured(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> bool:

@@ -23,7 +23,9 @@ def number(value: float) -> str:
 
 def spread(value: float, deviation: float | None) -> str:
     """A value with its standard deviation, if it has one: `352 ± 4.1`."""
-    return number(value) if deviation is None else f"{number(value)} ± {deviation:.2g}"
+    if deviation is None:
+        return number(value)
+    return f"{number(value)} ± " + (f"{deviation:,.0f}" if deviation >= 10 else f"{deviation:.2g}")
 
 
 def setting(value: Any) -> str:

@@ -64,8 +64,7 @@ def _write(place: Path, wanted: str, arrays: Arrays) -> None:
     try:
         for name, array in arrays.items():
             np.save(unfinished / f"{name}.npy", array, allow_pickle=False)
-        sizes = {name: (unfinished / f"{name}.npy").stat().st_size for name in arrays}
-        (unfinished / CONTENTS).write_text(json.dumps({"source": wanted, "sizes": sizes}))
+        (unfinished / CONTENTS).write_text(json.dumps({"source": wanted, "arrays": list(arrays)}))
         unfinished.rename(place)
     except OSError:
         shutil.rmtree(unfinished, ignore_errors=True)  # half of it would fill a full disk for nothing
@@ -76,10 +75,9 @@ def _open(place: Path, wanted: str) -> Arrays | None:
     """What was prepared; None: nothing, or torn, or of another source."""
     try:
         contents = json.loads((place / CONTENTS).read_text())
-        whole = contents["source"] == wanted and all(
-            (place / f"{name}.npy").stat().st_size == size for name, size in contents["sizes"].items()
-        )
-        return {name: np.load(place / f"{name}.npy", mmap_mode="r") for name in contents["sizes"]} if whole else None
+        if contents["source"] != wanted:
+            raise ValueError("of another source")
+        return {name: np.load(place / f"{name}.npy", mmap_mode="r") for name in contents["arrays"]}
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -76,13 +76,14 @@ def test_a_trial_that_goes_on_gives_the_losses_of_one_that_was_not_interrupted(
     assert losses(rest) == losses(whole)
 
 
-def test_a_finished_trial_reports_its_last_epoch_again_and_trains_nothing(folder: Path, few: Data) -> None:
+def test_a_finished_trial_reports_its_last_epoch_again_and_builds_nothing(
+    folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = trained(folder, few)
-    written = (folder / checkpoint.FILE_NAME).stat().st_mtime_ns
+    monkeypatch.setattr(loop, "build", lambda *arguments: pytest.fail("built"))
     again = trained(folder, few)
     assert [m.epoch for m in again] == [3]
     assert losses(again) == losses(before[-1:])
-    assert (folder / checkpoint.FILE_NAME).stat().st_mtime_ns == written
 
 
 def test_a_trial_stopped_at_the_epoch_that_is_reported_again_stays_stopped(folder: Path, few: Data) -> None:
@@ -114,8 +115,16 @@ def test_only_rank_0_writes_checkpoints(folder: Path, few: Data) -> None:
 
 
 def test_a_loss_that_is_no_number_is_an_error_with_epoch_and_step(folder: Path, few: Data) -> None:
-    with pytest.raises(FloatingPointError, match=r"in epoch 1 from step \d of 5 on|after epoch 1"):
+    with pytest.raises(FloatingPointError, match=r"training loss is (nan|inf) in epoch 1 from step \d of 5 on"):
         trained(folder, few, {"learning_rate": 1e20})
+
+
+def test_a_validation_loss_that_is_no_number_is_an_error_with_epoch(
+    folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "evaluate", lambda *arguments: (math.nan, 0.1))
+    with pytest.raises(FloatingPointError, match="validation loss is nan after epoch 1"):
+        trained(folder, few)
 
 
 def test_a_batch_larger_than_the_data_and_a_single_step_are_infeasible(folder: Path, few: Data) -> None:

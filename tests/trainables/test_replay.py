@@ -54,6 +54,12 @@ def test_an_empty_cell_is_a_parameter_that_was_not_active(tmp_path: Path, table:
         replay.train({"table": table, "batch_size": 128, "num_workers": 2}, LocalWorker(tmp_path, epochs=2))
 
 
+def test_a_parameter_that_is_null_was_recorded_as_an_empty_cell(tmp_path: Path, table: str) -> None:
+    worker = LocalWorker(tmp_path, epochs=1)
+    replay.train({"table": table, "batch_size": 128, "num_workers": None}, worker)
+    assert epochs(worker) == [1]
+
+
 def test_an_epoch_that_was_not_recorded_is_infeasible(tmp_path: Path, table: str) -> None:
     with pytest.raises(InfeasibleError, match="no epoch 2"):
         replay.train({"table": table, "batch_size": 64}, LocalWorker(tmp_path, epochs=2))
