@@ -25,7 +25,6 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import ray  # after the settings above
 
-
 CONNECT_TIMEOUT_SECONDS = 5.0
 
 

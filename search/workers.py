@@ -304,14 +304,6 @@ class WorkerPool:
             if group.leased_to == trial_id:
                 await self.discard(group.number)
 
-    async def pids(self) -> dict[int, list[int]]:
-        """Process ids of the live groups, by group number."""
-        return {
-            group.number: [await worker.__ray_call__.remote(_pid) for worker in group.workers.values()]
-            for group in self._groups.values()
-            if group.dead is None and group.ready
-        }
-
     # Workers
 
     async def next_task(
@@ -417,12 +409,6 @@ class WorkerPool:
         gpus = sum(x.processes * x.gpus_per_process for x in [layout, *(g.layout for g in alive)])
         cpus = sum(x.processes * x.cpus_per_process for x in [layout, *(g.layout for g in busy)])
         return cpus <= self._capacity.cpus and gpus <= self._capacity.gpus
-
-
-def _pid(worker: object) -> int:
-    import os
-
-    return os.getpid()
 
 
 def _fit(pool: ray.actor.ActorHandle, number: int, layout: Layout, cpus: float, storage: str) -> str:

@@ -35,12 +35,8 @@ class Pictures:
 
     images: Images  # (count, 32, 32, 3)
     labels: Labels  # (count,)
+    num_classes: int = 10
     files: tuple[Path, ...] | None = None  # where each comes from, if it is a picture file of its own
-
-    @property
-    def num_classes(self) -> int:
-        """The highest class, and one."""
-        return int(self.labels.max()) + 1
 
 
 @dataclass(frozen=True)
@@ -120,8 +116,8 @@ def _not_found(name: str, places: Sequence[Path]) -> str:
 def _counts(data: Data) -> tuple[int, int, int]:
     """Training pictures with validation, test pictures, classes."""
     if data.name == "folder":
-        train, test = (_tree(Path(str(data.root)), part) for part in ("train", "test"))
-        return len(train), len(test), max(file.label for file in train) + 1
+        (train, classes), (test, _) = (_tree(Path(data.root or ""), part) for part in ("train", "test"))
+        return len(train), len(test), classes
     if data.name == "cifar10":
         return 50_000, 10_000, 10
     return _generated_count(data, "train"), _generated_count(data, "test"), len(generated.SHAPES)
@@ -162,9 +158,9 @@ def _pictures(name: str, root: str, generated_count: int, part: Part, cache_fold
         source = [name, part, root, [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in batches]]
         arrays = prepared(source, lambda: _archive(Path(root), part), cache_folder)
         return Pictures(arrays["images"], arrays["labels"])
-    files = _tree(Path(root), part)
+    files, num_classes = _tree(Path(root), part)
     arrays = prepared([name, part, root, _fingerprint(files)], lambda: _decode(files), cache_folder)
-    return Pictures(arrays["images"], arrays["labels"], tuple(file.path for file in files))
+    return Pictures(arrays["images"], arrays["labels"], num_classes, tuple(file.path for file in files))
 
 
 def _generate(count: int, part: Part) -> Arrays:
@@ -210,28 +206,31 @@ def _download(root: Path) -> Path:
 
 def _has_tree(root: Path) -> bool:
     try:
-        return bool(_tree(root, "train"))
+        _tree(root, "train")
     except DataError:
         return False
+    return True
 
 
-def _tree(root: Path, part: Part) -> list[_File]:
-    """The picture files of one part, in an order that does not depend on the file system.
+def _tree(root: Path, part: Part) -> tuple[list[_File], int]:
+    """The picture files of one part, in an order that does not depend on the file system; the number of classes.
 
     `root` holds train/<class>/ and test/<class>/, or just <class>/, of which a sixth is then held out for testing.
 
     Raises:
-        DataError: there are not at least two classes.
+        DataError: there are not at least two classes, or no pictures of the part.
     """
     divided = (root / "train").is_dir() and (root / "test").is_dir()
     classes = _classes(root / "train" if divided else root)
     if len(classes) < 2:
         raise DataError(_not_found("folder", [root]))
-    if divided:
-        return _files(root / part, classes)
-    files = _files(root, classes)
-    held_out, rest = take(np.array([f.label for f in files]), len(files) // 6, seed=SPLIT_SEED)
-    return [files[i] for i in (held_out if part == "test" else rest)]
+    files = _files(root / part if divided else root, classes)
+    if not divided:
+        held_out, rest = take(np.array([f.label for f in files]), len(files) // 6, seed=SPLIT_SEED)
+        files = [files[i] for i in (held_out if part == "test" else rest)]
+    if not files:
+        raise DataError(f"data folder: no pictures for the {part} part in {root}")
+    return files, len(classes)
 
 
 def _classes(root: Path) -> list[str]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from trainables import checkpoint, ranks
 from trainables.checkpoint import Checkpoint
-from trainables.cifar10 import Pictures, split, test_pictures, training_pictures
+from trainables.cifar10 import Indices, Pictures, split, test_pictures, training_pictures
 from trainables.contract import InfeasibleError, Measurement, Worker
 from trainables.footprint import Footprint
 from trainables.loaders import Batch, Batches, Plan, evaluation_batches, training_batches
@@ -146,7 +146,7 @@ class _Trial:
     worker: Worker
     device: torch.device
     pictures: Pictures
-    validation: np.ndarray[Any, np.dtype[np.int64]]
+    validation: Indices
     plan: Plan
     batches: Batches
     step: TrainStep

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from trainables.settings import Settings
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
@@ -59,9 +60,9 @@ class Step:
             self._scaler.load_state_dict(state["scaler"])
 
 
-def autocast(settings: Settings, device: torch.device) -> torch.autocast:
+def autocast(settings: Settings, device: torch.device) -> AbstractContextManager[object]:
     """The context in which the network computes in the settings' precision."""
-    return torch.autocast(device.type, DTYPES[settings.precision], enabled=settings.precision != "fp32")
+    return nullcontext() if settings.precision == "fp32" else torch.autocast(device.type, DTYPES[settings.precision])
 
 
 def arranged(images: Tensor, settings: Settings) -> Tensor:

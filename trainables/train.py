@@ -251,6 +251,8 @@ def _process(job: Job, rank: int, meeting_point: str) -> None:
     except (FloatingPointError, OSError) as error:
         print(f"train: {error}", file=sys.stderr)
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
     dist.destroy_process_group()
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -10,15 +13,24 @@ from typing import Any
 import psutil
 import pytest
 
-from search.journal import FILE_NAME, Journal, read_journal
+from search.advisor import Decision
+from search.journal import FILE_NAME, Event, Journal, read_journal
 from search.results import Run, load
 from search.space import parse_space
-from search.study import run_study
+from search.study import Study, run_study
+from search.workers import _leave_nothing_behind
+from trainables.contract import Resources
 
+RATES = {"learning_rate": {"min": 0.001, "max": 0.5, "log": True}}
 OBJECTIVES = [
     {"metric": "val_accuracy", "goal": "maximize"},
     {"metric": "images_per_second", "goal": "maximize"},
 ]
+
+
+def events_of(folder: Path) -> list[Event]:
+    """The journal's lines, whether or not they make a whole run."""
+    return [json.loads(line) for line in (folder / FILE_NAME).read_text().splitlines()]
 
 
 def study(cluster: Any, folder: Path, **keys: Any) -> Run:
@@ -36,6 +48,72 @@ def study(cluster: Any, folder: Path, **keys: Any) -> Run:
             )
         run_study(space, space.data, folder, record, cluster.resources, True, lambda: None, events)
     return load(folder)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def decider(folder: Path, journal: Journal, clock: Clock, events: list[Event] = [], **keys: Any) -> Study:  # noqa: B006
+    """A Study that no Ray has heard of yet."""
+    space = parse_space({"trainable": "replay", "objectives": OBJECTIVES, "parameters": RATES, **keys})
+    (folder / "trials").mkdir(exist_ok=True)
+    return Study(space, space.data, folder, journal, Resources(cpus=1), "pool", events, clock)
+
+
+def test_when_the_hours_are_spent_trials_are_stopped_and_none_is_started(tmp_path: Path) -> None:
+    clock = Clock()
+    with Journal(tmp_path / FILE_NAME) as journal:
+        study = decider(tmp_path, journal, clock, budget={"hours": 1, "epochs": 3})
+        late, done = study.propose(), study.propose()
+        assert late is not None
+        assert done is not None
+        assert (
+            study.observe(late.trial_id, 1, {"val_accuracy": 0.1, "images_per_second": 1.0}, 1.0) is Decision.CONTINUE
+        )
+        clock.now += 3600
+        assert study.observe(late.trial_id, 2, {"val_accuracy": 0.1, "images_per_second": 1.0}, 1.0) is Decision.STOP
+        assert (
+            study.observe(done.trial_id, 3, {"val_accuracy": 0.1, "images_per_second": 1.0}, 1.0) is Decision.CONTINUE
+        )
+        assert study.propose() is None
+    finish = [event for event in events_of(tmp_path) if event["event"] == "finish"]
+    assert [(e["trial_id"], e["state"], e["reason"]) for e in finish] == [("t0001", "stopped", "budget.hours is spent")]
+    assert study.why_ended() == "budget.hours is spent"
+
+
+def test_the_hours_of_earlier_processes_count(tmp_path: Path) -> None:
+    space = parse_space({"objectives": OBJECTIVES, "parameters": RATES, "budget": {"hours": 1}})
+    run = {"event": "run", "time": 0.0, "name": "x", "objectives": OBJECTIVES, "space": space.to_mapping()}
+    past: list[Event] = [run, {"event": "end", "time": 3000.0, "reason": "interrupted"}]
+    clock = Clock()
+    with Journal(tmp_path / FILE_NAME) as journal:
+        study = decider(tmp_path, journal, clock, past, budget={"hours": 1})
+        clock.now += 599
+        assert not study.out_of_time
+        clock.now += 1
+        assert study.out_of_time
+
+
+def test_nothing_is_acted_on_before_it_is_written(tmp_path: Path) -> None:
+    """Where the journal cannot be written, no trial is proposed and no measurement answered."""
+
+    def full(event: Event) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Journal(tmp_path / FILE_NAME, [full]) as journal:
+        study = decider(tmp_path, journal, Clock(), budget={"trials": 3})
+        with pytest.raises(OSError, match="No space left"):
+            study.propose()
+
+
+def test_processes_that_a_task_leaves_running_are_ended() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    _leave_nothing_behind()
+    assert child.poll() is not None
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +196,7 @@ def test_checkpoints_are_kept_for_the_front_alone_and_the_test_set_is_read_for_i
 def test_a_resumed_run_is_the_run_that_was_never_interrupted(cluster: Any, tmp_path: Path) -> None:
     """Cut off within an event: no finished trial is run again, none is lost, and the choices are the same."""
     keys: dict[str, Any] = {
-        "parameters": {"learning_rate": {"min": 0.001, "max": 0.5, "log": True}},
+        "parameters": RATES,
         "budget": {"trials": 5, "epochs": 2},
     }
     whole = study(cluster, tmp_path / "whole", **keys)
@@ -171,6 +249,22 @@ def test_the_workers_of_a_study_end_with_it(cluster: Any, tmp_path: Path) -> Non
     while names := [p.name() for p in psutil.Process().children(recursive=True) if "RayTrainWo" in p.name()]:
         assert time.monotonic() < deadline, names
         time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_ends_its_trial_though_the_other_waits_for_it(cluster: Any, tmp_path: Path) -> None:
+    """Rank 0 raises where rank 1 waits for an answer; the next trial runs in a new group."""
+    run = study(
+        cluster,
+        tmp_path / "ranks",
+        parameters={"fail_at_epoch": {"values": [1, 0]}},
+        fixed={"processes": 2},
+        searcher={"name": "grid"},
+        budget={"epochs": 2},
+    )
+    assert run.trials.state.tolist() == ["failed", "complete"]
+    assert run.trials.reason[0].startswith("rank 0: RuntimeError: epoch 1 was to fail")
+    assert run.trials.seconds[0] < 30
 
 
 def test_the_real_network_trains_under_ray(cluster: Any, tmp_path: Path) -> None:

@@ -165,6 +165,13 @@ def test_one_class_is_not_enough(tmp_path: Path) -> None:
         cifar10.locate(Data(name="folder", root=str(tmp_path)))
 
 
+def test_a_folder_without_test_pictures_is_refused(tree: Path) -> None:
+    for name in CLASSES:
+        shutil.rmtree(tree / "test" / name)
+    with pytest.raises(DataError, match="no pictures for the test part"):
+        cifar10.describe(Data(name="folder", root=str(tree)))
+
+
 # --- looking for it ---------------------------------------------------------------------------------------------------
 
 

@@ -61,6 +61,18 @@ def test_it_learns(folder: Path) -> None:
     assert vgg19_cifar10.test(config, worker)["test_accuracy"] > 0.8
 
 
+def test_a_class_without_test_pictures_is_a_class_all_the_same(folder: Path) -> None:
+    from PIL import Image
+
+    for place in ("train/a", "train/b", "test/a"):
+        (folder / place).mkdir(parents=True)
+        for i in range(20):
+            Image.new("RGB", (32, 32), (i, i, i)).save(folder / place / f"{i}.png")
+    worker = LocalWorker(folder, data=Data(name="folder", root=str(folder), val_images=4))
+    vgg19_cifar10.train({**TINY, "batch_size": 8}, worker)
+    assert set(vgg19_cifar10.test({**TINY, "batch_size": 8}, worker)) == {"test_accuracy"}
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_a_trial_that_goes_on_gives_the_losses_of_one_that_was_not_interrupted(
     tmp_path: Path, few: Data, optimizer: str
@@ -179,7 +191,8 @@ def processes() -> list[Any]:
 
 @pytest.fixture
 def traces() -> Iterator[None]:
-    """The process is after the test as it was before it."""
+    """The process is after the test as it was before it: two threads, while the trial has one."""
+    torch.set_num_threads(2)
     before = torch.get_num_threads(), torch.is_grad_enabled(), torch.get_rng_state(), processes()
     yield
     after = torch.get_num_threads(), torch.is_grad_enabled(), torch.get_rng_state(), processes()
@@ -190,7 +203,7 @@ def traces() -> Iterator[None]:
 @pytest.mark.usefixtures("traces")
 @pytest.mark.parametrize("learning_rate", [0.02, 1e20])
 def test_a_trial_leaves_its_process_as_it_was_also_when_it_fails(folder: Path, few: Data, learning_rate: float) -> None:
-    config = {"loader": "workers", "num_workers": 1, "learning_rate": learning_rate, "threads": 2}
+    config = {"loader": "workers", "num_workers": 1, "learning_rate": learning_rate, "threads": 1}
     try:
         trained(folder, few, config, epochs=1, resources=Resources(cpus=2))
     except FloatingPointError:

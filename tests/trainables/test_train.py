@@ -8,7 +8,17 @@ import pytest
 from trainables import replay
 from trainables.train import main
 
-TINY = ["--data", "generated", "--train-images", "120", "--val-images", "40", "width=0.01", "batch_size=24"]
+TINY = [
+    "--data",
+    "generated",
+    "--train-images",
+    "120",
+    "--val-images",
+    "40",
+    "width=0.01",
+    "batch_size=24",
+    "threads=1",
+]
 
 
 def rows_of(folder: Path) -> list[dict[str, str]]:
@@ -46,7 +56,7 @@ def test_its_table_can_be_replayed(folder: Path, tmp_path: Path) -> None:
 
 
 def test_ddp_trains_in_two_processes(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    command = [*TINY, "--folder", str(folder), "--epochs", "2", "--test", "strategy=ddp", "threads=1"]
+    command = [*TINY, "--folder", str(folder), "--epochs", "2", "--test", "strategy=ddp"]
     assert main([*command, "world_size=2"]) == 0
     out, err = capfd.readouterr()
     assert "epoch 2/2" in out
