@@ -230,7 +230,7 @@ def test_stopped_trials_make_way_and_leave_nothing_behind(cluster: Any, tmp_path
     assert run.curves.groupby("trial_id").decision.last()[stopped.trial_id].eq("stop").all()
 
 
-def test_layouts_switch_within_a_run(cluster: Any, tmp_path: Path) -> None:
+def test_layouts_switch_within_a_run_and_the_workers_end_with_it(cluster: Any, tmp_path: Path) -> None:
     run = study(
         cluster,
         tmp_path / "layouts",
@@ -241,10 +241,6 @@ def test_layouts_switch_within_a_run(cluster: Any, tmp_path: Path) -> None:
     assert run.trials.state.tolist() == ["complete"] * 4
     again = run.trials.setup_seconds.tolist()[1::2]
     assert max(again) < 1.0, "the second trial of a layout finds its workers warm"
-
-
-def test_the_workers_of_a_study_end_with_it(cluster: Any, tmp_path: Path) -> None:
-    study(cluster, tmp_path / "one", parameters={"learning_rate": {"values": [0.1]}}, searcher={"name": "grid"})
     deadline = time.monotonic() + 10
     while names := [p.name() for p in psutil.Process().children(recursive=True) if "RayTrainWo" in p.name()]:
         assert time.monotonic() < deadline, names

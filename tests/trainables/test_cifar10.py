@@ -158,6 +158,16 @@ def test_a_changed_folder_is_prepared_again(tree: Path) -> None:
     assert len(cifar10.training_pictures(data).labels) == len(before.labels) + 1
 
 
+def test_a_picture_drawn_over_is_read_again(tree: Path) -> None:
+    data = Data(name="folder", root=str(tree))
+    picture = tree / "train" / "ant" / "0.bmp"
+    for brightness in (10, 90):  # in a format whose files are all of one size
+        Image.new("RGB", (32, 32), (brightness, 0, 0)).save(picture)
+        cifar10._pictures.cache_clear()
+        pictures = cifar10.training_pictures(data)
+        assert brightness in pictures.images[pictures.labels == 0][:, 0, 0, 0]
+
+
 def test_one_class_is_not_enough(tmp_path: Path) -> None:
     (tmp_path / "ant").mkdir()
     Image.new("RGB", (32, 32)).save(tmp_path / "ant" / "0.png")

@@ -1,11 +1,13 @@
 """The command that trains one configuration: what it prints, writes and refuses."""
 
 import csv
+import multiprocessing
 from pathlib import Path
 
 import pytest
 
-from trainables import replay
+from trainables import replay, train
+from trainables.contract import Resources
 from trainables.train import main
 
 TINY = [
@@ -19,6 +21,11 @@ TINY = [
     "batch_size=24",
     "threads=1",
 ]
+
+
+@pytest.fixture(autouse=True)
+def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "_machine", lambda: Resources(cpus=2))
 
 
 def rows_of(folder: Path) -> list[dict[str, str]]:
@@ -63,6 +70,13 @@ def test_ddp_trains_in_two_processes(folder: Path, capfd: pytest.CaptureFixture[
     assert "test_accuracy" in out
     assert err == ""
     assert (folder / "checkpoint.pt").exists()
+
+
+def test_a_process_that_dies_ends_the_others(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command = ["--trainable", "replay", "--folder", str(folder), "--epochs", "2", "processes=2"]
+    assert main([*command, "fail_at_epoch=2", "fail_with=kill"]) == 1
+    assert "epoch 1/2" in capfd.readouterr().out
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize(
