@@ -19,9 +19,10 @@ os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # the journal 
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # `search.run` ends a run, at once and with everything kept
 os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "86400")  # Tune's own snapshots are never read: see `search.journal`
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # what Ray has to say is in its own logs, not across our view
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "1")  # a dead worker is noticed within about a second
 os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do by itself; it warns until then
 
 import ray  # after the settings above
 

@@ -13,16 +13,21 @@ import datetime
 import errno
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from search.history import History
 from search.interrupt import Interrupted, Interrupts
 from search.journal import FILE_NAME, Event, read_journal
 from search.machine import Machine, describe_machine, git_commit, versions
 from search.space import Space, SpaceError, load_space, parse_space
-from trainables.contract import DataError, Resources, load_trainable
+from trainables.contract import Data, DataError, Resources, load_trainable
+
+if TYPE_CHECKING:  # Ray is imported when the input is known to be good
+    from search.cluster import Cluster
 
 DONE, FAILED, BAD_INPUT, OUT_OF_DISK = 0, 1, 2, 3
 
@@ -62,6 +67,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+@dataclass(frozen=True)
+class _Job:
+    """A run that is about to begin or to go on: everything checked, nothing started."""
+
+    space: Space  # as this machine can do it
+    data: Data
+    folder: Path
+    events: list[Event]  # of the run so far; none: it is new
+    opening: Event  # what the journal's next line says
+    owns_cluster: bool
+    resume_command: str
+
+
 def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
     """A new run."""
     if options.space is None:
@@ -70,35 +88,27 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
     if space.trainable is None:
         raise InputError(f"{options.space}: trainable: missing; e.g. trainable: vgg19_cifar10")
     folder = _new_folder(options)
-    machine = describe_machine()
-    local = Resources(cpus=machine.cores, gpus=len(machine.gpus))
+    machine, local = _here()
+    data = load_trainable(space.trainable).locate_data(space.data)
     if options.dry_run:
-        return _dry_run(space, machine, local)
-    interrupts.deferred = True
-    with _connected(options, local) as (cluster, connected_line):
-        interrupts.check()
-        space, left_out = space.restricted(_share(space, cluster.resources))
-        trainable = load_trainable(space.trainable or "")
-        data = trainable.locate_data(space.data)
-        run: Event = {
+        return _dry_run(space, data, machine, local)
+    if options.address is None:
+        _restricted(space, local)  # before anything is started
+    with _connected(options, local, interrupts) as cluster:
+        space, left_out = _restricted(space, cluster.resources)
+        opening = {
+            **_described(space, data),
             "name": folder.name,
             "space_file": options.space.name,
-            "space": _without_root(space),
-            "trainable": space.trainable,
-            "objectives": [{"metric": o.metric, "goal": o.goal} for o in space.objectives],
-            "constraints": [str(constraint) for constraint in space.constraints],
-            "budget": space.budget.model_dump(),
-            "metrics": {name: metric.unit for name, metric in (trainable.METRICS or {}).items()},
-            "data": {"name": data.name, "description": trainable.describe_data(data)},
             "machine": {**machine.to_mapping(), "num_nodes": cluster.num_nodes},
             "versions": versions(),
             "commit": git_commit(Path(__file__).parent),
-            "seed": space.searcher.seed,
             "command": _command(options),
             "left_out": left_out,
         }
         folder.mkdir(parents=True)
-        return _run(space, data, folder, cluster, [], run, connected_line, options, interrupts)
+        resume = _resume_command(folder, options)
+        return _run(_Job(space, data, folder, [], opening, options.address is None, resume), cluster, interrupts)
 
 
 def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
@@ -111,63 +121,53 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
     except (OSError, ValueError) as error:
         raise InputError(f"{folder}: not the folder of a run: {error}") from error
     space = _resumed_space(events, options.set)
-    machine = describe_machine()
+    machine, local = _here()
     _refuse_other_machine(events[0], machine)
-    assert space.trainable is not None
-    data = load_trainable(space.trainable).locate_data(space.data)
+    data = load_trainable(space.trainable or "").locate_data(space.data)
     if data.name != events[0]["data"]["name"]:
         raise InputError(f"{folder}: the run's data is {events[0]['data']['name']}, but {data.name} is what is here")
-    local = Resources(cpus=machine.cores, gpus=len(machine.gpus))
-    interrupts.deferred = True
-    with _connected(options, local) as (cluster, connected_line):
-        interrupts.check()
-        resume: Event = {"command": _command(options), "budget": space.budget.model_dump()}
-        return _run(space, data, folder, cluster, events, resume, connected_line, options, interrupts)
+    opening: Event = {"command": _command(options), "budget": space.budget.model_dump()}
+    resume = _resume_command(folder, options)
+    with _connected(options, local, interrupts) as cluster:
+        return _run(_Job(space, data, folder, events, opening, options.address is None, resume), cluster, interrupts)
 
 
-def _run(
-    space: Space,
-    data: Any,
-    folder: Path,
-    cluster: Any,
-    events: list[Event],
-    first: Event,
-    connected_line: str,
-    options: argparse.Namespace,
-    interrupts: Interrupts,
-) -> int:
+def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
     """Run a study that has its folder and its cluster, whatever happens to it."""
-    from search.dashboard import Metrics
+    from search.dashboard import Metrics, announce
     from search.journal import Journal
     from search.progress import Progress
     from search.study import run_study, write_results
 
-    command = _resume_command(folder, options)
     code = DONE
     interrupts.install()  # again: Ray has put its own in their place
     with Progress() as progress:
-        progress.announce(connected_line)
+        progress.announce(announce(cluster.dashboard_url))
+        for line in job.opening.get("left_out", []):
+            progress.announce(f"left out: {line}")
         metrics = Metrics()
-        for listener in (progress, metrics):
-            listener.replay(events)
-        with Journal(folder / FILE_NAME, listeners=[progress, metrics]) as journal:
-            journal.append("resume" if events else "run", **first)
+        progress.replay(job.events)
+        metrics.replay(job.events)
+        with Journal(job.folder / FILE_NAME, [progress, metrics]) as journal:
             try:
+                journal.append("resume" if job.events else "run", **job.opening)
                 run_study(
-                    space, data, folder, journal, cluster.resources, options.address is None, interrupts.check, events
+                    job.space, job.data, job.folder, journal, cluster, job.owns_cluster, interrupts.check, job.events
                 )
             except Interrupted as interrupted:
                 code = interrupted.exit_code
                 journal.append("end", reason=str(interrupted))
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                print(f"{folder}: no space left on the disk; free some, then: {command}", file=sys.stderr)
-                return OUT_OF_DISK
+            except Exception as error:
+                full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+                what = "no space left on the disk; free some, then" if full else "the run broke off; to go on"
+                print(f"{job.folder}: {what}: {job.resume_command}", file=sys.stderr)
+                if full:
+                    return OUT_OF_DISK
+                raise
     interrupts.ignore()  # what is left takes a second
-    write_results(folder)
-    _say(folder, command if code else None)
-    history = History(read_journal(folder / FILE_NAME))
+    write_results(job.folder)
+    _say(job.folder, job.resume_command if code else None)
+    history = History(read_journal(job.folder / FILE_NAME))
     return code or (DONE if history.counts()["complete"] else FAILED)
 
 
@@ -181,34 +181,48 @@ def _say(folder: Path, resume_command: str | None) -> None:
     sys.stdout.flush()
 
 
-def _dry_run(space: Space, machine: Machine, local: Resources) -> int:
+def _dry_run(space: Space, data: Data, machine: Machine, local: Resources) -> int:
     from search.plan import describe_plan, estimate
 
-    share = _share(space, local)
-    space, left_out = space.restricted(share)
-    assert space.trainable is not None
-    trainable = load_trainable(space.trainable)
-    data = trainable.locate_data(space.data)
-    print(describe_plan(space, trainable.describe_data(data), machine, share, left_out, estimate(space, data)))
+    space, left_out = _restricted(space, local)
+    described = load_trainable(space.trainable or "").describe_data(data)
+    print(describe_plan(space, described, machine, _share(space, local), left_out, estimate(space, data)))
     return DONE
 
 
-def _connected(options: argparse.Namespace, local: Resources) -> Any:
-    """A context manager: the cluster, and a line about its dashboard."""
-    from contextlib import contextmanager
-
+@contextmanager
+def _connected(options: argparse.Namespace, local: Resources, interrupts: Interrupts) -> Iterator[Cluster]:
+    """Ray, with signals deferred."""
     from search.cluster import ClusterError, connect
-    from search.dashboard import announce
 
-    @contextmanager
-    def connected() -> Any:
-        try:
-            with connect(options.address, local, not options.no_dashboard) as cluster:
-                yield cluster, announce(cluster.dashboard_url)
-        except ClusterError as error:
-            raise InputError(str(error)) from error
+    interrupts.deferred = True
+    try:
+        with connect(options.address, local, not options.no_dashboard) as cluster:
+            interrupts.check()
+            yield cluster
+    except ClusterError as error:
+        raise InputError(str(error)) from error
 
-    return connected()
+
+def _here() -> tuple[Machine, Resources]:
+    """This machine, and what a trial could have of it."""
+    machine = describe_machine()
+    return machine, Resources(cpus=machine.cores, gpus=len(machine.gpus))
+
+
+def _described(space: Space, data: Data) -> Event:
+    """What the journal says of a space and its data."""
+    trainable = load_trainable(space.trainable or "")
+    return {
+        "space": _without_root(space),
+        "trainable": space.trainable,
+        "objectives": [{"metric": o.metric, "goal": o.goal} for o in space.objectives],
+        "constraints": [str(constraint) for constraint in space.constraints],
+        "budget": space.budget.model_dump(),
+        "metrics": {name: metric.unit for name, metric in (trainable.METRICS or {}).items()},
+        "data": {"name": data.name, "description": trainable.describe_data(data)},
+        "seed": space.searcher.seed,
+    }
 
 
 def _new_folder(options: argparse.Namespace) -> Path:
@@ -254,6 +268,11 @@ def _refuse_other_machine(run: Event, machine: Machine) -> None:
             raise InputError(
                 f"the run was made on another machine: {key} {there[key]} there, {here[key]} here; start a new one"
             )
+
+
+def _restricted(space: Space, total: Resources) -> tuple[Space, list[str]]:
+    """What one of the concurrent trials can do, and a line for each thing left out."""
+    return space.restricted(_share(space, total))
 
 
 def _share(space: Space, total: Resources) -> Resources:

@@ -12,10 +12,12 @@ from typing import Any
 
 from search import tune, workers
 from search.advisor import Advisor, Decision, Proposal
+from search.cluster import Cluster
 from search.history import History
 from search.journal import Event, Journal
 from search.report import write_summary
 from search.results import write_tables
+from search.serve import Ended, Task
 from search.space import Space
 from trainables.contract import Data, Resources, load_trainable
 
@@ -112,6 +114,7 @@ class Study:
         """The trial's own actor is gone; whatever worker group it had must not stay leased to it."""
         if trial_id in self._running:
             self.finish(trial_id, "failed", reason, None, None)
+        workers.end_lease(self._pool_name, trial_id)
 
     def trial_config(self, proposal: Proposal) -> dict[str, Any]:
         """What `search.trial.Trial` needs to know to run a proposal."""
@@ -140,7 +143,7 @@ class Study:
             known = self._before.trials.get(trial.trial_id)
             if known is not None and known.tested:
                 continue
-            task = workers.Task(
+            task = Task(
                 trial_id=trial.trial_id,
                 trainable=self._space.trainable,
                 function="test",
@@ -150,7 +153,7 @@ class Study:
                 epochs=self._space.budget.epochs,
             )
             ended = workers.call(pool, trainable.layout(trial.config, self._resources), task, check)
-            if isinstance(ended, workers.Ended) and ended.state == "complete":
+            if isinstance(ended, Ended) and ended.state == "complete":
                 self._journal.append("test", trial_id=trial.trial_id, metrics=dict(ended.metrics))
 
     def why_ended(self) -> str:
@@ -175,15 +178,16 @@ def run_study(
     data: Data,
     folder: Path,
     journal: Journal,
-    total: Resources,
+    cluster: Cluster,
     owns_cluster: bool,
     check: Callable[[], None],
     events: Sequence[Event] = (),
 ) -> None:
-    """Run trials until the budget is spent, then test the front. Ray is up; `total` is what it has.
+    """Run trials until the budget is spent, then test the front.
 
     `check` is called several times a second, and may raise to end the run.
     """
+    total = cluster.resources
     share = Resources(cpus=total.cpus // space.concurrent_trials, gpus=total.gpus // space.concurrent_trials)
     pool_name = f"worker-pool-{uuid.uuid4().hex[:8]}"
     with (

@@ -14,7 +14,8 @@ from typing import Any
 import ray
 from ray import tune
 
-from search.workers import Died, Ended, GroupError, Task
+from search.serve import Died, Ended, Task
+from search.workers import GroupError
 from trainables.contract import Data, InfeasibleError, Layout, Measurement, Resources, load_trainable
 
 STOP_TIMEOUT_SECONDS = 30.0  # how long a stopped trial's workers may take to put their tools down

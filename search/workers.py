@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import itertools
 import threading
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Any
 
-import psutil
 import ray
 import ray.actor
 
-from trainables.contract import Data, InfeasibleError, Layout, Measurement, Resources, load_trainable
-
-State = Literal["complete", "infeasible", "failed"]
+from search.serve import Died, Ended, Message, Task, serve
+from trainables.contract import InfeasibleError, Layout, Measurement, Resources
 
 RANK_GRACE_SECONDS = 10.0  # after one rank has failed, the others are given this long before their group is ended
+LEASE_POLL_SECONDS = 0.05
 RESTING_CPUS = 0.001  # Ray Train wants its workers to ask for something
 MAX_IDLE_GROUPS = 3  # each process of one keeps about half a GiB
 START_TIMEOUT_SECONDS = 180.0
@@ -34,113 +29,6 @@ CLOSE_TIMEOUT_SECONDS = 30.0
 
 class GroupError(Exception):
     """A worker group did not start; the message says why."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """One function of a trainable, to be called on every rank of a group."""
-
-    trial_id: str
-    trainable: str
-    function: Literal["train", "test"]
-    config: dict[str, Any]
-    data: Data
-    folder: str
-    epochs: int
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A task is over: its function returned, or raised, on every rank."""
-
-    state: State
-    reason: str | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Died:
-    """The group is gone, and its task with it."""
-
-    reason: str
-
-
-Message = Measurement | Ended | Died
-
-
-# --- in the workers ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _RayWorker:
-    """The trainable's `Worker`, with the pool at the other end."""
-
-    pool: ray.actor.ActorHandle
-    group: int
-    number: int
-    task: Task
-    rank: int
-    world_size: int
-    resources: Resources
-
-    @property
-    def data(self) -> Data:
-        return self.task.data
-
-    @property
-    def folder(self) -> Path:
-        return Path(self.task.folder)
-
-    @property
-    def epochs(self) -> int:
-        return self.task.epochs
-
-    def report(self, measurement: Measurement) -> bool:
-        answer: bool = ray.get(self.pool.report.remote(self.group, self.number, self.rank, measurement))
-        return answer
-
-
-def _serve(settings: Mapping[str, Any]) -> None:
-    """The training function of a group: one task after another, until there is none."""
-    import ray.train
-
-    pool, group, layout = settings["pool"], settings["group"], settings["layout"]
-    context = ray.train.get_context()
-    rank, world_size = context.get_world_rank(), context.get_world_size()
-    resources = Resources(cpus=layout.cpus_per_process, gpus=layout.gpus_per_process)
-    itself = ray.get_runtime_context().current_actor
-    number = 0
-    while True:
-        number, task = ray.get(pool.next_task.remote(group, rank, itself, number))
-        if task is None:
-            return
-        worker = _RayWorker(pool, group, number, task, rank, world_size, resources)
-        ended = _call(task, worker)
-        _leave_nothing_behind()
-        ray.get(pool.ended.remote(group, number, rank, ended))
-
-
-def _call(task: Task, worker: _RayWorker) -> Ended:
-    try:
-        function = getattr(load_trainable(task.trainable), task.function)
-        return Ended("complete", metrics=function(task.config, worker) or {})
-    except InfeasibleError as error:
-        return Ended("infeasible", str(error))
-    except Exception as error:
-        with contextlib.suppress(OSError):
-            (worker.folder / f"error-rank{worker.rank}.txt").write_text(traceback.format_exc())
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        return Ended("failed", f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})")
-
-
-def _leave_nothing_behind() -> None:
-    """End the processes that a task started and did not end itself, so that they cannot disturb the next one."""
-    gc.collect()
-    children = psutil.Process().children(recursive=True)
-    for child in children:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
-    psutil.wait_procs(children, timeout=5)
 
 
 # --- in the driver ----------------------------------------------------------------------------------------------------
@@ -175,6 +63,11 @@ def call(pool: ray.actor.ActorHandle, layout: Layout, task: Task, check: Callabl
         return message
     finally:
         ray.get(pool.release.remote(group))
+
+
+def end_lease(pool_name: str, trial_id: str) -> None:
+    """End whatever group is still leased to a trial that cannot give it back."""
+    ray.get(ray.get_actor(pool_name).end_lease.remote(trial_id))
 
 
 def _wait_for(reference: ray.ObjectRef, check: Callable[[], None]) -> Any:
@@ -238,7 +131,6 @@ class WorkerPool:
         self._groups: dict[int, _Group] = {}
         self._numbers = itertools.count(1)
         self._leasing = asyncio.Lock()
-        self._released = asyncio.Condition()
         self._itself = ray.get_runtime_context().current_actor
 
     # Trials
@@ -266,8 +158,7 @@ class WorkerPool:
                 if idle:
                     await self._close(idle[0])
                 else:
-                    async with self._released:
-                        await self._released.wait()
+                    await asyncio.sleep(LEASE_POLL_SECONDS)
 
     async def submit(self, number: int, task: Task) -> None:
         """Hand a task to a leased group."""
@@ -289,7 +180,7 @@ class WorkerPool:
         """Give the group back; it stays warm. A dead one is forgotten."""
         group = self._groups[number]
         group.leased_to, group.task = None, None
-        await self._forget_if_dead(group)
+        self._forget_if_dead(group)
 
     async def discard(self, number: int) -> None:
         """Give the group back and end it, because it does not do what it was asked."""
@@ -298,7 +189,7 @@ class WorkerPool:
         group.leased_to = None
         await self._wait_until_dead(group)
 
-    async def discard_lease(self, trial_id: str) -> None:
+    async def end_lease(self, trial_id: str) -> None:
         """End whatever group is still leased to a trial whose Ray Tune actor is gone."""
         for group in list(self._groups.values()):
             if group.leased_to == trial_id:
@@ -320,6 +211,8 @@ class WorkerPool:
     async def report(self, number: int, task_number: int, rank: int, measurement: Measurement) -> bool:
         """Pass rank 0's measurement on, and wait for the answer to it."""
         group = self._groups[number]
+        if task_number != group.task_number:
+            return False
         if rank == 0:
             group.messages.put_nowait(measurement)
         return await self._answer(group, measurement.epoch)
@@ -359,7 +252,7 @@ class WorkerPool:
         if group.dead:
             group.leased_to = None
             group.kill()
-            await self._forget_if_dead(group)
+            self._forget_if_dead(group)
             raise GroupError(group.dead)
         return group.number
 
@@ -376,19 +269,17 @@ class WorkerPool:
             except TimeoutError:
                 group.kill()
                 group.dead = "did not end when asked to"
-        await self._forget_if_dead(group)
+        self._forget_if_dead(group)
 
     async def _buried(self, group: _Group, reason: str) -> None:
         group.dead = reason
         group.messages.put_nowait(Died(reason))
         await self._notify(group)
-        await self._forget_if_dead(group)
+        self._forget_if_dead(group)
 
-    async def _forget_if_dead(self, group: _Group) -> None:
+    def _forget_if_dead(self, group: _Group) -> None:
         if group.dead is not None and group.leased_to is None:
             self._groups.pop(group.number, None)
-        async with self._released:
-            self._released.notify_all()
 
     async def _notify(self, group: _Group) -> None:
         async with group.changed:
@@ -418,7 +309,7 @@ def _fit(pool: ray.actor.ActorHandle, number: int, layout: Layout, cpus: float, 
     from ray.train.v2.api.exceptions import WorkerGroupError
 
     trainer = TorchTrainer(
-        _serve,
+        serve,
         train_loop_config={"pool": pool, "group": number, "layout": layout},
         scaling_config=ScalingConfig(
             num_workers=layout.processes,

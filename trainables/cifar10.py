@@ -75,11 +75,11 @@ def describe(data: Data) -> str:
     """Name and counts; of generated pictures also that they are no photographs. No path."""
     _, test, classes = _counts(data)
     train, _ = training_count(data)
-    counts = f"{train:,} for training, {data.val_images:,} for validation, {test:,} for testing, {classes} classes"
+    counts = f"{train:,} train, {data.val_images:,} validation, {test:,} test; {classes} classes"
     kind = {
         "cifar10": "CIFAR-10",
-        "folder": "a folder of pictures",
-        "generated": "generated pictures, not photographs",
+        "folder": "folder of pictures",
+        "generated": "generated (not photographs)",
     }
     return f"{kind[data.name]}: {counts}"
 

@@ -163,3 +163,19 @@ def test_a_signal_ends_the_run_within_15_seconds_with_everything_kept(space: Pat
     assert load(folder).trials.state.tolist()[0] == "complete"
     _, alive = psutil.wait_procs(children, timeout=10)
     assert not alive
+
+
+@pytest.mark.slow
+def test_the_quickstart_finds_a_front_on_the_pictures_that_are_here(tmp_path: Path) -> None:
+    """Real pictures where TRAINING_SEARCH_DATA says so, as in CI; otherwise generated ones, and then it says that."""
+    quickstart = Path(__file__).parents[2] / "spaces" / "quickstart.yaml"
+    small = ["--set", "budget.trials=2", "--set", "data.train_images=2000", "--set", "budget.epochs=1"]
+    assert search(quickstart, *small, "--name", "run", cwd=tmp_path).wait(timeout=170) == 0
+    run = load(tmp_path / "results" / "run")
+    assert run.trials.state.tolist() == ["complete", "complete"]
+    assert run.front.test_accuracy.between(0, 1).all()
+    expected = "folder" if "TRAINING_SEARCH_DATA" in os.environ else run.info["data"]["name"]
+    assert run.info["data"]["name"] == expected
+    summary = (tmp_path / "results" / "run" / "summary.md").read_text()
+    assert ("generated" in summary) == (run.info["data"]["name"] == "generated")
+    assert str(tmp_path) not in summary + (tmp_path / "results" / "run" / FILE_NAME).read_text()

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ import psutil
 import pytest
 
 from search.advisor import Decision
-from search.journal import FILE_NAME, Event, Journal, read_journal
+from search.journal import FILE_NAME, Event, Journal, Listener, read_journal
 from search.results import Run, load
+from search.serve import leave_nothing_behind
 from search.space import parse_space
 from search.study import Study, run_study
-from search.workers import _leave_nothing_behind
 from trainables.contract import Resources
 
 RATES = {"learning_rate": {"min": 0.001, "max": 0.5, "log": True}}
@@ -33,20 +34,20 @@ def events_of(folder: Path) -> list[Event]:
     return [json.loads(line) for line in (folder / FILE_NAME).read_text().splitlines()]
 
 
-def study(cluster: Any, folder: Path, **keys: Any) -> Run:
+def study(cluster: Any, folder: Path, listeners: Sequence[Listener] = (), **keys: Any) -> Run:
     """Run a study in `folder`; where a journal is there already, go on with it."""
     space = parse_space({"trainable": "replay", "objectives": OBJECTIVES, "data": {"name": "generated"}, **keys})
     folder.mkdir(exist_ok=True)
     journal = folder / FILE_NAME
     events = read_journal(journal) if journal.exists() else []
-    with Journal(journal) as record:
+    with Journal(journal, listeners) as record:
         if events:
             record.append("resume", command=[], budget=space.budget.model_dump())
         else:
             record.append(
                 "run", name="test", objectives=OBJECTIVES, data={"name": "generated"}, space=space.to_mapping()
             )
-        run_study(space, space.data, folder, record, cluster.resources, True, lambda: None, events)
+        run_study(space, space.data, folder, record, cluster, True, lambda: None, events)
     return load(folder)
 
 
@@ -112,7 +113,7 @@ def test_nothing_is_acted_on_before_it_is_written(tmp_path: Path) -> None:
 
 def test_processes_that_a_task_leaves_running_are_ended() -> None:
     child = subprocess.Popen(["sleep", "60"])
-    _leave_nothing_behind()
+    leave_nothing_behind()
     assert child.poll() is not None
 
 
@@ -261,6 +262,21 @@ def test_a_rank_that_fails_ends_its_trial_though_the_other_waits_for_it(cluster:
     assert run.trials.state.tolist() == ["failed", "complete"]
     assert run.trials.reason[0].startswith("rank 0: RuntimeError: epoch 1 was to fail")
     assert run.trials.seconds[0] < 30
+
+
+@pytest.mark.slow
+def test_a_trial_whose_tune_actor_is_killed_fails_and_the_next_one_has_workers(cluster: Any, tmp_path: Path) -> None:
+    def kill(event: Event) -> None:
+        if event["event"] == "measurement" and event["trial_id"] == "t0001":
+            relays = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::Trial")]
+            assert relays
+            for relay in relays:
+                relay.kill()
+
+    keys = {"searcher": {"name": "grid"}, "fixed": {"seconds_per_epoch": 1.0}, "budget": {"epochs": 3}}
+    run = study(cluster, tmp_path / "relay", [kill], parameters={"learning_rate": {"values": [0.1, 0.2]}}, **keys)
+    assert run.trials.state.tolist() == ["failed", "complete"]
+    assert run.trials.reason[0] == "Ray Tune lost the trial's actor"
 
 
 def test_the_real_network_trains_under_ray(cluster: Any, tmp_path: Path) -> None:

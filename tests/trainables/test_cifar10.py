@@ -220,10 +220,10 @@ def test_what_was_asked_for_and_is_not_there_is_one_line_with_what_would_do(tmp_
 
 def test_a_description_has_counts_but_no_path_and_says_what_is_generated(tree: Path) -> None:
     described = cifar10.describe(Data(name="folder", root=str(tree), val_images=3))
-    assert described == "a folder of pictures: 12 for training, 3 for validation, 6 for testing, 3 classes"
+    assert described == "folder of pictures: 12 train, 3 validation, 6 test; 3 classes"
     generated = cifar10.describe(Data(name="generated"))
     assert "not photographs" in generated
-    assert "45,000 for training, 5,000 for validation, 10,000 for testing" in generated
+    assert "45,000 train, 5,000 validation, 10,000 test" in generated
 
 
 def test_fewer_generated_pictures_are_made_when_fewer_are_wanted(few: Data) -> None:

@@ -1,0 +1,123 @@
+"""What a process of a worker group does: takes one task after another, calls the trainable, leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+import ray
+import ray.actor
+
+from trainables.contract import Data, InfeasibleError, Measurement, Resources, load_trainable
+
+State = Literal["complete", "infeasible", "failed"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One function of a trainable, to be called on every rank of a group."""
+
+    trial_id: str
+    trainable: str
+    function: Literal["train", "test"]
+    config: dict[str, Any]
+    data: Data
+    folder: str
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A task is over: its function returned, or raised, on every rank."""
+
+    state: State
+    reason: str | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Died:
+    """The group is gone, and its task with it."""
+
+    reason: str
+
+
+Message = Measurement | Ended | Died
+
+
+@dataclass(frozen=True)
+class _RayWorker:
+    """The trainable's `Worker`, with the pool at the other end."""
+
+    pool: ray.actor.ActorHandle
+    group: int
+    number: int
+    task: Task
+    rank: int
+    world_size: int
+    resources: Resources
+
+    @property
+    def data(self) -> Data:
+        return self.task.data
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.task.folder)
+
+    @property
+    def epochs(self) -> int:
+        return self.task.epochs
+
+    def report(self, measurement: Measurement) -> bool:
+        answer: bool = ray.get(self.pool.report.remote(self.group, self.number, self.rank, measurement))
+        return answer
+
+
+def serve(settings: Mapping[str, Any]) -> None:
+    """The training function of a group: one task after another, until there is none."""
+    import ray.train
+
+    pool, group, layout = settings["pool"], settings["group"], settings["layout"]
+    context = ray.train.get_context()
+    rank, world_size = context.get_world_rank(), context.get_world_size()
+    resources = Resources(cpus=layout.cpus_per_process, gpus=layout.gpus_per_process)
+    itself = ray.get_runtime_context().current_actor
+    number = 0
+    while True:
+        number, task = ray.get(pool.next_task.remote(group, rank, itself, number))
+        if task is None:
+            return
+        worker = _RayWorker(pool, group, number, task, rank, world_size, resources)
+        ended = _call(task, worker)
+        leave_nothing_behind()
+        ray.get(pool.ended.remote(group, number, rank, ended))
+
+
+def _call(task: Task, worker: _RayWorker) -> Ended:
+    try:
+        function = getattr(load_trainable(task.trainable), task.function)
+        return Ended("complete", metrics=function(task.config, worker) or {})
+    except InfeasibleError as error:
+        return Ended("infeasible", str(error))
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            (worker.folder / f"error-rank{worker.rank}.txt").write_text(traceback.format_exc())
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return Ended("failed", f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})")
+
+
+def leave_nothing_behind() -> None:
+    """End the processes that a task started and did not end itself, so that they cannot disturb the next one."""
+    gc.collect()
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    psutil.wait_procs(children, timeout=5)
