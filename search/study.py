@@ -77,7 +77,9 @@ class Study:
             self._journal.append("start", trial_id=proposal.trial_id, config=proposal.config, kind=proposal.kind)
         return proposal
 
-    def observe(self, trial_id: str, epoch: int, metrics: Mapping[str, float], seconds: float) -> Decision:
+    def observe(
+        self, trial_id: str, epoch: int, metrics: Mapping[str, float], seconds: float, setup_seconds: float
+    ) -> Decision:
         """Journal a measurement with its answer. Out of time, a trial that has epochs to go is stopped."""
         decision = self._advisor.observe(trial_id, epoch, metrics)
         reason = "the scheduler found others better at this epoch"
@@ -92,7 +94,7 @@ class Study:
             seconds=seconds,
         )
         if decision is Decision.STOP:
-            self.finish(trial_id, "stopped", reason, seconds, None)
+            self.finish(trial_id, "stopped", reason, seconds, setup_seconds)
         return decision
 
     def retry(self, trial_id: str, reason: str) -> None:

@@ -24,11 +24,12 @@ MAX_RETRIES = 1
 
 @dataclass(frozen=True)
 class Measured:
-    """An epoch is over; `seconds` of the trial so far, in the workers' hands."""
+    """An epoch is over; `seconds` of the trial so far, in the workers' hands; `setup_seconds`: the wait for them."""
 
     epoch: int
     metrics: Mapping[str, float]
     seconds: float
+    setup_seconds: float
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Retried:
 
 @dataclass(frozen=True)
 class Finished:
-    """The trial is over. `setup_seconds`: the wait for workers."""
+    """The trial is over."""
 
     state: str
     reason: str | None
@@ -119,7 +120,7 @@ class Trial(tune.Trainable):  # type: ignore[misc]  # Ray has no types
                     self._answer(go_on=True)
                 case Measurement(epoch=epoch, metrics=metrics):
                     self._last_epoch = self._waiting_epoch = epoch
-                    return Measured(epoch, dict(metrics), self._seconds())
+                    return Measured(epoch, dict(metrics), self._seconds(), self._setup_seconds)
                 case Ended(state=state, reason=reason):
                     return self._finished(state, reason)
                 case Died(reason=reason):

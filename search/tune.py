@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from ray import tune
@@ -22,7 +23,9 @@ class Decider(Protocol):
         """The next trial, or None when there will be none."""
         ...
 
-    def observe(self, trial_id: str, epoch: int, metrics: Mapping[str, float], seconds: float) -> Decision:
+    def observe(
+        self, trial_id: str, epoch: int, metrics: Mapping[str, float], seconds: float, setup_seconds: float
+    ) -> Decision:
         """An epoch's measurement; whether to go on."""
         ...
 
@@ -46,9 +49,10 @@ class Decider(Protocol):
 class AdvisorSearcher(Searcher):  # type: ignore[misc]  # Ray has no types
     """Asks for proposals. Tune's own trial names are its own affair."""
 
-    def __init__(self, decider: Decider) -> None:
+    def __init__(self, decider: Decider, unheard: list[Exception]) -> None:
         super().__init__()
         self._decider = decider
+        self._unheard = unheard
         self._trial_ids: dict[str, str] = {}  # by Tune's
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
@@ -63,7 +67,8 @@ class AdvisorSearcher(Searcher):  # type: ignore[misc]  # Ray has no types
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """A trial that ended by itself has said so in its last result; only a crash of its actor is news."""
         if error:
-            self._decider.crash(self._trial_ids[trial_id], "Ray Tune lost the trial's actor")
+            with _kept(self._unheard):
+                self._decider.crash(self._trial_ids[trial_id], "Ray Tune lost the trial's actor")
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing: the journal is the record."""
@@ -78,25 +83,28 @@ class AdvisorSearcher(Searcher):  # type: ignore[misc]  # Ray has no types
 class AdvisorScheduler(FIFOScheduler):  # type: ignore[misc]  # Ray has no types
     """Passes each result on, and Tune the answer."""
 
-    def __init__(self, decider: Decider) -> None:
+    def __init__(self, decider: Decider, unheard: list[Exception]) -> None:
         super().__init__()
         self._decider = decider
+        self._unheard = unheard
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> str:
         """Whether the trial goes on, in Tune's words."""
         trial_id = trial.config["trial_id"]
         match result["outcome"]:
-            case Measured(epoch=epoch, metrics=metrics, seconds=seconds):
-                if self._decider.observe(trial_id, epoch, metrics, seconds) is Decision.STOP:
+            case Measured(epoch=epoch, metrics=metrics, seconds=seconds, setup_seconds=setup_seconds):
+                if self._decider.observe(trial_id, epoch, metrics, seconds, setup_seconds) is Decision.STOP:
                     return str(TrialScheduler.STOP)
             case Retried(reason=reason):
                 self._decider.retry(trial_id, reason)
         return str(TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> None:
-        """The last result of a trial that was not stopped says how it ended."""
-        end: Finished = result["outcome"]
-        self._decider.finish(trial.config["trial_id"], end.state, end.reason, end.seconds, end.setup_seconds)
+        """The last result says how a trial ended; a stopped one's, which is a measurement, was answered already."""
+        match result["outcome"]:
+            case Finished(state=state, reason=reason, seconds=seconds, setup_seconds=setup_seconds):
+                with _kept(self._unheard):
+                    self._decider.finish(trial.config["trial_id"], state, reason, seconds, setup_seconds)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -105,8 +113,9 @@ class AdvisorScheduler(FIFOScheduler):  # type: ignore[misc]  # Ray has no types
 class Check(Stopper):  # type: ignore[misc]  # Ray has no types
     """Called several times a second, in the main thread and between two events: a safe place to be interrupted."""
 
-    def __init__(self, check: Callable[[], None]) -> None:
+    def __init__(self, check: Callable[[], None], unheard: list[Exception]) -> None:
         self._check = check
+        self._unheard = unheard
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """No trial is stopped here."""
@@ -114,6 +123,8 @@ class Check(Stopper):  # type: ignore[misc]  # Ray has no types
 
     def stop_all(self) -> bool:
         """Nor are all, unless by an exception."""
+        if self._unheard:
+            raise self._unheard[0]
         self._check()
         return False
 
@@ -132,15 +143,25 @@ def run_trials(decider: Decider, concurrent_trials: int, storage: str, check: Ca
         raise error.__context__ or error from None  # Tune reports an error as a text
 
 
+@contextmanager
+def _kept(unheard: list[Exception]) -> Iterator[None]:
+    """Keep an error that Tune would log and forget, such as a full disk when a trial ends."""
+    try:
+        yield
+    except Exception as error:
+        unheard.append(error)
+
+
 def _run(decider: Decider, concurrent_trials: int, storage: str, check: Callable[[], None]) -> None:
+    unheard: list[Exception] = []
     tune.run(
         # the trial's actor only relays, the cores are for its worker group; Tune wants it to ask for something: a byte
         tune.with_resources(Trial, {"memory": 1}),
         config={},
         num_samples=-1,
-        search_alg=AdvisorSearcher(decider),
-        scheduler=AdvisorScheduler(decider),
-        stop=Check(check),
+        search_alg=AdvisorSearcher(decider, unheard),
+        scheduler=AdvisorScheduler(decider, unheard),
+        stop=Check(check, unheard),
         max_concurrent_trials=concurrent_trials,
         reuse_actors=True,
         storage_path=storage,

@@ -73,12 +73,16 @@ def test_when_the_hours_are_spent_trials_are_stopped_and_none_is_started(tmp_pat
         assert late is not None
         assert done is not None
         assert (
-            study.observe(late.trial_id, 1, {"val_accuracy": 0.1, "images_per_second": 1.0}, 1.0) is Decision.CONTINUE
+            study.observe(late.trial_id, 1, {"val_accuracy": 0.1, "images_per_second": 1.0}, 1.0, 0.0)
+            is Decision.CONTINUE
         )
         clock.now += 3600
-        assert study.observe(late.trial_id, 2, {"val_accuracy": 0.1, "images_per_second": 1.0}, 1.0) is Decision.STOP
         assert (
-            study.observe(done.trial_id, 3, {"val_accuracy": 0.1, "images_per_second": 1.0}, 1.0) is Decision.CONTINUE
+            study.observe(late.trial_id, 2, {"val_accuracy": 0.1, "images_per_second": 1.0}, 1.0, 0.0) is Decision.STOP
+        )
+        assert (
+            study.observe(done.trial_id, 3, {"val_accuracy": 0.1, "images_per_second": 1.0}, 1.0, 0.0)
+            is Decision.CONTINUE
         )
         assert study.propose() is None
     finish = [event for event in events_of(tmp_path) if event["event"] == "finish"]
@@ -227,6 +231,7 @@ def test_stopped_trials_make_way_and_leave_nothing_behind(cluster: Any, tmp_path
     assert "stopped" in run.trials.state.tolist()
     stopped = run.trials[run.trials.state == "stopped"]
     assert (stopped.epochs < 4).all()
+    assert (stopped.setup_seconds < 1).all(), "the workers of a stopped trial stay warm for the next one"
     assert not set(stopped.trial_id) & set(run.front.trial_id)
     assert run.curves.groupby("trial_id").decision.last()[stopped.trial_id].eq("stop").all()
 
@@ -262,6 +267,19 @@ def test_a_rank_that_fails_ends_its_trial_though_the_other_waits_for_it(cluster:
     assert run.trials.state.tolist() == ["failed", "complete"]
     assert run.trials.reason[0].startswith("rank 0: RuntimeError: epoch 1 was to fail")
     assert run.trials.seconds[0] < 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ["start", "measurement", "finish"])
+def test_a_journal_that_cannot_be_written_ends_the_run(cluster: Any, tmp_path: Path, at: str) -> None:
+    """Whichever of Tune's callbacks it happens in: Tune would log some errors and go on."""
+
+    def full(event: Event) -> None:
+        if event["event"] == at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        study(cluster, tmp_path / "full", [full], parameters=RATES, budget={"trials": 3})
 
 
 @pytest.mark.slow
