@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -115,7 +114,6 @@ def _call(task: Task, worker: _RayWorker) -> Ended:
 
 def leave_nothing_behind() -> None:
     """End the processes that a task started and did not end itself, so that they cannot disturb the next one."""
-    gc.collect()
     children = psutil.Process().children(recursive=True)
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess):
