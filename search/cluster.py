@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,7 @@ class Cluster:
     """What a run has to work with."""
 
     resources: Resources
+    largest_node: Resources  # what a trial can have at most: it stays on one node
     num_nodes: int
     dashboard_url: str | None
 
@@ -67,15 +68,20 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
         where = f"at {address}" if address else "on this machine"
         raise ClusterError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
     try:
-        total = ray.cluster_resources()
+        nodes = [_resources(node["Resources"]) for node in ray.nodes() if node["Alive"]]
         url = context.dashboard_url
         yield Cluster(
-            resources=Resources(cpus=int(total.get("CPU", 0)), gpus=int(total.get("GPU", 0))),
-            num_nodes=sum(node["Alive"] for node in ray.nodes()),
+            resources=_resources(ray.cluster_resources()),
+            largest_node=max(nodes, key=lambda node: (node.gpus, node.cpus)),
+            num_nodes=len(nodes),
             dashboard_url=f"http://{url}" if url else None,
         )
     finally:
         ray.shutdown()
+
+
+def _resources(named: Mapping[str, float]) -> Resources:
+    return Resources(cpus=int(named.get("CPU", 0)), gpus=int(named.get("GPU", 0)))
 
 
 def _reach(address: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from search.space import Space
 from search.wording import about, count, setting
 from trainables.contract import Config, Cost, Data, InfeasibleError, Resources, load_trainable
 
+WIDTH = 80  # columns
 GIB = 2**30
 TRIAL_OVERHEAD_SECONDS = 0.2
 START_SECONDS = 20.0  # Ray and the first workers
@@ -52,8 +54,8 @@ def describe_plan(
     space: Space, data: str, machine: Machine, share: Resources, left_out: Sequence[str], guess: Estimate
 ) -> str:
     """The plan as text, at most 80 columns where the names allow it."""
-    lines = [f"trainable    {space.trainable}", f"data         {data}", f"machine      {machine}"]
-    lines.append(f"per trial    {count(share.cpus, 'core')}, {count(share.gpus, 'GPU')}")
+    lines = [*_entry("trainable", str(space.trainable)), *_entry("data", data), *_entry("machine", str(machine))]
+    lines += _entry("per trial", f"{count(share.cpus, 'core')}, {count(share.gpus, 'GPU')}")
     lines += [f"objective    {o.metric}, {o.goal}" for o in space.objectives]
     lines += [f"constraint   {c}" for c in space.constraints]
     lines.append(f"searcher     {space.searcher.name}, seed {space.searcher.seed}; stopping: {space.stopping.name}")
@@ -62,21 +64,29 @@ def describe_plan(
     if space.fixed:
         lines += ["", "fixed"] + [f"  {name:<16}{setting(value)}" for name, value in space.fixed.items()]
     if left_out:
-        lines += ["", "left out here", *(f"  {line}" for line in left_out)]
+        lines += ["", "left out here"]
+        lines += [
+            row
+            for line in left_out
+            for row in textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="    ")
+        ]
     return "\n".join([*lines, "", *_estimate_lines(guess)])
 
 
 def _estimate_lines(guess: Estimate) -> list[str]:
     settings = ", ".join(f"{name}={setting(value)}" for name, value in guess.config.items())
     if guess.cost is None:
-        return [f"time         not estimated: {guess.why_not}", f"             ({settings})"]
+        return _entry("time", f"not estimated: {guess.why_not} ({settings})")
     time = "until it is stopped" if guess.seconds is None else f"at most {about(guess.seconds)}"
+    rate = f"a few steps of one configuration gave {guess.cost.images_per_second:,.0f} images/s"
     return [
-        f"time         {time}",
-        f"             (a few steps of one configuration: {guess.cost.images_per_second:,.0f} images/s; others differ,",
-        f"             evaluation and stopping are not in it. It was {settings})",
-        f"disk         about {guess.disk_gib:.2f} GiB, for the checkpoints of a front of {KEPT_CHECKPOINTS}",
+        *_entry("time", f"{time}: {rate}; evaluation is not in it, others differ. It was {settings}"),
+        *_entry("disk", f"about {guess.disk_gib:.2f} GiB, for the checkpoints of a front of {KEPT_CHECKPOINTS}"),
     ]
+
+
+def _entry(name: str, text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=f"{name:<13}", subsequent_indent=" " * 13, break_on_hyphens=False)
 
 
 def _budget(space: Space) -> str:
@@ -94,7 +104,7 @@ def _choices(parameter: Any) -> str:
         text = ", ".join(setting(value) for value in parameter.values)
     else:
         text = f"{parameter.min:g} to {parameter.max:g}" + (", log" if parameter.log else "")
-    when = " and ".join(f"{name} is {value}" for name, value in (parameter.when or {}).items())
+    when = " and ".join(f"{name} is {' or '.join(map(setting, wanted))}" for name, wanted in parameter.when.items())
     return f"{text}  (when {when})" if when else text
 
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:  # Ray is imported when the input is known to be good
 DONE, FAILED, BAD_INPUT, OUT_OF_DISK = 0, 1, 2, 3
 
 
+Fitted = tuple[Space, Data, list[str]]
+
+
 class InputError(Exception):
     """Something that was asked for cannot be done; the message is one line, with what would do."""
 
@@ -89,13 +92,11 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
         raise InputError(f"{options.space}: trainable: missing; e.g. trainable: vgg19_cifar10")
     folder = _new_folder(options)
     machine, local = _here()
-    data = load_trainable(space.trainable).locate_data(space.data)
+    fitted = None if options.address else _fitted(space, local, local)  # a fault is told before Ray is started
     if options.dry_run:
-        return _dry_run(space, data, machine, local)
-    if options.address is None:
-        _restricted(space, local)  # before anything is started
+        return _dry_run(fitted or _fitted(space, local, local), machine, space.share(local, local))
     with _connected(options, local, interrupts) as cluster:
-        space, left_out = _restricted(space, cluster.resources)
+        space, data, left_out = fitted or _fitted(space, cluster.resources, cluster.largest_node)
         opening = {
             **_described(space, data),
             "name": folder.name,
@@ -181,13 +182,19 @@ def _say(folder: Path, resume_command: str | None) -> None:
     sys.stdout.flush()
 
 
-def _dry_run(space: Space, data: Data, machine: Machine, local: Resources) -> int:
+def _dry_run(fitted: Fitted, machine: Machine, share: Resources) -> int:
     from search.plan import describe_plan, estimate
 
-    space, left_out = _restricted(space, local)
+    space, data, left_out = fitted
     described = load_trainable(space.trainable or "").describe_data(data)
-    print(describe_plan(space, described, machine, _share(space, local), left_out, estimate(space, data)))
+    print(describe_plan(space, described, machine, share, left_out, estimate(space, data)))
     return DONE
+
+
+def _fitted(space: Space, total: Resources, node: Resources) -> Fitted:
+    """The space as these resources can do it, its data found, and a line for each thing left out."""
+    space, left_out = space.restricted(space.share(total, node))
+    return space, load_trainable(space.trainable or "").locate_data(space.data), left_out
 
 
 @contextmanager
@@ -268,21 +275,6 @@ def _refuse_other_machine(run: Event, machine: Machine) -> None:
             raise InputError(
                 f"the run was made on another machine: {key} {there[key]} there, {here[key]} here; start a new one"
             )
-
-
-def _restricted(space: Space, total: Resources) -> tuple[Space, list[str]]:
-    """What one of the concurrent trials can do, and a line for each thing left out."""
-    return space.restricted(_share(space, total))
-
-
-def _share(space: Space, total: Resources) -> Resources:
-    """What one of the concurrent trials gets."""
-    share = Resources(cpus=total.cpus // space.concurrent_trials, gpus=total.gpus // space.concurrent_trials)
-    if share.cpus == 0 or (total.gpus and not share.gpus):
-        raise InputError(
-            f"concurrent_trials: {space.concurrent_trials} trials cannot share {total.cpus} cores, {total.gpus} GPUs"
-        )
-    return share
 
 
 def _without_root(space: Space) -> dict[str, Any]:

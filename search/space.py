@@ -113,6 +113,20 @@ class Space(BaseModel):
         values = {**self.fixed, **config}
         return all(other in values and values[other] in wanted for other, wanted in self.parameters[name].when.items())
 
+    def share(self, total: Resources, node: Resources) -> Resources:
+        """What one of the concurrent trials gets: its part of the whole, and no more than one node has.
+
+        Raises:
+            SpaceError: there is too little for so many.
+        """
+        trials = self.concurrent_trials
+        share = Resources(cpus=min(total.cpus // trials, node.cpus), gpus=min(total.gpus // trials, node.gpus))
+        if share.cpus == 0 or (total.gpus and not share.gpus):
+            raise SpaceError(
+                f"concurrent_trials: {trials} trials cannot share {total.cpus} cores and {total.gpus} GPUs"
+            )
+        return share
+
     def restricted(self, resources: Resources) -> tuple[Space, list[str]]:
         """What these resources of one trial can do, and a line for each thing left out or changed.
 

@@ -189,13 +189,12 @@ def run_study(
 
     `check` is called several times a second, and may raise to end the run.
     """
-    total = cluster.resources
-    share = Resources(cpus=total.cpus // space.concurrent_trials, gpus=total.gpus // space.concurrent_trials)
+    share = space.share(cluster.resources, cluster.largest_node)
     pool_name = f"worker-pool-{uuid.uuid4().hex[:8]}"
     with (
         # for what Ray itself writes
         tempfile.TemporaryDirectory(prefix="training-search-", ignore_cleanup_errors=True) as storage,
-        workers.worker_pool(pool_name, total, storage, reserve_cpus=not owns_cluster) as pool,
+        workers.worker_pool(pool_name, cluster.resources, storage, reserve_cpus=not owns_cluster) as pool,
     ):
         study = Study(space, data, folder, journal, share, pool_name, events)
         tune.run_trials(study, space.concurrent_trials, storage, check)

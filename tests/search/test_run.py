@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from search.journal import FILE_NAME, read_journal
+from search.machine import Machine
 from search.results import load
 from search.run import main
 from tests.search.bad_spaces import BAD_SPACES, Bad
@@ -112,6 +113,21 @@ def test_the_plan_is_printed_and_nothing_is_started_or_written(
     for part in ("learning_rate", "0.001 to 0.5, log", "5 trials", "time ", "disk "):
         assert part in out
     assert [path.name for path in space.parent.iterdir()] == ["space.yaml"]
+
+
+def test_the_plan_is_for_the_pictures_that_this_machine_would_train_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The overlay for machines without a GPU also says how many pictures; the plan fits 80 columns."""
+    overlay = "without_gpu: {data: {train_images: 640, val_images: 100}}\ndata: {name: generated}\n"
+    width = SPACE.replace("replay", "vgg19_cifar10").replace("seconds_per_epoch: 0.5", "width: 0.0625")
+    (tmp_path / "space.yaml").write_text(width + overlay)
+    monkeypatch.setattr("search.run.describe_machine", lambda: Machine("a laptop", 2, 8.0, 4.0, ()))
+    assert main([str(tmp_path / "space.yaml"), "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "640 train, 100 validation" in out
+    assert "no GPU here: without_gpu sets data.train_images, data.val_images" in out
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_reading_a_bad_space_file_starts_neither_torch_nor_ray(space: Path) -> None:
