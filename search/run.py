@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import errno
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -176,10 +177,11 @@ def _say(folder: Path, resume_command: str | None) -> None:
     """The last lines: what was found and where it is, or how to go on."""
     from search.report import closing_lines
 
-    print(closing_lines(folder))
-    if resume_command:
-        print(f"interrupted; to go on:\n  {resume_command}")
-    sys.stdout.flush()
+    lines = [closing_lines(folder)] + [f"interrupted; to go on:\n  {resume_command}"] * (resume_command is not None)
+    try:
+        print(*lines, sep="\n", flush=True)
+    except BrokenPipeError:  # as by `| head`; nobody reads on, and Python's own last flush must find an open file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dry_run(fitted: Fitted, machine: Machine, share: Resources) -> int:

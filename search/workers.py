@@ -327,7 +327,8 @@ def _fit(pool: ray.actor.ActorHandle, number: int, layout: Layout, cpus: float, 
         trainer.fit()
     except WorkerGroupError as error:
         rank, cause = next(iter(error.worker_failures.items()), (0, error))
-        return f"the worker of rank {rank} died: {_first_line(cause)}"
+        # Ray Train wraps what happened to the process in "A worker health check failed."
+        return f"the worker of rank {rank} died: {_first_line(getattr(cause, 'health_check_failure', cause))}"
     except Exception as error:  # whatever it is, the trial that waits for this group must hear of it
         return f"{type(error).__name__}: {_first_line(error)}"
     return "asked to end"

@@ -164,6 +164,15 @@ def test_a_killed_driver_loses_and_repeats_no_finished_trial(space: Path) -> Non
 
 
 @pytest.mark.slow
+def test_a_reader_that_leaves_early_does_not_hurt_the_run(space: Path) -> None:
+    command = f"{sys.executable} -m search.run space.yaml --name run --no-dashboard 2> errors | head -3"
+    subprocess.run(command, shell=True, cwd=space.parent, check=True, capture_output=True, timeout=170)
+    assert load(space.parent / "results" / "run").trials.state.tolist() == ["complete"] * 5
+    assert (space.parent / "results" / "run" / "summary.md").exists()
+    assert (space.parent / "errors").read_text() == ""
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_run_within_15_seconds_with_everything_kept(space: Path, number: int, code: int) -> None:
     folder = space.parent / "results" / "run"
