@@ -22,6 +22,7 @@ from trainables.contract import Scalar
 
 State = Literal["complete", "stopped", "infeasible", "failed"]
 
+OUT_OF_EPOCHS = "budget.total_epochs is spent"
 ATTEMPTS = 10  # to find a configuration that has not been tried yet
 
 
@@ -104,7 +105,7 @@ class Advisor:
         if budget.trials is not None and number >= budget.trials:
             return "budget.trials is spent"
         if budget.total_epochs is not None and self._epochs >= budget.total_epochs:
-            return "budget.total_epochs is spent"
+            return OUT_OF_EPOCHS
         if self._grid is not None and number >= len(self._grid):
             return "the grid is through"
         return None

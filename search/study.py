@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from search import tune, workers
-from search.advisor import Advisor, Decision, Proposal
+from search.advisor import OUT_OF_EPOCHS, Advisor, Decision, Proposal
 from search.cluster import Cluster
 from search.history import History
 from search.journal import Event, Journal
@@ -27,7 +27,7 @@ OUT_OF_TIME = "budget.hours is spent"
 class Study:
     """Passes proposals and measurements between the Advisor and Ray Tune, through the journal.
 
-    What the Advisor says is written down before Tune hears it; what Tune says, before the Advisor hears it.
+    What the Advisor decides is on the disk before Tune acts on it; how a trial ended, before the Advisor learns of it.
     """
 
     def __init__(
@@ -82,7 +82,9 @@ class Study:
     ) -> Decision:
         """Journal a measurement with its answer. Out of time, a trial that has epochs to go is stopped."""
         decision = self._advisor.observe(trial_id, epoch, metrics)
-        reason = "the scheduler found others better at this epoch"
+        reason = "others were better at this epoch"
+        if self._advisor.spent == OUT_OF_EPOCHS:
+            reason = OUT_OF_EPOCHS
         if self.out_of_time and epoch < self._space.budget.epochs:
             decision, reason = Decision.STOP, OUT_OF_TIME
         self._journal.append(

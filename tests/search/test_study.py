@@ -90,6 +90,18 @@ def test_when_the_hours_are_spent_trials_are_stopped_and_none_is_started(tmp_pat
     assert study.why_ended() == "budget.hours is spent"
 
 
+def test_a_trial_that_is_stopped_says_what_for(tmp_path: Path) -> None:
+    with Journal(tmp_path / FILE_NAME) as journal:
+        study = decider(tmp_path, journal, Clock(), budget={"total_epochs": 3, "epochs": 3})
+        first, second = study.propose(), study.propose()
+        assert first is not None
+        assert second is not None
+        row = {"val_accuracy": 0.1, "images_per_second": 1.0}
+        decisions = [study.observe(t.trial_id, e, row, 1.0, 0.0) for t, e in ((first, 1), (second, 1), (first, 2))]
+    assert decisions == [Decision.CONTINUE, Decision.CONTINUE, Decision.STOP]
+    assert events_of(tmp_path)[-1]["reason"] == "budget.total_epochs is spent" == study.why_ended()
+
+
 def test_the_hours_of_earlier_processes_count(tmp_path: Path) -> None:
     space = parse_space({"objectives": OBJECTIVES, "parameters": RATES, "budget": {"hours": 1}})
     run = {"event": "run", "time": 0.0, "name": "x", "objectives": OBJECTIVES, "space": space.to_mapping()}
