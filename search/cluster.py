@@ -40,6 +40,7 @@ class Cluster:
     resources: Resources
     largest_node: Resources  # what a trial can have at most: it stays on one node
     num_nodes: int
+    ours: bool  # started for this run, and shared with nobody
     dashboard_url: str | None
 
 
@@ -74,6 +75,7 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
             resources=_resources(ray.cluster_resources()),
             largest_node=max(nodes, key=lambda node: (node.gpus, node.cpus)),
             num_nodes=len(nodes),
+            ours=address is None,
             dashboard_url=f"http://{url}" if url else None,
         )
     finally:

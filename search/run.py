@@ -80,7 +80,6 @@ class _Job:
     folder: Path
     events: list[Event]  # of the run so far; none: it is new
     opening: Event  # what the journal's next line says
-    owns_cluster: bool
     resume_command: str
 
 
@@ -110,7 +109,7 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
         }
         folder.mkdir(parents=True)
         resume = _resume_command(folder, options)
-        return _run(_Job(space, data, folder, [], opening, options.address is None, resume), cluster, interrupts)
+        return _run(_Job(space, data, folder, [], opening, resume), cluster, interrupts)
 
 
 def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
@@ -131,7 +130,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
     opening: Event = {"command": _command(options), "budget": space.budget.model_dump()}
     resume = _resume_command(folder, options)
     with _connected(options, local, interrupts) as cluster:
-        return _run(_Job(space, data, folder, events, opening, options.address is None, resume), cluster, interrupts)
+        return _run(_Job(space, data, folder, events, opening, resume), cluster, interrupts)
 
 
 def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
@@ -153,9 +152,7 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
         with Journal(job.folder / FILE_NAME, [progress, metrics]) as journal:
             try:
                 journal.append("resume" if job.events else "run", **job.opening)
-                run_study(
-                    job.space, job.data, job.folder, journal, cluster, job.owns_cluster, interrupts.check, job.events
-                )
+                run_study(job.space, job.data, job.folder, journal, cluster, interrupts.check, job.events)
             except Interrupted as interrupted:
                 code = interrupted.exit_code
                 journal.append("end", reason=str(interrupted))

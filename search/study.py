@@ -183,7 +183,6 @@ def run_study(
     folder: Path,
     journal: Journal,
     cluster: Cluster,
-    owns_cluster: bool,
     check: Callable[[], None],
     events: Sequence[Event] = (),
 ) -> None:
@@ -196,7 +195,7 @@ def run_study(
     with (
         # for what Ray itself writes
         tempfile.TemporaryDirectory(prefix="training-search-", ignore_cleanup_errors=True) as storage,
-        workers.worker_pool(pool_name, cluster.resources, storage, reserve_cpus=not owns_cluster) as pool,
+        workers.worker_pool(pool_name, cluster.resources, storage, reserve_cpus=not cluster.ours) as pool,
     ):
         study = Study(space, data, folder, journal, share, pool_name, events)
         tune.run_trials(study, space.concurrent_trials, storage, check)

@@ -47,7 +47,7 @@ def study(cluster: Any, folder: Path, listeners: Sequence[Listener] = (), **keys
             record.append(
                 "run", name="test", objectives=OBJECTIVES, data={"name": "generated"}, space=space.to_mapping()
             )
-        run_study(space, space.data, folder, record, cluster, True, lambda: None, events)
+        run_study(space, space.data, folder, record, cluster, lambda: None, events)
     return load(folder)
 
 
