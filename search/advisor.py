@@ -111,26 +111,34 @@ class Advisor:
         return None
 
     def observe(self, trial_id: str, epoch: int, metrics: Mapping[str, float | None]) -> Decision:
-        """Take in what a trial measured after `epoch` epochs, and say whether it is worth more of them.
+        """Take in what a trial measured after `epoch` epochs (0: a probe), and say whether it is worth more of them.
 
-        Values that are None, NaN or infinite count as not measured. At `budget.epochs` a trial ends by itself and is
+        Values that are None, NaN or infinite count as not measured. At its last epoch a trial ends by itself and is
         never stopped. When `budget.total_epochs` is used up every other trial is. Once STOP, always STOP.
 
         Raises:
             UnknownTrialError: there is no such trial.
-            ValueError: it has finished, or `epoch` is less than 1.
+            ValueError: it has finished, or there is no such epoch.
         """
         trial = self._running(trial_id)
-        if epoch < 1:
-            raise ValueError(f"{trial_id}: epoch {epoch}; the first is 1")
+        if epoch < min(1, self._space.last_epoch):
+            raise ValueError(f"{trial_id}: epoch {epoch}; the first is 1, and 0 is for probes")
         self._epochs += max(0, epoch - trial.epoch)
         trial.epoch = max(epoch, trial.epoch)
         trial.metrics = {
             name: float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)
         }
-        if epoch < self._space.budget.epochs:
+        if epoch < self._space.last_epoch:
             trial.stop = trial.stop or not self._goes_on(trial, epoch)
         return Decision.STOP if trial.stop else Decision.CONTINUE
+
+    def metrics(self, trial_id: str) -> dict[str, float]:
+        """The finite values of a trial's last measurement.
+
+        Raises:
+            UnknownTrialError: there is no such trial.
+        """
+        return dict(self._known(trial_id).metrics)
 
     def finish(self, trial_id: str, state: str, reason: str | None = None) -> None:
         """Learn what became of a trial.
@@ -182,7 +190,7 @@ class Advisor:
         for event in events:
             match event["event"]:
                 case "start":
-                    self._restart(event["trial_id"], event["config"])
+                    self._restart(Proposal(event["trial_id"], event["config"], event.get("kind", "train")))
                 case "measurement":
                     self.observe(event["trial_id"], event["epoch"], event["metrics"])
                 case "finish":
@@ -213,23 +221,26 @@ class Advisor:
         told = self._study.ask()
         _ = told.relative_params  # here NSGA-II gives a trial its generation; Optuna would skip it for a forced one
         chosen = suggest(told, self._space)
-        proposal = Proposal(f"t{len(self._trials) + 1:04d}", {**self._space.fixed, **chosen})
+        proposal = Proposal(f"t{len(self._trials) + 1:04d}", {**self._space.fixed, **chosen}, self._space.evaluation)
         self._trials[proposal.trial_id] = _Trial(proposal, told)
         self._tried.add(_key(chosen))
         return proposal
 
-    def _restart(self, trial_id: str, config: dict[str, Scalar]) -> None:
+    def _restart(self, past: Proposal) -> None:
         try:
-            proposal = self._start(config)
+            proposal = self._start(past.config)
         except ValueError as error:
-            raise ValueError(f"{trial_id}: its configuration is not of this space: {error}") from error
-        if proposal.trial_id != trial_id or proposal.config != config:
-            raise ValueError(f"{trial_id} with {config} cannot have come from this space")
+            raise ValueError(f"{past.trial_id}: its configuration is not of this space: {error}") from error
+        if proposal != past:
+            raise ValueError(f"{past.trial_id}, a {past.kind} of {past.config}, cannot have come from this space")
 
-    def _running(self, trial_id: str) -> _Trial:
+    def _known(self, trial_id: str) -> _Trial:
         if trial_id not in self._trials:
             raise UnknownTrialError(f'no trial "{trial_id}" was proposed')
-        trial = self._trials[trial_id]
+        return self._trials[trial_id]
+
+    def _running(self, trial_id: str) -> _Trial:
+        trial = self._known(trial_id)
         if trial.state is not None:
             raise ValueError(f"{trial_id} is {trial.state} already")
         return trial

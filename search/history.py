@@ -33,6 +33,7 @@ class Trial:
     retries: int = 0
     curve: dict[int, Event] = field(default_factory=dict)  # by epoch; of an epoch reported twice, the later report
     tested: dict[str, float] = field(default_factory=dict)
+    verdict: dict[str, Any] | None = None  # what bound it, and what would help: the fields of `contract.Verdict`
 
     @property
     def epochs(self) -> int:
@@ -118,6 +119,11 @@ class History:
         stated = [o.loss(float(bound)) for o, bound in zip(self.objectives, reference, strict=True)]
         return hypervolume(table, reference), stated
 
+    @property
+    def probes(self) -> bool:
+        """Whether the run's trials are probes."""
+        return bool(self.info.get("space", {}).get("evaluation") == "probe")
+
     def varying(self, trials: Iterable[Trial]) -> list[str]:
         """Parameters that differ between these trials, in the space file's order. One that is absent differs too."""
         trials = list(trials)
@@ -167,6 +173,7 @@ def _apply(trial: Trial, event: Event) -> None:
             if event.get("seconds") is not None:  # else nobody was left to say; the last measurement stands
                 trial.seconds = event["seconds"]
             trial.setup_seconds = _number(event.get("setup_seconds"))
+            trial.verdict = event.get("verdict")
         case "test":
             trial.tested = _numbers(event["metrics"])
 

@@ -5,9 +5,10 @@ One JSON object a line, with `event` and `time` (seconds since 1970) in each:
     run          what the run was asked to do, on which machine, with which versions: always the first line
     resume       the run goes on in a new process
     start        trial_id, config, kind
-    measurement  trial_id, epoch, metrics, decision (continue or stop), seconds (of the trial so far)
+    measurement  trial_id, epoch (0: a probe), metrics, decision (continue or stop), seconds (of the trial so far)
     retry        trial_id, reason: the workers died, the trial goes on from its checkpoint
-    finish       trial_id, state, reason, seconds (in the workers' hands), setup_seconds (waiting for workers)
+    finish       trial_id, state, reason, seconds (in the workers' hands), setup_seconds (waiting for workers), verdict
+                 (what bound it and what would help, as `contract.Verdict`; null: nothing is known)
     test         trial_id, metrics: what the test set says of a point of the front
     end          reason: why no further trial was started
 """

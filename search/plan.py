@@ -16,6 +16,7 @@ from trainables.contract import Config, Cost, Data, InfeasibleError, Resources, 
 WIDTH = 80  # columns
 GIB = 2**30
 TRIAL_OVERHEAD_SECONDS = 0.2
+PROBE_SECONDS = 10.0  # at most, and less on a GPU
 START_SECONDS = 20.0  # Ray and the first workers
 KEPT_CHECKPOINTS = 10  # those of a usual front
 
@@ -25,29 +26,38 @@ class Estimate:
     """What a run may take, from one configuration timed for a moment."""
 
     config: Config
-    cost: Cost | None  # None: even that one cannot run
+    cost: Cost | None  # None: not asked for, or even that one cannot run
     why_not: str | None
     seconds: float | None  # None: nothing bounds the trials but time, or nothing is known
-    disk_gib: float | None
+    disk_gib: float | None  # None: not known, or nothing is kept
 
 
 def estimate(space: Space, data: Data) -> Estimate:
-    """Time a few steps of one configuration in this process, and scale up."""
+    """Time a few steps of one configuration in this process, and scale up; probes take what they take."""
     assert space.trainable is not None
+    trials = space.num_trials
     config = {**space.fixed, **{n: _middle(p) for n, p in space.parameters.items() if not p.when}}
+    if space.evaluation == "probe":
+        return Estimate(config, None, None, _bounded(space, trials and trials * PROBE_SECONDS), None)
     try:
         cost = load_trainable(space.trainable).estimate(config, data)
     except InfeasibleError as error:
         return Estimate(config, None, str(error), None, None)
-    trials, epochs = space.budget.trials, space.budget.epochs
-    total_epochs = min((x for x in (space.budget.total_epochs, trials and trials * epochs) if x), default=None)
-    bounds = [space.budget.hours and space.budget.hours * 3600]
-    if total_epochs is not None:
-        steps = total_epochs * cost.images_per_epoch / cost.images_per_second
-        bounds.append(START_SECONDS + steps / space.concurrent_trials + (trials or 0) * TRIAL_OVERHEAD_SECONDS)
-    seconds = min((b for b in bounds if b), default=None)
+    total_epochs = min(
+        (x for x in (space.budget.total_epochs, trials and trials * space.budget.epochs) if x), default=None
+    )
+    training = total_epochs and total_epochs * cost.images_per_epoch / cost.images_per_second
     kept = min(KEPT_CHECKPOINTS, trials or KEPT_CHECKPOINTS) + space.concurrent_trials
-    return Estimate(config, cost, None, seconds, kept * cost.checkpoint_bytes / GIB)
+    return Estimate(config, cost, None, _bounded(space, training), kept * cost.checkpoint_bytes / GIB)
+
+
+def _bounded(space: Space, working_seconds: float | None) -> float | None:
+    """Of the whole run; `working_seconds` of all trials, one after another, None: their number is not bounded."""
+    bounds = [space.budget.hours and space.budget.hours * 3600]
+    if working_seconds is not None:
+        overhead = START_SECONDS + (space.num_trials or 0) * TRIAL_OVERHEAD_SECONDS
+        bounds.append(overhead + working_seconds / space.concurrent_trials)
+    return min((b for b in bounds if b), default=None)
 
 
 def describe_plan(
@@ -75,9 +85,11 @@ def describe_plan(
 
 def _estimate_lines(guess: Estimate) -> list[str]:
     settings = ", ".join(f"{name}={setting(value)}" for name, value in guess.config.items())
-    if guess.cost is None:
+    if guess.why_not is not None:
         return _entry("time", f"not estimated: {guess.why_not} ({settings})")
     time = "until it is stopped" if guess.seconds is None else f"at most {about(guess.seconds)}"
+    if guess.cost is None:
+        return _entry("time", f"{time}: a probe takes up to {PROBE_SECONDS:.0f} s")
     rate = f"a few steps of one configuration gave {guess.cost.images_per_second:,.0f} images/s"
     return [
         *_entry("time", f"{time}: {rate}; evaluation is not in it, others differ. It was {settings}"),
@@ -96,7 +108,9 @@ def _budget(space: Space) -> str:
         budget.total_epochs and f"{count(budget.total_epochs, 'epoch')} in all",
         budget.hours and f"{budget.hours:g} h",
     ]
-    return f"{count(budget.epochs, 'epoch')} a trial; " + (" or ".join(p for p in parts if p) or "every grid point")
+    length = count(1, "probe") if space.evaluation == "probe" else count(budget.epochs, "epoch")
+    points = f"all {count(space.num_trials, 'grid point')}" if space.num_trials else ""
+    return f"{length} a trial; " + (" or ".join(p for p in parts if p) or points)
 
 
 def _choices(parameter: Any) -> str:

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from search.history import History, Trial
 from search.journal import Event
-from search.wording import about, count, duration, metric_label, number, short_settings, spread
+from search.wording import about, count, duration, half_width, metric_label, number, short_settings, spread
 
 COLORS = {"running": "cyan", "complete": "green", "stopped": "yellow", "infeasible": "magenta", "failed": "red"}
 ARROWS = {"maximize": "↑", "minimize": "↓"}
@@ -101,8 +101,10 @@ def spent(history: History, now: float) -> Spent | None:
     parts = sum(t.epochs / budget["epochs"] for t in trials if t.state == "running")
     used = history.active_seconds(now)
     working = max(used - (trials[0].started_at - history.info["time"]), 0.0)  # Ray's start is not paid for again
+    limits = (budget.get("trials"), history.info.get("grid_points"))
+    most = min((limit for limit in limits if limit), default=None)
     amounts = {
-        "trials": (len(ended) + parts, budget.get("trials"), f"{len(ended)} of {budget.get('trials')} trials"),
+        "trials": (len(ended) + parts, most, f"{len(ended)} of {most} trials"),
         "total_epochs": (epochs, budget.get("total_epochs"), f"{epochs} of {budget.get('total_epochs')} epochs"),
     }
     known = [
@@ -157,7 +159,8 @@ def event_line(history: History, event: Event) -> str | None:
 
 
 def _ended(history: History, trial: Trial) -> str:
-    done = f"{trial.trial_id} {trial.state} after {count(trial.epochs, 'epoch')}, {duration(trial.seconds)}"
+    after = "" if trial.kind == "probe" else f" after {count(trial.epochs, 'epoch')}"
+    done = f"{trial.trial_id} {trial.state}{after}, {duration(trial.seconds)}"
     told = [f"{metric_label(m, history.info['data'])} {number(v)}" for m, v in _objectives(history, trial).items()]
     reason = [trial.reason] if trial.reason else []
     return ": ".join([done, "; ".join([*reason, ", ".join(told)] if told else reason)]).removesuffix(": ")
@@ -225,7 +228,7 @@ def _columns(history: History, width: int) -> list[_Column]:
         _Column("trial", 5, lambda trial: trial.trial_id),
         _Column("state", 10, lambda trial: Text(trial.state, style=COLORS[trial.state])),
     ]
-    if wide:
+    if wide and not history.probes:
         columns.append(_Column("epoch", 2 * len(str(epochs)) + 3, lambda t: f"{t.epochs}/{epochs}", right=True))
     for o in history.objectives:
         title = _two_lines(f"{o.metric} {ARROWS[o.goal]}")
@@ -241,7 +244,7 @@ def _columns(history: History, width: int) -> list[_Column]:
 
 def _figure(metric: str, with_spread: bool, trial: Trial) -> str:
     metrics = trial.metrics
-    return spread(metrics[metric], metrics.get(f"{metric}_std") if with_spread else None) if metric in metrics else ""
+    return spread(metrics[metric], half_width(metrics, metric) if with_spread else None) if metric in metrics else ""
 
 
 def _two_lines(name: str) -> str:

@@ -13,11 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from search.causes import where_time_goes
+from search.command import command
 from search.history import Trial
-from search.markdown import WIDTH, fits, table, tables, wrapped
+from search.markdown import fits, table, tables, wrapped
 from search.pareto import knee
 from search.results import Run, load
-from search.wording import count, duration, metric_label, number, setting, spread
+from search.sweeps import batch_tables, loader_tables
+from search.wording import count, duration, half_width, metric_label, number, setting, spread
 
 FILE_NAME = "summary.md"
 
@@ -34,8 +37,12 @@ GENERATED = """\
 
 RATE = """\
 `images_per_second` is the rate of the whole job, end to end (loading, transfer, forward, backward, update), over
-windows after the warm-up; no evaluation and no checkpoint is inside. The figure after ± is the standard deviation
-between those windows, within one run."""
+windows after the warm-up; no evaluation and no checkpoint is inside. The figure after ± is"""
+
+INTERVAL = "half of its 95% interval, of one run."
+DEVIATION = "the standard deviation between those windows, within one run."
+
+MOST_ROWS = 16  # of a table of probes that are not all on the front
 
 ONE_RUN = "One run per configuration (n = 1): rates within a few percent are ties, and so are accuracies that close."
 
@@ -69,7 +76,15 @@ def summary(run: Run) -> str:
         blocks.append(GENERATED)
     if run.history.front():
         blocks += ["## Pareto front", *_front(run), "## Picks", *_picks(run)]
-    blocks += ["## Trials", *_trials(run), "## Conditions", _conditions(run), "## As DataFrames", _how_to_load(run)]
+    blocks += [
+        *_causes(run),
+        "## Trials",
+        *_trials(run),
+        "## Conditions",
+        _conditions(run),
+        "## As DataFrames",
+        _how_to_load(run),
+    ]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -112,40 +127,6 @@ def closing_lines(folder: str | Path) -> str:
     return "\n".join([head, *(wrapped(line, " " * 9) for line in lines), where])
 
 
-def command(run: Run, trial: Trial) -> str:
-    """The command that trains this trial's configuration alone, over lines of at most 80 columns where words allow.
-
-    It names the data but not where they lie, and puts what it makes into a folder of its own under `results`.
-    """
-    data = run.info.get("space", {}).get("data", {})
-    options = {
-        "--trainable": run.info["trainable"],
-        "--epochs": trial.epochs,
-        "--data": run.info["data"]["name"],
-        "--train-images": data.get("train_images"),
-        "--val-images": data.get("val_images"),
-        "--folder": f"results/{run.name}-{trial.trial_id}",
-    }
-    words = [f"{key} {shlex.quote(str(value))}" for key, value in options.items() if value is not None]
-    words += [shlex.quote(f"{key}={_exact(value)}") for key, value in run.history.ordered(trial).items()]
-    return _continued(["python -m trainables.train", *words])
-
-
-def _exact(value: Any) -> str:
-    return setting(value) if isinstance(value, bool) else str(value)
-
-
-def _continued(words: Sequence[str]) -> str:
-    """Words in lines that end in a backslash, so that the shell takes them as one."""
-    lines = [words[0]]
-    for word in words[1:]:
-        if len(lines[-1]) + len(word) + len("  \\") <= WIDTH:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(f"    {word}")
-    return " \\\n".join(lines)
-
-
 def _answer(run: Run) -> list[str]:
     """One line to take home."""
     named = {pick.name: pick for pick in picks(run)}
@@ -172,7 +153,7 @@ def _measured(run: Run, trial: Trial) -> str:
 
 
 def _spread(trial: Trial, metric: str) -> str:
-    return spread(trial.metrics[metric], trial.metrics.get(f"{metric}_std")) if metric in trial.metrics else ""
+    return spread(trial.metrics[metric], half_width(trial.metrics, metric)) if metric in trial.metrics else ""
 
 
 def _cells(trials: Iterable[Trial], metric: str) -> list[str]:
@@ -192,8 +173,19 @@ def _front(run: Run) -> list[str]:
     shared = [f"{key}={setting(value)}" for key, value in run.history.ordered(front[0]).items() if key not in varying]
     legend = " ".join(f"{ARROWS[goal]}: {MEANING[goal]}." for goal in dict.fromkeys(o.goal for o in objectives))
     same = f" The same for all of them: {', '.join(shared)}." if len(front) > 1 and shared else ""
-    rate = [wrapped(RATE)] if "images_per_second_std" in front[0].metrics else []
-    return [*tables(first, *groups), wrapped(legend + same), wrapped(ONE_RUN), *rate]
+    return [*tables(first, *groups), wrapped(legend + same), wrapped(ONE_RUN), *_rates(front)]
+
+
+def _rates(front: Sequence[Trial]) -> list[str]:
+    """How rates were measured, where they were, and which of them others disturbed."""
+    blocks = []
+    if any(half_width(trial.metrics, "images_per_second") is not None for trial in front):
+        of_old = any("images_per_second_std" in trial.metrics for trial in front)
+        blocks = [wrapped(f"{RATE} {DEVIATION if of_old else INTERVAL}")]
+    disturbed = [trial.trial_id for trial in front if trial.metrics.get("disturbed")]
+    if disturbed:
+        blocks.append(wrapped(f"Measured while something else took the cores, so perhaps too low: {_and(disturbed)}."))
+    return blocks
 
 
 def _picks(run: Run) -> list[str]:
@@ -218,6 +210,20 @@ def _picks(run: Run) -> list[str]:
         "environment variable `TRAINING_SEARCH_DATA`; without either they are looked for as in the search."
     )
     return [*blocks, wrapped(note)]
+
+
+def _causes(run: Run) -> list[str]:
+    """Why the trials are as fast as they are, as far as it was measured."""
+    trials = list(run.history.trials.values())
+    varying, front = run.history.varying(trials), run.history.front()
+    compared = run.history.candidates()
+    shown = compared if run.history.probes and len(compared) <= MOST_ROWS else front
+    sections = {
+        "Where the time goes": where_time_goes(shown, front, varying if shown is not front else ()),
+        "Loader processes": loader_tables(trials, varying),
+        "Batch size": batch_tables(trials, varying),
+    }
+    return [block for title, blocks in sections.items() if blocks for block in (f"## {title}", *blocks)]
 
 
 def _merged(named: Iterable[Pick]) -> list[list[Pick]]:
@@ -289,7 +295,7 @@ def _conditions(run: Run) -> str:
         "Machine": _machine(info["machine"]),
         "Data": info["data"]["description"],
         "Left out": "; ".join(info.get("left_out", [])) or "nothing",
-        "Budget": ", ".join(f"{value} {BUDGET[key]}" for key, value in history.budget.items() if value is not None),
+        "Budget": _budget(run),
         "Ended": history.end or "not yet, or interrupted",
         "Wall time": f"{duration(history.active_seconds())} from {started:%Y-%m-%d %H:%M} UTC",
         "Seed": info.get("seed"),
@@ -298,6 +304,16 @@ def _conditions(run: Run) -> str:
         "Command": f"`{shlex.join(info['command'])}`",
     }
     return "\n".join(wrapped(f"- {name}: {text}", "  ") for name, text in lines.items() if text not in (None, ""))
+
+
+def _budget(run: Run) -> str:
+    given = {key: value for key, value in run.history.budget.items() if value is not None}
+    if run.history.probes:
+        given.pop("epochs", None)
+    limits = [f"{value} {BUDGET[key]}" for key, value in given.items()]
+    if grid := run.info.get("grid_points"):
+        limits.append(count(grid, "grid point"))
+    return ", ".join([*limits, *["one probe a trial"] * run.history.probes])
 
 
 def _hypervolume(run: Run) -> str:
@@ -320,7 +336,7 @@ def _how_to_load(run: Run) -> str:
     return textwrap.dedent(f"""\
         ```python
         from search.results import load
-        run = load("results/{run.name}")  # this folder, wherever it is now
+        run = load("results/{run.name}")  # wherever it is now
         run.trials      # one row per trial started
         run.curves      # one row per trial and epoch
         run.front       # the Pareto front

@@ -13,6 +13,7 @@ import pandas as pd
 
 from search.history import History, Trial
 from search.journal import FILE_NAME, Event, read_journal
+from search.wording import setting
 
 # name -> (unit, meaning). Metrics have their units in `run.info["metrics"]`, settings are called `config.<name>`.
 COLUMNS = {
@@ -20,12 +21,16 @@ COLUMNS = {
     "state": ("", "running, complete, stopped (by the scheduler), infeasible (cannot run here) or failed"),
     "reason": ("", "why it did not complete"),
     "kind": ("", "train, or probe (measured only what a short probe can)"),
-    "epochs": ("epochs", "how many were measured; 0: the trial never reported"),
+    "epochs": ("epochs", "how many were measured; 0: it was a probe, or never reported"),
     "seconds": ("s", "in the workers' hands; in `curves`, until the end of that epoch"),
     "setup_seconds": ("s", "waiting for workers before that"),
+    "bound_by": ("", "what took most of each step: input, transfer, compute, communication or memory"),
+    "bound_share": ("fraction", "of each step that it took"),
+    "advice": ("", "the setting whose change should help most, e.g. num_workers=2"),
+    "advice_gain": ("", "images per second expected of it, as a multiple"),
     "retries": ("", "how often it went on from its checkpoint after its workers died"),
     "started_at": ("UTC", "when it started"),
-    "epoch": ("epochs", "1, 2, ..."),
+    "epoch": ("epochs", "1, 2, ...; 0: a probe"),
     "decision": ("", "what the scheduler answered: continue or stop"),
 }
 
@@ -103,10 +108,23 @@ def _trials(history: History) -> pd.DataFrame:
         "epochs": pd.array([t.epochs for t in trials], dtype="int64"),
         "seconds": pd.array([t.seconds for t in trials], dtype="float64"),
         "setup_seconds": pd.array([t.setup_seconds for t in trials], dtype="float64"),
+        **_verdicts(trials),
         "retries": pd.array([t.retries for t in trials], dtype="int64"),
         "started_at": pd.to_datetime(pd.Series([t.started_at for t in trials], dtype="float64"), unit="s", utc=True),
     }
     return pd.DataFrame(columns)
+
+
+def _verdicts(trials: Sequence[Trial]) -> dict[str, Any]:
+    """What bound each trial, and the first advice on it; the rest is in `history`."""
+    verdicts = [t.verdict or {} for t in trials]
+    first: list[dict[str, Any]] = [next(iter(v.get("advice", [])), {}) for v in verdicts]
+    return {
+        "bound_by": _words(v.get("bound_by") for v in verdicts),
+        "bound_share": pd.array([v.get("share", float("nan")) for v in verdicts], dtype="float64"),
+        "advice": _words(f"{a['parameter']}={setting(a['new'])}" if a else None for a in first),
+        "advice_gain": pd.array([a.get("gain", float("nan")) for a in first], dtype="float64"),
+    }
 
 
 def _curves(history: History) -> pd.DataFrame:

@@ -225,6 +225,7 @@ def _described(space: Space, data: Data) -> Event:
         "objectives": [{"metric": o.metric, "goal": o.goal} for o in space.objectives],
         "constraints": [str(constraint) for constraint in space.constraints],
         "budget": space.budget.model_dump(),
+        "grid_points": space.grid_points,
         "metrics": {name: metric.unit for name, metric in (trainable.METRICS or {}).items()},
         "data": {"name": data.name, "description": trainable.describe_data(data)},
         "seed": space.searcher.seed,

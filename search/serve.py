@@ -24,7 +24,7 @@ class Task:
 
     trial_id: str
     trainable: str
-    function: Literal["train", "test"]
+    function: Literal["train", "probe", "test"]
     config: dict[str, Any]
     data: Data
     folder: str

@@ -6,11 +6,12 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, ValidationError
+from pydantic import BaseModel, BeforeValidator, PlainSerializer, ValidationError
 from pydantic_core import PydanticCustomError
 
+from search.budget import Budget, Count, Evaluation, SearcherSettings, StoppingSettings, budget_faults
 from search.faults import Fault, KeyPath, Source, SpaceError, malformed, nearest, shown
 from search.objective import Constraint, Objective
 from search.parameters import (
@@ -41,8 +42,6 @@ __all__ = [
     "parse_space",
 ]
 
-Count = Annotated[int, Field(ge=1)]
-
 
 def _constraint(value: Any) -> Constraint:
     """`peak_memory_fraction <= 0.9`."""
@@ -65,38 +64,15 @@ def _constraint_text(constraint: Constraint) -> str:
 Bound = Annotated[Constraint, BeforeValidator(_constraint), PlainSerializer(_constraint_text)]
 
 
-class SearcherSettings(BaseModel):
-    """What proposes configurations."""
-
-    model_config = STRICT
-    name: Literal["tpe", "nsga2", "random", "grid"] = "tpe"
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-
-
-class StoppingSettings(BaseModel):
-    """What ends trials early. `halving`: at `grace_epochs`, then at `reduction_factor` times as many, and so on."""
-
-    model_config = STRICT
-    name: Literal["none", "halving"] = "none"
-    grace_epochs: Count = 1
-    reduction_factor: Annotated[int, Field(ge=2)] = 3
-
-
-class Budget(BaseModel):
-    """When to start no further trial: whichever comes first. `epochs` are those of one trial at full length."""
-
-    model_config = STRICT
-    trials: Count | None = None
-    epochs: Count = 1
-    hours: Annotated[float, Field(gt=0)] | None = None
-    total_epochs: Count | None = None
-
-
 class Space(BaseModel):
-    """A checked space file. Each of `parameters` comes after those that its `when` names."""
+    """A checked space file. Each of `parameters` comes after those that its `when` names.
+
+    `evaluation`: whether a trial is trained, or only probed for what takes no training, such as its rate.
+    """
 
     model_config = STRICT
     trainable: str | None = None
+    evaluation: Evaluation = "train"
     objectives: Annotated[tuple[Annotated[Objective, Mapped], ...], Listed]
     constraints: Annotated[tuple[Bound, ...], Listed] = ()
     parameters: dict[str, AnyParameter]
@@ -107,6 +83,21 @@ class Space(BaseModel):
     budget: Budget = Budget()
     concurrent_trials: Count = 1
     without_gpu: dict[str, Any] = {}
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch at which a trial is complete; 0: a probe has none."""
+        return self.budget.epochs if self.evaluation == "train" else 0
+
+    @property
+    def grid_points(self) -> int | None:
+        """How many configurations the grid has; None: the searcher is another."""
+        return len(self.grid()) if self.searcher.name == "grid" else None
+
+    @property
+    def num_trials(self) -> int | None:
+        """How many trials there can be at most; None: that is not bounded."""
+        return min((n for n in (self.budget.trials, self.grid_points) if n is not None), default=None)
 
     def active(self, name: str, config: Mapping[str, Any]) -> bool:
         """Whether a parameter is in play, given the values of those that come before it."""
@@ -263,7 +254,7 @@ def _faults(space: Space, trainable: Trainable | None) -> Iterator[Fault]:
     yield from parameter_faults(space.parameters, space.fixed, trainable.PARAMETERS if trainable else None, owner)
     yield from _metric_faults(space, trainable.METRICS if trainable else None, owner)
     yield from _data_faults(space.data)
-    yield from _budget_faults(space)
+    yield from budget_faults(space.evaluation, space.parameters, space.searcher, space.stopping, space.budget)
 
 
 def _metric_faults(space: Space, known: Mapping[str, contract.Metric] | None, owner: str) -> Iterator[Fault]:
@@ -280,6 +271,8 @@ def _metric_faults(space: Space, known: Mapping[str, contract.Metric] | None, ow
     for path, metric in named:
         if known is not None and metric not in known:
             yield Fault(path, f'{owner} reports no "{metric}"{nearest(metric, known)}')
+        elif known is not None and space.evaluation == "probe" and not known[metric].probed:
+            yield Fault(path, f"a probe does not measure {metric}; leave it out, or set evaluation: train")
 
 
 def _data_faults(data: Data) -> Iterator[Fault]:
@@ -287,20 +280,6 @@ def _data_faults(data: Data) -> Iterator[Fault]:
         count = getattr(data, name)
         if count is not None and count < 1:
             yield Fault(("data", name), f"found {count}; expected at least 1")
-
-
-def _budget_faults(space: Space) -> Iterator[Fault]:
-    budget = space.budget
-    if space.searcher.name == "grid":
-        for name, parameter in space.parameters.items():
-            if isinstance(parameter, Range):
-                yield Fault(
-                    ("searcher", "name"), f"a grid needs values, and {name} is a range; give values, or use tpe"
-                )
-    elif budget.trials is None and budget.hours is None and budget.total_epochs is None:
-        yield Fault(("budget",), "the search would never end; set trials, hours or total_epochs")
-    if budget.total_epochs is not None and budget.total_epochs < budget.epochs:
-        yield Fault(("budget", "total_epochs"), f"found {budget.total_epochs}; one trial alone has {budget.epochs}")
 
 
 def _refusals(trainable: str | None, resources: Resources) -> Callable[[str, contract.Scalar], str | None]:

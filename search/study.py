@@ -85,7 +85,7 @@ class Study:
         reason = "others were better at this epoch"
         if self._advisor.spent == OUT_OF_EPOCHS:
             reason = OUT_OF_EPOCHS
-        if self.out_of_time and epoch < self._space.budget.epochs:
+        if self.out_of_time and epoch < self._space.last_epoch:
             decision, reason = Decision.STOP, OUT_OF_TIME
         self._journal.append(
             "measurement",
@@ -107,9 +107,15 @@ class Study:
         self, trial_id: str, state: str, reason: str | None, seconds: float | None, setup_seconds: float | None
     ) -> None:
         """Journal the end of a trial; keep checkpoints only where the test set may yet be asked."""
-        del self._running[trial_id]
+        proposal = self._running.pop(trial_id)
         self._journal.append(
-            "finish", trial_id=trial_id, state=state, reason=reason, seconds=seconds, setup_seconds=setup_seconds
+            "finish",
+            trial_id=trial_id,
+            state=state,
+            reason=reason,
+            seconds=seconds,
+            setup_seconds=setup_seconds,
+            verdict=self._verdict(proposal),
         )
         self._advisor.finish(trial_id, state, reason)
         self._drop_checkpoints()
@@ -129,18 +135,21 @@ class Study:
         return {
             "trial_id": proposal.trial_id,
             "trainable": self._space.trainable,
+            "kind": proposal.kind,
             "config": proposal.config,
             "data": asdict(self._data),
             "folder": str(folder),
             "epochs": self._space.budget.epochs,
             "resources": asdict(self._resources),
             "pool": self._pool_name,
-            "last_epoch": known.epochs if known else 0,
+            "last_epoch": max(known.curve, default=-1) if known else -1,
             "seconds_before": seconds,
         }
 
     def test_front(self, pool: Any, check: Callable[[], None]) -> None:
-        """Read the test set, once, for each point of the front that it was not read for."""
+        """Read the test set, once, for each trained point of the front that it was not read for."""
+        if self._space.evaluation == "probe":
+            return
         assert self._space.trainable is not None
         trainable = load_trainable(self._space.trainable)
         for trial in self._advisor.pareto_set():
@@ -163,6 +172,13 @@ class Study:
     def why_ended(self) -> str:
         """Why no further trial was started."""
         return OUT_OF_TIME if self.out_of_time else self._advisor.spent or "Ray Tune gave up"
+
+    def _verdict(self, proposal: Proposal) -> dict[str, Any] | None:
+        """What the trainable makes of the last measurement, in words and numbers that need no trainable any more."""
+        metrics = self._advisor.metrics(proposal.trial_id)
+        trainable = load_trainable(self._space.trainable or "")
+        verdict = trainable.explain(proposal.config, metrics, self._resources) if metrics else None
+        return None if verdict is None else asdict(verdict)
 
     def _trial_folder(self, trial_id: str) -> Path:
         return self._folder / "trials" / trial_id

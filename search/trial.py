@@ -24,7 +24,7 @@ MAX_RETRIES = 1
 
 @dataclass(frozen=True)
 class Measured:
-    """An epoch is over; `seconds` of the trial so far, in the workers' hands; `setup_seconds`: the wait for them."""
+    """An epoch is over, or a probe (epoch 0). `seconds`: in the workers' hands; `setup_seconds`: the wait for them."""
 
     epoch: int
     metrics: Mapping[str, float]
@@ -91,14 +91,14 @@ class Trial(tune.Trainable):  # type: ignore[misc]  # Ray has no types
         self._task = Task(
             trial_id=config["trial_id"],
             trainable=config["trainable"],
-            function="train",
+            function=config["kind"],
             config=config["config"],
             data=Data(**config["data"]),
             folder=config["folder"],
             epochs=config["epochs"],
         )
         self._resources = Resources(**config["resources"])
-        self._last_epoch: int = config["last_epoch"]  # known already, from before a resume
+        self._last_epoch: int = config["last_epoch"]  # known already, from before a resume; -1: none
         self._group: int | None = None
         self._waiting_epoch: int | None = None  # the epoch whose report the workers wait to be answered
         self._retries = 0

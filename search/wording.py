@@ -21,11 +21,22 @@ def number(value: float) -> str:
     return f"{value:.{1 if size >= 10 else 2 if size >= 1 else 4}f}"
 
 
-def spread(value: float, deviation: float | None) -> str:
-    """A value with its standard deviation, if it has one: `352 ± 4.1`."""
-    if deviation is None:
+def spread(value: float, half_width: float | None) -> str:
+    """A value with what it may be off by, if that is known: `352 ± 4.1`."""
+    if half_width is None or not math.isfinite(half_width):
         return number(value)
-    return f"{number(value)} ± " + (f"{deviation:,.0f}" if deviation >= 10 else f"{deviation:.2g}")
+    return f"{number(value)} ± " + (f"{half_width:,.0f}" if half_width >= 10 else f"{half_width:.2g}")
+
+
+def half_width(metrics: Mapping[str, float], metric: str) -> float | None:
+    """Half of the metric's 95% interval; in runs of old its standard deviation; None: neither was measured."""
+    low, high = metrics.get(f"{metric}_low", math.nan), metrics.get(f"{metric}_high", math.nan)
+    return (high - low) / 2 if math.isfinite(high - low) else metrics.get(f"{metric}_std")
+
+
+def percent(fraction: float) -> str:
+    """`62%`; a dash for what was not measured."""
+    return f"{fraction:.0%}" if math.isfinite(fraction) else "–"
 
 
 def setting(value: Any) -> str:

@@ -57,6 +57,7 @@ class Metric:
 
     unit: str
     help: str
+    probed: bool = True  # a probe measures it too; False: it takes training
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is known of a trial after `epoch` epochs (1, 2, ...). A metric that could not be measured is absent."""
+    """What is known of a trial after `epoch` epochs (1, 2, ...; 0: a probe). A metric not measured is absent."""
 
     epoch: int
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -85,6 +86,48 @@ class Cost:
     images_per_second: float
     images_per_epoch: int
     checkpoint_bytes: int
+
+
+Bound = Literal["input", "transfer", "compute", "communication", "memory"]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One setting to change: `gain` is the expected rate after it over the rate before it."""
+
+    parameter: str
+    old: Scalar | None
+    new: Scalar | None
+    gain: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a trial spends most of its time on, which share of each step that is, and what would help; best first."""
+
+    bound_by: Bound
+    share: float
+    why: str
+    advice: tuple[Advice, ...] = ()
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """The most memory that a configuration takes, in bytes by what takes it, and what there is; None: not known."""
+
+    parts: Mapping[str, int]
+    available: int | None
+
+    @property
+    def total(self) -> int:
+        """Bytes."""
+        return sum(self.parts.values())
+
+    @property
+    def fits(self) -> bool | None:
+        """None: what there is is not known."""
+        return None if self.available is None else self.total <= self.available
 
 
 class Worker(Protocol):
@@ -184,6 +227,30 @@ class Trainable(Protocol):
         Raises:
             InfeasibleError: out of memory, or a setting that cannot run here.
         """
+        ...
+
+    def probe(self, config: Config, worker: Worker) -> None:
+        """Measure without training to an end: rate, stage times, memory, in seconds; one report, of epoch 0.
+
+        Raises:
+            InfeasibleError: as `train`.
+        """
+        ...
+
+    def explain(self, config: Config, metrics: Mapping[str, float], resources: Resources) -> Verdict | None:
+        """What bounds a trial with these metrics, and what would help; None: its stages were not measured."""
+        ...
+
+    def memory(self, config: Config, data: Data, resources: Resources) -> MemoryNeed | None:
+        """What `config` would take, predicted without running it; None: nothing worth predicting.
+
+        Raises:
+            InfeasibleError: no layout within `resources` can run it.
+        """
+        ...
+
+    def largest_batch(self, config: Config, data: Data, resources: Resources, available: int) -> int | None:
+        """The largest `batch_size` that by prediction takes at most so many bytes; 0: none does, None: as `memory`."""
         ...
 
     def test(self, config: Config, worker: Worker) -> Mapping[str, float]:

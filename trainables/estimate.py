@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from trainables import cifar10, isolation, loop
+from trainables import cifar10, isolation
+from trainables.build import build
 from trainables.contract import Cost, Data, InfeasibleError
 from trainables.settings import Settings
+from trainables.stages import Timeline
 
 # A larger batch is timed in this size on a CPU, where the rate depends on it little and a step takes seconds.
 CPU_BATCH = 128
@@ -35,13 +37,14 @@ def _timed(settings: Settings, num_classes: int) -> tuple[float, int]:
     """Images per second, and bytes of a checkpoint."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     batch_size = settings.batch_size if device.type == "cuda" else min(CPU_BATCH, settings.batch_size)
-    step = loop.build(settings, num_classes, device)
+    step = build(settings, num_classes, device)
     images = torch.rand(batch_size, 3, 32, 32, device=device)
     labels = torch.randint(num_classes, (batch_size,), device=device)
-    step(images, labels).item()
+    timeline = Timeline(device)  # stays off
+    step(images, labels, timeline).item()
     started = time.perf_counter()
     for _ in range(STEPS):
-        loss = step(images, labels)
+        loss = step(images, labels, timeline)
     loss.item()  # waits for the device
     rate = STEPS * batch_size / (time.perf_counter() - started)
     return rate, _bytes(step.state_dict())

@@ -38,18 +38,24 @@ class Footprint:
         if peak is None or not (self._peak_is_ours or peak > (self._peak_before or 0)):
             return None
         children = multiprocessing.active_children()
-        return (peak + sum(_private(child.pid) for child in children)) / GIB
+        return (peak + sum(private_bytes(child.pid) for child in children)) / GIB
 
     def available_gib(self) -> float | None:
         """What the device, or the machine or container, has in all."""
-        if self._device.type == "cuda":
-            return torch.cuda.get_device_properties(self._device).total_memory / GIB
-        limits = []
-        with contextlib.suppress(OSError):
-            limits.append(_kib(PROC.joinpath("meminfo").read_text().splitlines(), ["MemTotal"]))
-        with contextlib.suppress(OSError, ValueError):  # "max": no limit
-            limits.append(int(CGROUP_LIMIT.read_text()))
-        return min(limits) / GIB if limits else None
+        found = available(self._device)
+        return None if found is None else found / GIB
+
+
+def available(device: torch.device) -> int | None:
+    """Bytes that `device`, or the machine or container, has in all; None: the system does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    limits = []
+    with contextlib.suppress(OSError):
+        limits.append(_kib(PROC.joinpath("meminfo").read_text().splitlines(), ["MemTotal"]))
+    with contextlib.suppress(OSError, ValueError):  # "max": no limit
+        limits.append(int(CGROUP_LIMIT.read_text()))
+    return min(limits) if limits else None
 
 
 def _reset_peak() -> bool:
@@ -68,7 +74,7 @@ def _status(name: str) -> int | None:
         return None
 
 
-def _private(pid: int | None) -> int:
+def private_bytes(pid: int | None) -> int:
     """Bytes that a process shares with no other."""
     try:
         lines = PROC.joinpath(str(pid), "smaps_rollup").read_text().splitlines()

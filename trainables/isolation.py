@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import torch
 
+from trainables.allocator import Allocator, allocating
 from trainables.contract import InfeasibleError
 
 # What allocators say: PyTorch's on the CPU, then CUDA's, cuBLAS's and cuDNN's.
@@ -20,7 +21,9 @@ OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", 
 T = TypeVar("T")
 
 
-def isolated(work: Callable[[], T], *, threads: int) -> T:
+def isolated(
+    work: Callable[[], T], *, threads: int, allocator: Allocator = "system", flush_denormals: bool = False
+) -> T:
     """What `work` returns, run with so many threads; afterwards settings, random state and memory are as before.
 
     Raises:
@@ -28,8 +31,9 @@ def isolated(work: Callable[[], T], *, threads: int) -> T:
     """
     shortage = None
     try:
-        with _settings_kept():
+        with _settings_kept(), allocating(allocator):
             torch.set_num_threads(threads)
+            torch.set_flush_denormal(flush_denormals)
             return work()
     except (MemoryError, RuntimeError) as error:
         traceback.clear_frames(error.__traceback__)  # the locals in them are what fills the memory
@@ -62,6 +66,7 @@ def _settings_kept() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+        torch.set_flush_denormal(False)
         torch.set_grad_enabled(grad)
         torch.backends.cudnn.benchmark = autotune
         torch.set_rng_state(state)

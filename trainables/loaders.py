@@ -22,14 +22,15 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from trainables.cifar10 import Indices, Pictures, open_picture
 from trainables.contract import InfeasibleError
+from trainables.stages import Timeline
+from trainables.transfer import Batch, copied
 
 PADDING = 4
 # Of CIFAR-10's training pictures, per channel, on a scale of 0 to 1; near enough for other photographs.
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
 EVALUATION_BATCH = 500
-
-Batch = tuple[Tensor, Tensor]  # float pictures (batch, 3, 32, 32), normalised; int64 classes (batch,); on the device
+PREFETCHED_BATCHES = 2  # that each loader process keeps ready
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ class Draws:
 class Batches(Protocol):
     """Training batches, epoch by epoch."""
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """All batches of this rank in that epoch."""
+    def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
+        """All batches of this rank in that epoch: normalised pictures (batch, 3, 32, 32), int64 classes (batch,)."""
         ...
 
     def close(self) -> None:
@@ -126,18 +127,18 @@ class _MemoryBatches:
         self._pictures, self._plan, self._device = pictures, plan, device
         self._pin_memory = pin_memory
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        for draws in self._plan.epoch(epoch):
-            images = augmented(torch.from_numpy(self._pictures.images[draws.indices]), draws)
-            labels = torch.from_numpy(self._pictures.labels[draws.indices])
-            if self._pin_memory:
-                images, labels = images.pin_memory(), labels.pin_memory()
-            # bytes travel, not floats: a quarter of the traffic
-            images, labels = (x.to(self._device, non_blocking=True) for x in (images, labels))
+    def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
+        # bytes travel, not floats: a quarter of the traffic
+        for images, labels in copied(map(self._batch, self._plan.epoch(epoch)), self._device, timeline):
             yield normalized(images), labels
 
     def close(self) -> None:
         return None
+
+    def _batch(self, draws: Draws) -> Batch:
+        images = augmented(torch.from_numpy(self._pictures.images[draws.indices]), draws)
+        labels = torch.from_numpy(self._pictures.labels[draws.indices])
+        return (images.pin_memory(), labels.pin_memory()) if self._pin_memory else (images, labels)
 
 
 class _DeviceBatches:
@@ -150,7 +151,7 @@ class _DeviceBatches:
         self._images = torch.from_numpy(np.array(pictures.images)).to(device)
         self._labels = torch.from_numpy(np.array(pictures.labels)).to(device)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
+    def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
         for draws in self._plan.epoch(epoch):
             indices = torch.from_numpy(draws.indices).to(self._device)
             yield normalized(augmented(self._images[indices], draws)), self._labels[indices]
@@ -191,16 +192,16 @@ class _WorkerBatches:
             batch_sampler=self._order,
             num_workers=num_workers,
             persistent_workers=num_workers > 0,
+            prefetch_factor=PREFETCHED_BATCHES if num_workers else None,
             pin_memory=pin_memory,
             generator=torch.Generator(),  # or it draws its seeds from dropout's stream
         )
         self._iterator: Any = None
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
+    def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
         self._order.epoch = epoch
         self._iterator = iter(self._loader)
-        for images, labels in self._iterator:
-            yield images.to(self._device, non_blocking=True), labels.to(self._device, non_blocking=True)
+        yield from copied(self._iterator, self._device, timeline)
 
     def close(self) -> None:
         # The DataLoader ends its processes when it is collected; a traceback that holds it would keep them alive.

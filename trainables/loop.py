@@ -7,59 +7,74 @@ difference in images per second is a difference of strategies.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
-import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainables import checkpoint, ranks
+from trainables import checkpoint, memory, ranks
+from trainables.build import build, device_of, network, network_of
 from trainables.checkpoint import Checkpoint
 from trainables.cifar10 import Indices, Pictures, split, test_pictures, training_pictures
 from trainables.contract import InfeasibleError, Measurement, Worker
-from trainables.footprint import Footprint
-from trainables.loaders import Batch, Batches, Plan, evaluation_batches, training_batches
+from trainables.instruments import Instruments
+from trainables.loaders import Batches, Plan, evaluation_batches, training_batches
 from trainables.settings import Settings
-from trainables.step import FORMATS, arranged, autocast, learning_rate
-from trainables.strategies import TrainStep, get_strategy
-from trainables.throughput import ThroughputMeter
-from trainables.vgg import vgg19
+from trainables.step import arranged, autocast, learning_rate
+from trainables.strategies import TrainStep
+from trainables.throughput import MIN_WINDOWS
+from trainables.transfer import Batch
 
-WARMUP_STEPS = 3
+# Of training, warm-up included, after which a probe ends whose rate has not settled: once there is an interval, and in
+# any case once there is a rate.
+PROBE_SECONDS, MOST_PROBE_SECONDS = 6.0, 9.0
+STEPS_BETWEEN_AGREEMENTS = 10  # of the ranks of a probe
 
 
 def fit(settings: Settings, worker: Worker) -> None:
     """Train on this rank until the last epoch, or until a report is answered with False; from the checkpoint if any.
 
     Raises:
-        InfeasibleError: the batch is larger than the data, or there is no second step.
+        InfeasibleError: the batch is larger than the data, there is no second step, or too little memory.
         FloatingPointError: the loss is no number any more; says since which step.
     """
     pictures = training_pictures(worker.data)
-    training, validation = split(pictures.labels, worker.data)
-    plan = Plan(training, settings.batch_size, settings.seed, worker.rank, worker.world_size)
-    if worker.epochs * plan.num_batches < 2:
-        raise InfeasibleError(f"batch_size {settings.batch_size}: {worker.epochs} epoch of one step is all there is")
     # Read before anything that ranks do together: afterwards rank 0 may already have written the next one.
-    last = checkpoint.load(worker.folder, network_of(settings, pictures))
+    last = checkpoint.load(worker.folder, network_of(settings, pictures.num_classes))
     if last and (not worker.report(last.measurement) or last.measurement.epoch >= worker.epochs):
         return
-    device = device_of(worker)
-    footprint = Footprint(device)
-    step = build(settings, pictures.num_classes, device)
-    if last:
-        step.load_state_dict(last.state)
-    batches = training_batches(
-        settings.loader, pictures, plan, device, num_workers=settings.num_workers, pin_memory=settings.pin_memory
-    )
-    with contextlib.closing(batches):
-        trial = _Trial(settings, worker, device, pictures, validation, plan, batches, step, footprint)
-        _run(trial, first_epoch=last.measurement.epoch + 1 if last else 1)
+    first_epoch = last.measurement.epoch + 1 if last else 1
+    with _trial(settings, worker, pictures, num_epochs=worker.epochs - first_epoch + 1) as trial:
+        if last:
+            trial.step.load_state_dict(last.state)
+        for epoch in range(first_epoch, worker.epochs + 1):
+            if not worker.report(_epoch(trial, epoch)):
+                return
+
+
+def probe(settings: Settings, worker: Worker) -> None:
+    """Train on this rank until the rate has settled or the time is up, whatever comes first; report rates alone.
+
+    Raises:
+        InfeasibleError: as `fit`.
+    """
+    with _trial(settings, worker, training_pictures(worker.data), num_epochs=None) as trial:
+        instruments, settings = trial.instruments, trial.settings
+        trial.step.set_learning_rate(settings.learning_rate / 100)  # what is learned does not matter; no overflow does
+        started = time.perf_counter()
+        instruments.resume()
+        for number, (images, labels) in enumerate(_endless(trial), start=1):
+            trial.step(images, labels, instruments.timeline)
+            instruments.step()
+            if _enough(trial, number, time.perf_counter() - started):
+                break
+        instruments.pause()
+        worker.report(Measurement(0, instruments.metrics()))
 
 
 def test(settings: Settings, worker: Worker) -> dict[str, float]:
@@ -70,54 +85,15 @@ def test(settings: Settings, worker: Worker) -> dict[str, float]:
     """
     pictures = test_pictures(worker.data)
     device = device_of(worker)
-    last = checkpoint.load(worker.folder, network_of(settings, pictures))
+    last = checkpoint.load(worker.folder, network_of(settings, pictures.num_classes))
     if last is None:
         raise FileNotFoundError(f"{worker.folder}: no checkpoint to test")
-    model = _network(settings, pictures.num_classes, device)
+    model = network(settings, pictures.num_classes, device)
     model.load_state_dict(last.state["model"])
     indices = np.arange(len(pictures.labels))
     batches = evaluation_batches(pictures, indices, device, worker.rank, worker.world_size)
     _, accuracy = evaluate(model, batches, settings, device, worker.world_size)
     return {"test_accuracy": accuracy}
-
-
-def build(settings: Settings, num_classes: int, device: torch.device) -> TrainStep:
-    """The strategy's step around a new network, whose weights depend on the seed alone."""
-    torch.manual_seed(settings.seed)
-    return get_strategy(settings.strategy).build(_network(settings, num_classes, device), settings, device)
-
-
-def _network(settings: Settings, num_classes: int, device: torch.device) -> nn.Module:
-    network = vgg19(num_classes, width=settings.width, head=settings.head)
-    network.to(device)
-    return network.to(memory_format=FORMATS[settings.memory_format])
-
-
-def network_of(settings: Settings, pictures: Pictures) -> dict[str, Any]:
-    """What a checkpoint's state fits."""
-    return {
-        "width": settings.width,
-        "head": settings.head,
-        "num_classes": pictures.num_classes,
-        "optimizer": settings.optimizer,
-    }
-
-
-def device_of(worker: Worker) -> torch.device:
-    """This process's own device: the GPU of its place on this node, if the trial has GPUs.
-
-    Raises:
-        InfeasibleError: the trial has GPUs, but there is no CUDA here.
-    """
-    if worker.resources.gpus == 0:
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise InfeasibleError("the trial was given a GPU, but PyTorch finds no CUDA device")
-    # Ray Train shows all of a group's GPUs on a node to each of its processes; others show each its own, number 0.
-    place = int(os.environ.get("LOCAL_RANK", worker.rank)) % torch.cuda.device_count()
-    torch.cuda.set_device(place)
-    torch.backends.cudnn.benchmark = True  # all batches have one shape
-    return torch.device("cuda", place)
 
 
 @torch.no_grad()
@@ -150,45 +126,79 @@ class _Trial:
     plan: Plan
     batches: Batches
     step: TrainStep
-    footprint: Footprint
-
-    def synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+    instruments: Instruments
 
 
-def _run(trial: _Trial, first_epoch: int) -> None:
-    worker = trial.worker
-    steps_left = (worker.epochs - first_epoch + 1) * trial.plan.num_batches
-    warmup_steps = min(WARMUP_STEPS, steps_left // 3)
-    meter = ThroughputMeter(warmup_steps=warmup_steps, synchronize=trial.synchronize)
-    for epoch in range(first_epoch, worker.epochs + 1):
-        started = time.perf_counter()
-        train_loss = _train_epoch(trial, meter, epoch)
-        trained = time.perf_counter()
-        metrics = {"train_loss": train_loss, "epoch_seconds": trained - started, **_validate(trial, epoch)}
-        metrics |= {"evaluation_seconds": time.perf_counter() - trained, **_rates(meter), **_memory(trial)}
-        if worker.rank == 0:
-            metrics["checkpoint_seconds"] = _save(trial, Measurement(epoch, metrics))
-        if not worker.report(Measurement(epoch, metrics)):
-            return
+@contextlib.contextmanager
+def _trial(settings: Settings, worker: Worker, pictures: Pictures, num_epochs: int | None) -> Iterator[_Trial]:
+    """Everything built and afterwards closed; `num_epochs` that will be trained, None: as long as it takes."""
+    training, validation = split(pictures.labels, worker.data)
+    plan = Plan(training, settings.batch_size, settings.seed, worker.rank, worker.world_size)
+    steps = None if num_epochs is None else num_epochs * plan.num_batches
+    if worker.epochs * plan.num_batches < 2 and steps is not None:
+        raise InfeasibleError(f"batch_size {settings.batch_size}: {worker.epochs} epoch of one step is all there is")
+    device = device_of(worker)
+    needed = memory.check(settings, pictures.num_classes, len(training), worker.world_size, device)
+    instruments = Instruments(settings, worker, device, pictures.num_classes, steps, needed.total)
+    step = build(settings, pictures.num_classes, device)
+    batches = training_batches(
+        settings.loader, pictures, plan, device, num_workers=settings.num_workers, pin_memory=settings.pin_memory
+    )
+    with contextlib.closing(batches), contextlib.closing(instruments):
+        yield _Trial(settings, worker, device, pictures, validation, plan, batches, step, instruments)
 
 
-def _train_epoch(trial: _Trial, meter: ThroughputMeter, epoch: int) -> float:
+def _epoch(trial: _Trial, epoch: int) -> Measurement:
+    """Train, validate, keep."""
+    started = time.perf_counter()
+    train_loss = _train_epoch(trial, epoch)
+    trained = time.perf_counter()
+    metrics = {"train_loss": train_loss, "epoch_seconds": trained - started, **_validate(trial, epoch)}
+    metrics |= {"evaluation_seconds": time.perf_counter() - trained, **trial.instruments.metrics()}
+    if trial.worker.rank == 0:
+        metrics["checkpoint_seconds"] = _save(trial, Measurement(epoch, metrics))
+    return Measurement(epoch, metrics)
+
+
+def _train_epoch(trial: _Trial, epoch: int) -> float:
     """The mean loss of the epoch's steps; the device is waited for at its end."""
-    settings, plan = trial.settings, trial.plan
+    settings, plan, instruments = trial.settings, trial.plan, trial.instruments
     # Dropout's stream depends on nothing before this epoch: a trial that goes on needs no state of it.
     torch.manual_seed(int(np.random.SeedSequence([settings.seed, epoch, plan.rank]).generate_state(1)[0]))
     total_steps = trial.worker.epochs * plan.num_batches
     losses = torch.zeros(plan.num_batches, device=trial.device)
-    meter.resume()
-    for i, (images, labels) in enumerate(trial.batches.epoch(epoch)):
+    instruments.resume()
+    for i, (images, labels) in enumerate(_batches(trial, epoch)):
         done = (epoch - 1) * plan.num_batches + i
         trial.step.set_learning_rate(learning_rate(done, total_steps, settings.learning_rate))
-        losses[i] = trial.step(images, labels)
-        meter.step(settings.batch_size)
-    meter.pause()
+        losses[i] = trial.step(images, labels, instruments.timeline)
+        instruments.step()
+    instruments.pause()
     return _finite_mean(ranks.mean(losses, trial.worker.world_size), epoch)
+
+
+def _batches(trial: _Trial, epoch: int) -> Iterator[Batch]:
+    """Those of an epoch; what comes before each of them, and is no transfer, is loading."""
+    timeline = trial.instruments.timeline
+    for batch in trial.batches.epoch(epoch, timeline):
+        timeline.mark("load")
+        yield batch
+
+
+def _endless(trial: _Trial) -> Iterator[Batch]:
+    """Epoch after epoch."""
+    return itertools.chain.from_iterable(_batches(trial, epoch) for epoch in itertools.count(1))
+
+
+def _enough(trial: _Trial, number: int, seconds: float) -> bool:
+    """Whether all ranks may stop behind this step of a probe. They ask each other seldom: it costs time."""
+    world_size = trial.worker.world_size
+    if world_size > 1 and number % STEPS_BETWEEN_AGREEMENTS:
+        return False
+    windows = trial.instruments.windows
+    late = (seconds >= PROBE_SECONDS and windows >= MIN_WINDOWS) or (seconds >= MOST_PROBE_SECONDS and windows >= 1)
+    mine = late or trial.instruments.settled()
+    return bool(ranks.smallest([float(mine)], world_size, trial.device)[0])
 
 
 def _finite_mean(losses: Tensor, epoch: int) -> float:
@@ -209,39 +219,9 @@ def _validate(trial: _Trial, epoch: int) -> dict[str, float]:
     return {"val_loss": loss, "val_accuracy": accuracy}
 
 
-def _rates(meter: ThroughputMeter) -> dict[str, float]:
-    """By this rank's clock: the ranks keep step. Nothing if all steps so far were warm-up."""
-    try:
-        throughput = meter.result()
-    except ValueError:
-        return {}
-    rates = {
-        "images_per_second": throughput.images_per_second,
-        "throughput_windows": float(throughput.num_windows),
-        "throughput_seconds": throughput.seconds,
-    }
-    spread = throughput.images_per_second_std
-    return rates if spread is None else {**rates, "images_per_second_std": spread}
-
-
-def _memory(trial: _Trial) -> dict[str, float]:
-    """The trial's peak: of resident memory over its processes, or of the GPU that is fullest."""
-    peak, available = (
-        math.nan if x is None else x for x in (trial.footprint.peak_gib(), trial.footprint.available_gib())
-    )
-    world_size = trial.worker.world_size
-    if trial.device.type == "cuda":
-        peak, fraction = ranks.largest([peak, peak / available], world_size, trial.device)
-    else:
-        (peak,) = ranks.total([peak], world_size, trial.device)
-        fraction = peak / available
-    known = {"peak_memory_gib": peak, "peak_memory_fraction": fraction}
-    return {name: value for name, value in known.items() if not math.isnan(value)}
-
-
 def _save(trial: _Trial, measurement: Measurement) -> float:
     """Seconds that it took."""
     started = time.perf_counter()
-    network: Mapping[str, Any] = network_of(trial.settings, trial.pictures)
-    checkpoint.save(trial.worker.folder, Checkpoint(network, measurement, trial.step.state_dict()))
+    fits = network_of(trial.settings, trial.pictures.num_classes)
+    checkpoint.save(trial.worker.folder, Checkpoint(fits, measurement, trial.step.state_dict()))
     return time.perf_counter() - started

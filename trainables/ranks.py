@@ -23,6 +23,16 @@ def total(values: Sequence[float], world_size: int, device: torch.device) -> lis
     return _reduced(values, world_size, device, dist.ReduceOp.SUM)
 
 
+def mean_of(values: Sequence[float], world_size: int, device: torch.device) -> list[float]:
+    """The means over the ranks, on all of them."""
+    return [value / world_size for value in total(values, world_size, device)]
+
+
+def smallest(values: Sequence[float], world_size: int, device: torch.device) -> list[float]:
+    """The minima over the ranks, on all of them."""
+    return _reduced(values, world_size, device, dist.ReduceOp.MIN)
+
+
 def largest(values: Sequence[float], world_size: int, device: torch.device) -> list[float]:
     """The maxima over the ranks, on all of them."""
     return _reduced(values, world_size, device, dist.ReduceOp.MAX)

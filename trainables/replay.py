@@ -35,10 +35,12 @@ from trainables.contract import (
     InfeasibleError,
     Layout,
     Measurement,
+    MemoryNeed,
     Metric,
     Parameter,
     Resources,
     Scalar,
+    Verdict,
     Worker,
 )
 
@@ -46,6 +48,7 @@ PARAMETERS: Mapping[str, Parameter] | None = None
 METRICS: Mapping[str, Metric] | None = None
 
 SETTINGS = ("table", "seconds_per_epoch", "processes", "fail_at_epoch", "fail_with", "fail_once")
+TRAINED = ("val_accuracy", "accuracy", "val_loss", "train_loss")
 NOT_METRICS = ("trial_id", "epoch", "seconds", "decision", "state", "reason", "kind")
 
 Metrics = dict[str, float]
@@ -99,6 +102,26 @@ def train(config: Config, worker: Worker) -> None:
             _save_checkpoint(worker.folder, measurement)
         if not worker.report(measurement):
             return
+
+
+def probe(config: Config, worker: Worker) -> None:
+    """Report the first epoch without what takes training."""
+    worker.report(Measurement(0, {name: x for name, x in curve(config, 1).items() if name not in TRAINED}))
+
+
+def explain(config: Config, metrics: Mapping[str, float], resources: Resources) -> Verdict | None:
+    """Nothing was run, so nothing is known."""
+    return None
+
+
+def memory(config: Config, data: Data, resources: Resources) -> MemoryNeed | None:
+    """Nothing is run, so nothing is needed."""
+    return None
+
+
+def largest_batch(config: Config, data: Data, resources: Resources, available: int) -> int | None:
+    """Nothing is run, so nothing limits it."""
+    return None
 
 
 def test(config: Config, worker: Worker) -> Mapping[str, float]:

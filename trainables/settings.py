@@ -33,6 +33,13 @@ class Settings:
     loader: Literal["workers", "memory", "device"]
     num_workers: int
     pin_memory: bool
+    conv_kernel: Literal["library", "gemm", "auto"]
+    allocator: Literal["system", "retain"]
+    fused_optimizer: bool
+    flush_denormals: bool
+    compile: bool
+    cuda_graphs: bool
+    trace_steps: int
 
 
 def checked(config: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, Any]:

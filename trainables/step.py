@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.settings import Settings
+from trainables.stages import Timeline
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -20,21 +21,27 @@ class Step:
 
     def __init__(self, model: nn.Module, forward: nn.Module, settings: Settings, device: torch.device) -> None:
         self.model = model
-        self._forward = forward
+        self._forward = torch.compile(forward) if settings.compile else forward
         self._optimizer = optimizer(model, settings)
         self._scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
         self._settings, self._device = settings, device
 
-    def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
+    def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
         """The mean loss, detached, on the device."""
         with autocast(self._settings, self._device):
             logits = self._forward(arranged(images, self._settings))
             loss = nn.functional.cross_entropy(logits, labels, label_smoothing=self._settings.label_smoothing)
+        timeline.mark("forward")
         self._optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(self._scaler.scale(loss))
+        self._backward(self._scaler.scale(loss), timeline)
         self._scaler.step(self._optimizer)
         self._scaler.update()
+        timeline.mark("update")
         return loss.detach()
+
+    def _backward(self, loss: Tensor, timeline: Timeline) -> None:
+        torch.autograd.backward(loss)
+        timeline.mark("backward")
 
     def set_learning_rate(self, value: float) -> None:
         """For the steps that follow."""
@@ -72,13 +79,22 @@ def arranged(images: Tensor, settings: Settings) -> Tensor:
 
 def optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     """SGD with Nesterov momentum, or AdamW. Weights decay; normalisation and biases do not."""
+    rate: float | Tensor = settings.learning_rate
+    if settings.cuda_graphs:  # a graph repeats the numbers that it saw; it reads anew what is in memory
+        rate = torch.tensor(settings.learning_rate, device=next(model.parameters()).device)
     weights = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim <= 1]
     groups = [{"params": weights, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
     if settings.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(settings.momentum, 0.999))
-    nesterov = settings.momentum > 0
-    return torch.optim.SGD(groups, lr=settings.learning_rate, momentum=settings.momentum, nesterov=nesterov)
+        return torch.optim.AdamW(
+            groups,
+            lr=rate,
+            betas=(settings.momentum, 0.999),
+            fused=settings.fused_optimizer,
+            capturable=settings.cuda_graphs,
+        )
+    momentum = settings.momentum
+    return torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=momentum > 0, fused=settings.fused_optimizer)
 
 
 def learning_rate(step: int, total_steps: int, peak: float, warmup: float = 0.2) -> float:

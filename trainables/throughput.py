@@ -1,24 +1,57 @@
-"""Images per second of the training loop, and exactly what that number covers."""
+"""Images per second of the training loop: what the number covers, how sure it is, and what was left out of it."""
 
 from __future__ import annotations
 
-import statistics
+import itertools
+import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 WINDOW_SECONDS = 0.5
+MIN_WINDOWS = 3  # quiet ones; of fewer, nothing can be said about how they vary
+# Of the cores' time taken by others: a window is left out. Ray and its dashboard alone take 3% of 2 cores when idle, in
+# one window of ten more than 5%, in none of 50 more than 8%.
+DISTURBED = 0.08
+
+MIN_WARMUP_STEPS = 4
+WARMUP_SECONDS = 0.5, 3.0  # at least: a GPU's clocks take that long to rise; at most: then the rule below has failed
+STILL_WARMING = 0.9  # two steps take less than that of the two before them
+
+# Relative standard deviation of what the windows of one measurement cannot show: rates of the same settings lay 2-3%
+# apart between processes. `drift` of benchmarks/meter.py is its part within a process.
+DRIFT = 0.01
+
+# Student's t of a two-sided 95% interval. In between it is read off over 1 / degrees of freedom, a little too wide.
+T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 8: 2.306, 10: 2.228, 15: 2.131, 30: 2.042}
+T_95_NORMAL = 1.960
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Successive steps between two edges at which the device was waited for."""
+
+    images: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    foreign_seconds: float = 0.0  # what others took of the cores' time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Throughput:
-    """The rate over all that was measured so far, for the whole job."""
+    """The rate over the windows that count, for the whole job, with its 95% interval."""
 
     images: int
     seconds: float
     steps: int
+    windows: int  # whole ones; 0: what was measured is shorter than a window
     warmup_steps: int  # left out, before the first window opened
-    window_rates: tuple[float, ...] = field(repr=False)  # images/s of each whole window
+    disturbed_windows: int  # left out because others took the cores
+    disturbed: bool  # too few windows were quiet, so none was left out
+    sampling_error: float | None = field(repr=False)  # relative standard error from the windows; None: unknown
+    degrees_of_freedom: float = field(repr=False)  # of the sampling error
 
     @property
     def images_per_second(self) -> float:
@@ -26,95 +59,224 @@ class Throughput:
         return self.images / self.seconds
 
     @property
-    def num_windows(self) -> int:
-        """Whole windows; a last part counts in the rate, not in the spread."""
-        return len(self.window_rates)
+    def low(self) -> float | None:
+        """Lower end of the 95% interval, in images/s; None: too few windows."""
+        return None if self.sampling_error is None else self.images_per_second * (1 - _half_width(self))
 
     @property
-    def images_per_second_std(self) -> float | None:
-        """Standard deviation over the windows; None: fewer than two."""
-        return statistics.stdev(self.window_rates) if self.num_windows > 1 else None
+    def high(self) -> float | None:
+        """Upper end of the 95% interval, in images/s; None: too few windows."""
+        return None if self.sampling_error is None else self.images_per_second * (1 + _half_width(self))
 
 
 class ThroughputMeter:
     """Time training steps in windows, from the end of warm-up on.
 
-    In: waiting for data (the first batch of an epoch too), forward, backward, update, gradient traffic. Out: the first
-    `warmup_steps` steps (allocator, autotuning), and what lies between `pause` and `resume` (evaluation, checkpoints).
-    The device is waited for at the edges of windows and pauses only, so the meter does not slow what it measures.
+    In: waiting for data (the first batch of an epoch too), forward, backward, update, gradient traffic. Out: warm-up
+    (allocator, autotuning, compilation), and what lies between `pause` and `resume` (evaluation, checkpoints). The
+    device is waited for after each step of warm-up, later at the edges of windows and pauses only, so the meter does
+    not slow what it measures.
 
     `resume` opens it; a window closes with the first step that ends `window_seconds` after it opened, pauses left out.
+    Warm-up is over when steps no longer get faster (see `_is_warm`), and after `max_warmup_steps` in any case; loaders
+    that start with full buffers want `min_warmup_steps` to be as many more. `foreign` is a clock of the CPU seconds
+    that others took from the trial's `cores`.
     """
 
     def __init__(
         self,
         *,
-        warmup_steps: int,
+        max_warmup_steps: int,
         synchronize: Callable[[], None],
+        min_warmup_steps: int = MIN_WARMUP_STEPS,
+        foreign: Callable[[], float] = lambda: 0.0,
+        cores: int = 1,
         window_seconds: float = WINDOW_SECONDS,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._warmup_steps, self._window_seconds = warmup_steps, window_seconds
-        self._synchronize, self._clock = synchronize, clock
-        self._warmup_left = warmup_steps
-        self._running_since: float | None = None  # None: paused, or in warm-up
-        self._images, self._steps, self._seconds = 0, 0, 0.0
-        self._window_images, self._window_seconds_past = 0, 0.0
-        self._rates: list[float] = []
+        self._warmup_bounds = min_warmup_steps, max_warmup_steps
+        self._window_seconds, self._cores = window_seconds, cores
+        self._synchronize, self._foreign, self._clock = synchronize, foreign, clock
+        self._warm = max_warmup_steps == 0
+        self._warmup: list[float] = []  # seconds of each step
+        self._opened: tuple[float, float] | None = None  # both clocks at the last edge; None: paused
+        self._open = Window()
+        self._windows: list[Window] = []
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether the next step will be left out."""
+        return not self._warm
+
+    @property
+    def windows(self) -> int:
+        """Whole ones so far, disturbed ones too."""
+        return len(self._windows)
 
     def resume(self) -> None:
         """The loop begins, or goes on after a pause."""
-        if self._warmup_left == 0:
-            self._running_since = self._now()
+        self._opened = self._edge()
 
     def pause(self) -> None:
         """What follows does not count."""
-        if self._running_since is not None:
-            self._add(self._now() - self._running_since)
-            self._running_since = None
+        if self._opened is None:
+            return
+        (now, foreign_now), (opened, foreign_opened) = self._edge(), self._opened
+        self._opened = None
+        if self._warm:
+            self._open = replace(
+                self._open,
+                seconds=self._open.seconds + now - opened,
+                foreign_seconds=self._open.foreign_seconds + foreign_now - foreign_opened,
+            )
 
     def step(self, images: int) -> None:
         """Count one finished step of so many images, summed over the job's processes."""
-        if self._running_since is None:
-            self._warmup_left -= 1
-            self.resume()
+        assert self._opened is not None, "a step in a pause"
+        if not self._warm:
+            self._step_of_warmup(self._opened[0])
             return
-        self._steps += 1
-        self._images += images
-        self._window_images += images
+        self._open = replace(self._open, images=self._open.images + images, steps=self._open.steps + 1)
         # On a GPU the clock alone runs ahead of the work; it only says when to look.
-        if self._window_seconds_past + self._clock() - self._running_since >= self._window_seconds:
+        if self._open.seconds + self._clock() - self._opened[0] >= self._window_seconds:
             self._close_window()
 
     def result(self) -> Throughput:
-        """What was measured until now, or until the pause.
+        """What was measured until now: whole windows, or where there is none, the part of one, without interval.
 
         Raises:
             ValueError: no step was measured; a rate of zero would look like a result.
         """
-        if self._running_since is not None:
-            self.pause()
-            self.resume()
-        if self._steps == 0:
-            raise ValueError(f"no step was measured after {self._warmup_steps} of warm-up")
+        counted = self._counted() or self._part()
+        sampling_error, degrees_of_freedom = _sampling_error(counted)
+        quiet = len(self._quiet())
         return Throughput(
-            images=self._images,
-            seconds=self._seconds,
-            steps=self._steps,
-            warmup_steps=self._warmup_steps,
-            window_rates=tuple(self._rates),
+            images=sum(w.images for w in counted),
+            seconds=math.fsum(w.seconds for w in counted),
+            steps=sum(w.steps for w in counted),
+            windows=min(len(counted), len(self._windows)),
+            warmup_steps=len(self._warmup),
+            disturbed_windows=len(self._windows) - quiet if quiet >= MIN_WINDOWS else 0,
+            disturbed=any(self._is_disturbed(w) for w in counted),
+            sampling_error=sampling_error,
+            degrees_of_freedom=degrees_of_freedom,
         )
+
+    def settled(self, relative_half_width: float = 0.02, min_windows: int = 6) -> bool:
+        """Whether measuring longer is not worth it: so many quiet windows that agree on the rate to so much.
+
+        Drift between measurements, which the interval of the result also covers, does not get less by measuring on.
+        """
+        quiet = self._quiet()
+        if len(quiet) < max(min_windows, MIN_WINDOWS):
+            return False
+        error, degrees_of_freedom = _sampling_error(quiet)
+        return error is not None and student_t(degrees_of_freedom) * error <= relative_half_width
+
+    def _step_of_warmup(self, opened: float) -> None:
+        self._opened = self._edge()
+        self._warmup.append(self._opened[0] - opened)
+        self._warm = _is_warm(self._warmup, *self._warmup_bounds)
 
     def _close_window(self) -> None:
         self.pause()
-        self._rates.append(self._window_images / self._window_seconds_past)
-        self._window_images, self._window_seconds_past = 0, 0.0
+        self._windows.append(self._open)
+        self._open = Window()
         self.resume()
 
-    def _add(self, seconds: float) -> None:
-        self._seconds += seconds
-        self._window_seconds_past += seconds
+    def _counted(self) -> list[Window]:
+        quiet = self._quiet()
+        return quiet if len(quiet) >= MIN_WINDOWS else self._windows
 
-    def _now(self) -> float:
+    def _quiet(self) -> list[Window]:
+        return [w for w in self._windows if not self._is_disturbed(w)]
+
+    def _is_disturbed(self, window: Window) -> bool:
+        return window.foreign_seconds > DISTURBED * window.seconds * self._cores
+
+    def _part(self) -> list[Window]:
+        if self._open.steps == 0:
+            raise ValueError(f"no step was measured after {len(self._warmup)} of warm-up")
+        if self._opened is not None:
+            self.pause()
+            self.resume()
+        return [self._open]
+
+    def _edge(self) -> tuple[float, float]:
         self._synchronize()
-        return self._clock()
+        return self._clock(), self._foreign()
+
+
+def differ(a: Throughput, b: Throughput) -> bool:
+    """Whether the two rates differ, at a level of 5%. False too where that cannot be known.
+
+    That is without an interval, and where a rate is of disturbed windows: it is then the neighbours' as much.
+    """
+    if a.sampling_error is None or b.sampling_error is None or a.disturbed or b.disturbed:
+        return False
+    errors = [(a.sampling_error, a.degrees_of_freedom), (b.sampling_error, b.degrees_of_freedom)]
+    return abs(math.log(a.images_per_second / b.images_per_second)) > _quantile(errors, drifts=2)
+
+
+def student_t(degrees_of_freedom: float) -> float:
+    """Half of a 95% interval in standard errors, when these were estimated with so many degrees of freedom."""
+    ordered = sorted(T_95, reverse=True)
+    inverse = [0.0, *(1 / known for known in ordered)]
+    return float(np.interp(1 / degrees_of_freedom, inverse, [T_95_NORMAL, *(T_95[known] for known in ordered)]))
+
+
+def _is_warm(seconds: Sequence[float], min_steps: int, max_steps: int) -> bool:
+    """Whether warm-up is over after steps that took so long.
+
+    It is when the last two are not 10% faster than the two before them: a first step of 4x is seen for four steps, a
+    loader that delivers in bursts only delays it. The first step may hold a compilation, so it does not use up time.
+    """
+    steps, past = len(seconds), math.fsum(seconds[1:])
+    if steps >= max_steps or past >= WARMUP_SECONDS[1]:
+        return True
+    if steps < min_steps or steps < 4 or past < WARMUP_SECONDS[0]:
+        return False
+    return seconds[-1] + seconds[-2] >= STILL_WARMING * (seconds[-3] + seconds[-4])
+
+
+def _sampling_error(windows: Sequence[Window]) -> tuple[float | None, float]:
+    """Relative standard error of images / seconds over successive windows, and its degrees of freedom.
+
+    Windows end with a step and so differ in length: the error is that of a ratio (Cochran, Sampling Techniques, ch. 6).
+    Neighbouring windows are alike, and n of them say as much as fewer that were not: their correlation is taken for
+    that of an autoregression of order 1, without the bias that its estimate has (Marriott and Pope, 1954).
+    """
+    n = len(windows)
+    if n < MIN_WINDOWS:
+        return None, 0.0
+    images, rate = sum(w.images for w in windows), _rate(windows)
+    residuals = [w.images - rate * w.seconds for w in windows]
+    total = math.fsum(x * x for x in residuals)
+    if total <= (1e-9 * images) ** 2:  # rounding errors of windows that are equal; their correlation says nothing
+        return 0.0, n - 1.0
+    correlation = math.fsum(x * y for x, y in itertools.pairwise(residuals)) / total
+    correlation = min(max(correlation + (1 + 4 * max(correlation, 0.0)) / n, 0.0), 0.8)
+    alike = (1 + correlation) / (1 - correlation)
+    error = math.sqrt(total / (n - 1) * n * alike) / images
+    return error, max(1.0, n / alike - 1)
+
+
+def _rate(windows: Sequence[Window]) -> float:
+    return sum(w.images for w in windows) / math.fsum(w.seconds for w in windows)
+
+
+def _half_width(throughput: Throughput) -> float:
+    """Of the 95% interval, relative to the rate."""
+    assert throughput.sampling_error is not None
+    return _quantile([(throughput.sampling_error, throughput.degrees_of_freedom)], drifts=1)
+
+
+def _quantile(errors: Sequence[tuple[float, float]], drifts: int) -> float:
+    """Half of the 95% interval of a sum of independent errors, given with their degrees of freedom, and of drifts.
+
+    The degrees of freedom of the sum are Welch's and Satterthwaite's; those of drift have no end.
+    """
+    variance = math.fsum(error**2 for error, _ in errors) + drifts * DRIFT**2
+    uncertain = math.fsum(error**4 / degrees_of_freedom for error, degrees_of_freedom in errors)
+    degrees_of_freedom = variance**2 / uncertain if uncertain > 0 else math.inf
+    return student_t(degrees_of_freedom) * math.sqrt(variance)

@@ -2,21 +2,21 @@
 
     python -m trainables.train --epochs 12 --folder runs/mine batch_size=256 learning_rate=0.1 precision=bf16
 
-One line an epoch; curves.csv and the checkpoint are in the folder. Run again, it goes on from the checkpoint.
+One line an epoch; curves.csv and the checkpoint are in the folder. Run again, it goes on from the checkpoint. With
+--probe it measures for some seconds instead: rate, stage times, memory, and what bounds them.
 Exit codes: 0 done, 1 failed, 2 bad input or a configuration that cannot run here, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import multiprocessing
 import multiprocessing.connection
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -33,6 +33,7 @@ from trainables.contract import (
     Trainable,
     load_trainable,
 )
+from trainables.output import findings, line, record
 from trainables.settings import checked, nearest, parsed
 
 DATA_NAMES = ("auto", "cifar10", "folder", "generated")
@@ -67,11 +68,17 @@ class Job:
     data: Data
     folder: Path
     epochs: int
+    probe: bool
     test: bool
     layout: Layout
 
     def listener(self, measurement: Measurement) -> bool:
-        """One line for people, one row for curves.csv."""
+        """For people, and for curves.csv."""
+        if self.probe:
+            trainable = load_trainable(self.trainable)
+            verdict = trainable.explain(self.config, measurement.metrics, machine())
+            print(findings(measurement.metrics, trainable.METRICS or {}, verdict), flush=True)
+            return True
         print(line(measurement, self.epochs), flush=True)
         record(self.folder / "curves.csv", self.config, measurement)
         return True
@@ -105,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="parameters of the trainable")
     parser.add_argument("--trainable", default=TRAINABLES[0], help=", ".join(TRAINABLES))
     parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--probe", action="store_true", help="measure for some seconds, do not train to an end")
     parser.add_argument("--folder", type=Path, required=True, help="takes curves.csv and the checkpoint")
     parser.add_argument("--data", default="auto", help=", ".join(DATA_NAMES))
     parser.add_argument("--root", help="where the pictures are")
@@ -128,11 +136,11 @@ def _job(options: argparse.Namespace) -> Job:
         raise ValueError(f"--epochs {options.epochs}: at least one is needed")
     trainable = load_trainable(options.trainable)
     config = _config(options.settings, trainable)
-    layout = trainable.layout(config, _machine())
+    layout = trainable.layout(config, machine())
     data = Data(options.data, options.root, options.download, options.train_images, options.val_images)
     data = trainable.locate_data(data)
     print(f"data: {trainable.describe_data(data)}", flush=True)
-    job = Job(options.trainable, config, data, options.folder, options.epochs, options.test, layout)
+    job = Job(options.trainable, config, data, options.folder, options.epochs, options.probe, options.test, layout)
     _claim(job)
     return job
 
@@ -146,8 +154,8 @@ def _config(settings: Sequence[str], trainable: Trainable) -> dict[str, Any]:
     return config if trainable.PARAMETERS is None else checked(config, trainable.PARAMETERS)
 
 
-def _machine() -> Resources:
-    """All of it."""
+def machine() -> Resources:
+    """All that this process may use."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         import torch
@@ -164,38 +172,6 @@ def _claim(job: Job) -> None:
     if path.exists() and path.read_text() != mine:
         raise ValueError(f"--folder {job.folder}: another configuration was trained there, see config.json")
     path.write_text(mine)
-
-
-# --- what is told -----------------------------------------------------------------------------------------------------
-
-
-def line(measurement: Measurement, epochs: int, width: int = 80) -> str:
-    """As many metrics as fit, in the trainable's order of reporting them."""
-    text = f"epoch {measurement.epoch:>{len(str(epochs))}}/{epochs}"
-    for name, value in sorted(measurement.metrics.items(), key=lambda item: ORDER.get(item[0], len(ORDER))):
-        more = f"  {name} {value:.4g}"
-        if len(text) + len(more) <= width:
-            text += more
-    return text
-
-
-ORDER = {name: i for i, name in enumerate(("val_accuracy", "images_per_second", "train_loss", "test_accuracy"))}
-
-
-def record(path: Path, config: Mapping[str, Any], measurement: Measurement) -> None:
-    """Add an epoch to a table of curves; an epoch that is reported again takes the place of what it gave before."""
-    row = {"epoch": measurement.epoch, **{f"config.{k}": v for k, v in config.items()}, **measurement.metrics}
-    rows: list[dict[str, Any]] = []
-    if path.exists():
-        with path.open(newline="") as file:
-            rows = [old for old in csv.DictReader(file) if int(old["epoch"]) < measurement.epoch]
-    rows.append(row)
-    unfinished = path.with_suffix(".part")
-    with unfinished.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(dict.fromkeys(name for each in rows for name in each)))
-        writer.writeheader()
-        writer.writerows(rows)
-    unfinished.replace(path)
 
 
 # --- what is done -----------------------------------------------------------------------------------------------------
@@ -227,10 +203,11 @@ def _first_failure(processes: Sequence[BaseProcess]) -> int:
     running = list(processes)
     while running:
         multiprocessing.connection.wait([process.sentinel for process in running])
-        for process in running:
-            if process.exitcode:
-                return max(process.exitcode, 1)  # negative: killed by a signal
-        running = [process for process in running if process.exitcode is None]
+        codes = [process.exitcode for process in running]  # read once: a process may end at any moment
+        for code in codes:
+            if code:
+                return max(code, 1)  # negative: killed by a signal
+        running = [process for process, code in zip(running, codes, strict=True) if code is None]
     return 0
 
 
@@ -261,7 +238,7 @@ def _work(job: Job, rank: int) -> None:
     resources = Resources(job.layout.cpus_per_process, job.layout.gpus_per_process)
     listener: Listener = job.listener if rank == 0 else lambda measurement: True
     worker = LocalWorker(job.folder, job.epochs, job.data, resources, rank, job.layout.processes, listener)
-    trainable.train(job.config, worker)
+    (trainable.probe if job.probe else trainable.train)(job.config, worker)
     if job.test:
         metrics = trainable.test(job.config, worker)
         if rank == 0:

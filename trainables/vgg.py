@@ -7,6 +7,8 @@ from typing import Literal
 
 from torch import nn
 
+from trainables.convolution import Convolution
+
 Head = Literal["average_pooling", "fully_connected"]
 
 CONFIGURATION_E = ((64, 64), (128, 128), (256, 256, 256, 256), (512, 512, 512, 512), (512, 512, 512, 512))
@@ -21,11 +23,11 @@ def vgg19(num_classes: int = 10, *, width: float = 1.0, head: Head = "average_po
     """
     blocks = [[scaled(channels, width) for channels in block] for block in CONFIGURATION_E]
     layers: list[nn.Module] = []
-    before = 3
+    before, size = 3, PICTURE_SIZE
     for block in blocks:
-        layers += [convolution(a, b, norm) for a, b in pairwise([before, *block])]
+        layers += [convolution(a, b, size, norm) for a, b in pairwise([before, *block])]
         layers.append(nn.MaxPool2d(2))
-        before = block[-1]
+        before, size = block[-1], size // 2
     if head == "average_pooling":
         layers[-1] = nn.AdaptiveAvgPool2d(1)  # over the last map, 2x2, in the place of its maximum
     network = nn.Sequential(*layers, nn.Flatten(), classifier(before, num_classes, head))
@@ -38,9 +40,9 @@ def scaled(channels: int, width: float) -> int:
     return max(8, 8 * round(channels * width / 8))
 
 
-def convolution(channels_in: int, channels_out: int, norm: bool) -> nn.Module:
-    """3x3, normalised, rectified."""
-    convolve = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=not norm)
+def convolution(channels_in: int, channels_out: int, size: int, norm: bool) -> nn.Module:
+    """3x3 on maps of `size` by `size`, normalised, rectified."""
+    convolve = Convolution(channels_in, channels_out, size=size, bias=not norm)
     return nn.Sequential(convolve, *([nn.BatchNorm2d(channels_out)] if norm else []), nn.ReLU(inplace=True))
 
 

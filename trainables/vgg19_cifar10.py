@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from trainables.contract import (
     Config,
@@ -10,13 +12,17 @@ from trainables.contract import (
     Data,
     InfeasibleError,
     Layout,
+    MemoryNeed,
     Metric,
     Parameter,
     Resources,
     Scalar,
+    Verdict,
     Worker,
 )
 from trainables.settings import Settings, checked
+
+T = TypeVar("T")
 
 PARAMETERS: Mapping[str, Parameter] | None = {
     "batch_size": Parameter("int", 128, "pictures per step, over all processes", low=1),
@@ -33,29 +39,75 @@ PARAMETERS: Mapping[str, Parameter] | None = {
     "strategy": Parameter("str", "single", "how devices share the work", choices=("single", "ddp")),
     "world_size": Parameter("int", None, "processes of ddp; null: one per GPU, on a CPU two", low=2),
     "threads": Parameter("int", None, "per process; null: all cores that it has", low=1),
-    "precision": Parameter("str", "fp32", "fp32, or autocast to 16 bits", choices=("fp32", "bf16", "fp16")),
-    "memory_format": Parameter("str", "contiguous", "of pictures", choices=("contiguous", "channels_last")),
+    "precision": Parameter("str", "bf16", "fp32, or autocast to 16 bits", choices=("fp32", "bf16", "fp16")),
+    "memory_format": Parameter("str", "channels_last", "of pictures", choices=("contiguous", "channels_last")),
     "loader": Parameter(
         "str", "memory", "a picture at a time, a batch at once, or on the GPU", choices=("workers", "memory", "device")
     ),
     "num_workers": Parameter("int", 0, "processes of the loader `workers`, per process of the trial", low=0),
     "pin_memory": Parameter("bool", False, "copy to the GPU from pinned memory"),
+    "conv_kernel": Parameter(
+        "str",
+        "auto",
+        "of small maps on a CPU: PyTorch's, few matrix products, or the faster one for each layer, measured once",
+        choices=("library", "gemm", "auto"),
+    ),
+    "allocator": Parameter(
+        "str", "retain", "of host memory: retain keeps freed blocks until the trial ends", choices=("system", "retain")
+    ),
+    "fused_optimizer": Parameter("bool", True, "update all weights by one kernel"),
+    "flush_denormals": Parameter("bool", False, "take numbers below 1e-38 as zero, on a CPU"),
+    "compile": Parameter("bool", False, "compile the network by torch.compile before the first step"),
+    "cuda_graphs": Parameter("bool", False, "replay the step as one CUDA graph; needs fused_optimizer"),
+    "trace_steps": Parameter("int", 0, "that torch.profiler records in trace.json in the trial's folder", low=0),
 }
 
 METRICS: Mapping[str, Metric] | None = {
-    "val_accuracy": Metric("fraction", "on the validation pictures, after the epoch"),
-    "val_loss": Metric("nats", "cross-entropy on the validation pictures"),
-    "train_loss": Metric("nats", "label-smoothed cross-entropy, mean over the epoch's steps"),
+    "val_accuracy": Metric("fraction", "on the validation pictures, after the epoch", probed=False),
+    "val_loss": Metric("nats", "cross-entropy on the validation pictures", probed=False),
+    "train_loss": Metric("nats", "label-smoothed cross-entropy, mean over the epoch's steps", probed=False),
     "images_per_second": Metric("images/s", "of the whole job, waiting for data included; no warm-up, no evaluation"),
-    "images_per_second_std": Metric("images/s", "standard deviation over the throughput windows"),
-    "throughput_windows": Metric("windows", "that the standard deviation is over"),
-    "throughput_seconds": Metric("s", "of training that images_per_second is over"),
-    "epoch_seconds": Metric("s", "of the epoch's training"),
-    "evaluation_seconds": Metric("s", "of the evaluation after it"),
-    "checkpoint_seconds": Metric("s", "of writing the checkpoint; absent from an epoch that is reported again"),
+    "images_per_second_low": Metric("images/s", "lower end of the 95% interval"),
+    "images_per_second_high": Metric("images/s", "upper end of it"),
+    "throughput_windows": Metric("windows", "that images_per_second is over"),
+    "throughput_images": Metric("images", "in these windows"),
+    "throughput_seconds": Metric("s", "of these windows"),
+    "warmup_steps": Metric("steps", "left out at the beginning, until they got no faster"),
+    "disturbed_windows": Metric("windows", "left out because others took more than 5% of the trial's cores"),
+    "disturbed": Metric("0 or 1", "1: too few windows were quiet, so images_per_second is over disturbed ones"),
+    "load_seconds": Metric("s", "per step, waiting for data; this and the next five by profiled steps"),
+    "transfer_seconds": Metric("s", "per step, copying to the GPU"),
+    "forward_seconds": Metric("s", "per step, network and loss"),
+    "backward_seconds": Metric("s", "per step, until the last gradient is there"),
+    "communicate_seconds": Metric("s", "per step, waiting for gradients of other processes after that"),
+    "update_seconds": Metric("s", "per step, optimizer"),
+    "step_seconds": Metric("s", "per step, sum of these stages"),
+    "profiled_steps": Metric("steps", "that the stages are means over"),
+    "cpu_utilization": Metric("fraction", "of the trial's cores, by its own processes"),
+    "machine_cpu_utilization": Metric("fraction", "of all cores, by everybody"),
+    "resident_gib": Metric("GiB", "of memory in the trial's processes, mean while training"),
+    "loader_processes": Metric("processes", "of the loader"),
+    "gpu_utilization": Metric("fraction", "of the time in which the GPU did something"),
+    "gpu_memory_gib": Metric("GiB", "in use on the fullest GPU, by everybody"),
+    "gpu_power_watts": Metric("W", "of the trial's GPUs"),
+    "gpu_clock_mhz": Metric("MHz", "of the multiprocessors"),
+    "gpu_throttled_fraction": Metric("fraction", "of the time in which heat or power slowed the GPU"),
+    "images_per_joule": Metric("images/J", "by the energy of the GPUs, or of the processor where it tells"),
+    "teraflops_per_second": Metric("TFLOP/s", "counted operations of the network at images_per_second"),
+    "ceiling_fp32_teraflops_per_second": Metric("TFLOP/s", "the best that these cores or GPUs did in fp32"),
+    "ceiling_bf16_teraflops_per_second": Metric("TFLOP/s", "in bf16"),
+    "ceiling_fp16_teraflops_per_second": Metric("TFLOP/s", "in fp16; absent without a GPU"),
+    "fraction_of_ceiling": Metric("fraction", "of the best matrix or convolution rate measured in this precision"),
+    "fraction_of_matrix_rate": Metric("fraction", "of the matrix rate measured in this precision"),
+    "epoch_seconds": Metric("s", "of the epoch's training", probed=False),
+    "evaluation_seconds": Metric("s", "of the evaluation after it", probed=False),
+    "checkpoint_seconds": Metric(
+        "s", "of writing the checkpoint; absent from an epoch that is reported again", probed=False
+    ),
     "peak_memory_gib": Metric("GiB", "so far; tensors on the fullest GPU, or what is resident in all processes"),
     "peak_memory_fraction": Metric("fraction", "of that GPU's memory, or of the machine's or container's"),
-    "test_accuracy": Metric("fraction", "on the test pictures; measured once, at the end"),
+    "predicted_memory_gib": Metric("GiB", "what peak_memory_gib was expected to be, before the start"),
+    "test_accuracy": Metric("fraction", "on the test pictures; measured once, at the end", probed=False),
 }
 
 
@@ -64,13 +116,16 @@ def unavailable(parameter: str, value: Scalar, resources: Resources) -> str | No
     devices, device = (resources.gpus, "GPU") if resources.gpus else (resources.cpus, "core")
     if resources.gpus == 0 and (parameter, value) in CUDA_ONLY:
         return "needs a CUDA device"
+    if (parameter, value) == ("compile", True) and not any(map(shutil.which, COMPILERS)):
+        return f"needs a C++ compiler, one of {', '.join(COMPILERS)}"
     if parameter == "threads" and int(value) > resources.cpus:
         return _too_few(int(value), "core", resources.cpus)
     needed = int(value) if parameter == "world_size" else 2 if (parameter, value) == ("strategy", "ddp") else 0
     return _too_few(needed, device, devices) if needed > devices else None
 
 
-CUDA_ONLY = (("precision", "fp16"), ("loader", "device"), ("pin_memory", True))
+COMPILERS = ("g++", "clang++", "c++")
+CUDA_ONLY = (("precision", "fp16"), ("loader", "device"), ("pin_memory", True), ("cuda_graphs", True))
 
 
 def layout(config: Config, resources: Resources) -> Layout:
@@ -109,18 +164,58 @@ def estimate(config: Config, data: Data) -> Cost:
 
 def train(config: Config, worker: Worker) -> None:
     """Train VGG19 by the loop that all strategies share."""
-    from trainables import isolation, loop
+    from trainables import loop
 
-    settings = _settings(config)
-    isolation.isolated(lambda: loop.fit(settings, worker), threads=settings.threads or worker.resources.cpus)
+    _alone(config, worker, loop.fit)
+
+
+def probe(config: Config, worker: Worker) -> None:
+    """Train for some seconds, and forget what was learned."""
+    from trainables import loop
+
+    _alone(config, worker, loop.probe)
 
 
 def test(config: Config, worker: Worker) -> Mapping[str, float]:
     """Accuracy on the test pictures."""
-    from trainables import isolation, loop
+    from trainables import loop
+
+    return _alone(config, worker, loop.test)
+
+
+def explain(config: Config, metrics: Mapping[str, float], resources: Resources) -> Verdict | None:
+    """By the stages of a step."""
+    from trainables import verdict
+
+    return verdict.explain(_settings(config), metrics, resources)
+
+
+def memory(config: Config, data: Data, resources: Resources) -> MemoryNeed | None:
+    """By a pass without numbers, and two tiny ones with numbers that this machine has to do once."""
+    from trainables import memory
+
+    return memory.predicted(_settings(config), data, layout(config, resources))
+
+
+def largest_batch(config: Config, data: Data, resources: Resources, available: int) -> int | None:
+    """By as many passes as it takes to find it."""
+    from trainables import memory
+
+    return memory.largest_within(_settings(config), data, layout(config, resources), available)
+
+
+def _alone(config: Config, worker: Worker, work: Callable[[Settings, Worker], T]) -> T:
+    """Called on cores of its own, in a process that is afterwards as it was."""
+    from trainables import affinity, isolation
 
     settings = _settings(config)
-    return isolation.isolated(lambda: loop.test(settings, worker), threads=settings.threads or worker.resources.cpus)
+    with affinity.claimed_cores(worker.resources.cpus):
+        return isolation.isolated(
+            lambda: work(settings, worker),
+            threads=settings.threads or worker.resources.cpus,
+            allocator=settings.allocator,
+            flush_denormals=settings.flush_denormals,
+        )
 
 
 def _settings(config: Config) -> Settings:

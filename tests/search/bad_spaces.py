@@ -20,6 +20,13 @@ objectives:
 }
 
 
+PROBED = """\
+objectives:
+  - {metric: images_per_second, goal: maximize}
+  - {metric: peak_memory_gib, goal: minimize}
+"""
+
+
 class Bad(NamedTuple):
     name: str
     key: str
@@ -41,7 +48,7 @@ class Bad(NamedTuple):
 BAD_SPACES = [
     # keys
     Bad("section", "paramters", 'unknown key "paramters"; did you mean "parameters"?', "paramters: {}  # <-\n"),
-    Bad("section like none", "xyz", 'unknown key "xyz"; there are trainable, objectives,', "xyz: 1  # <-\n"),
+    Bad("section like none", "xyz", 'unknown key "xyz"; there are trainable, evaluation,', "xyz: 1  # <-\n"),
     Bad("data key", "data.nme", 'unknown key "nme"; did you mean "name"?', "data:\n  nme: folder  # <-\n"),
     Bad("searcher key", "searcher.sed", 'unknown key "sed"; did you mean "seed"?', "searcher: {sed: 1}  # <-\n"),
     Bad("budget key", "budget.trails", 'did you mean "trials"?', "budget:\n  hours: 1\n  trails: 9  # <-\n"),
@@ -292,6 +299,33 @@ BAD_SPACES = [
         "constraints[0]",
         'reports no "peak_memory"; did you mean "peak_memory_gib"?',
         "constraints:\n  - peak_memory <= 8  # <-\n",
+    ),
+    # probes
+    Bad("evaluation", "evaluation", 'found "prob"; did you mean "probe"?', "evaluation: prob  # <-\n"),
+    Bad(
+        "objective that takes training",
+        "objectives[0].metric",
+        "a probe does not measure val_accuracy; leave it out, or set evaluation: train",
+        "evaluation: probe\nobjectives:\n  - {metric: val_accuracy, goal: maximize}  # <-\n"
+        "  - {metric: images_per_second, goal: maximize}\n",
+    ),
+    Bad(
+        "constraint that takes training",
+        "constraints[0]",
+        "a probe does not measure val_loss",
+        f"evaluation: probe\n{PROBED}constraints:\n  - val_loss <= 3  # <-\n",
+    ),
+    Bad(
+        "probes stopped early",
+        "stopping.name",
+        'found "halving"; probes have no epochs to be stopped at',
+        f"evaluation: probe\n{PROBED}stopping:\n  name: halving  # <-\n",
+    ),
+    Bad(
+        "probes by epochs",
+        "budget.total_epochs",
+        "found 30; probes have no epochs; leave it out",
+        f"evaluation: probe\n{PROBED}budget:\n  total_epochs: 30  # <-\n",
     ),
     # objectives, constraints, budget
     Bad(

@@ -35,7 +35,8 @@ INFO: dict[str, Any] = {
     "metrics": {
         "val_accuracy": "fraction",
         "images_per_second": "images/s",
-        "images_per_second_std": "images/s",
+        "images_per_second_low": "images/s",
+        "images_per_second_high": "images/s",
         "peak_memory_fraction": "fraction",
         "train_loss": "nats",
     },
@@ -83,8 +84,8 @@ class Recorder:
 
     def epochs(self, trial_id: str, accuracies: Iterable[float], rate: float, **metrics: float | None) -> None:
         for epoch, accuracy in enumerate(accuracies, start=1):
-            rates = {"images_per_second": rate, "images_per_second_std": rate / 100}
-            self.measure(trial_id, epoch, val_accuracy=accuracy, **rates, **{"peak_memory_fraction": 0.4, **metrics})
+            measured = {**interval(rate, rate / 100), "peak_memory_fraction": 0.4, **metrics}
+            self.measure(trial_id, epoch, val_accuracy=accuracy, **measured)
 
     def finish(self, trial_id: str, state: str = "complete", reason: str | None = None, seconds: float = 60.0) -> None:
         self.add("finish", 1.0, trial_id=trial_id, state=state, reason=reason, seconds=seconds, setup_seconds=0.5)
@@ -93,6 +94,11 @@ class Recorder:
         self.start(trial_id, **config)
         self.epochs(trial_id, accuracies, rate)
         self.finish(trial_id)
+
+
+def interval(rate: float, half_width: float) -> dict[str, float]:
+    ends = {"images_per_second_low": rate - half_width, "images_per_second_high": rate + half_width}
+    return {"images_per_second": rate, **ends}
 
 
 def config(batch_size: int = 128, learning_rate: float = 0.05, **others: Any) -> dict[str, Any]:
@@ -111,20 +117,20 @@ def story(**changed: Any) -> list[dict[str, Any]]:
     run.finish("t0002", "infeasible", "out of memory: 21.3 GiB asked for, 18.9 GiB free", seconds=0.7)
     run.complete("t0003", [0.41, 0.6, 0.71], 180.0, config(64, 0.02, precision="fp32"))
     run.start("t0004", **config(256, 0.0011, loader="workers", num_workers=2))
-    run.measure("t0004", 1, "stop", val_accuracy=0.12, images_per_second=210.0, images_per_second_std=3.0)
+    run.measure("t0004", 1, "stop", val_accuracy=0.12, **interval(210.0, 3.0))
     run.finish("t0004", "stopped", seconds=20.0)
     run.start("t0005", **config(256, 0.47))
     run.measure("t0005", 1, val_accuracy=None, images_per_second=350.0, train_loss=None)
     run.finish("t0005", "failed", "the loss is not finite after 181 steps", seconds=21.0)
     run.complete("t0006", [0.3, 0.4, 0.5], 340.0, config(256, 0.004))
     run.start("t0007", **config(128, 0.06))
-    run.measure("t0007", 1, val_accuracy=0.39, images_per_second=349.0, images_per_second_std=4.0)
+    run.measure("t0007", 1, val_accuracy=0.39, **interval(349.0, 4.0))
     run.add("retry", 2.0, trial_id="t0007", reason="the workers died (signal 9)")
-    run.measure("t0007", 1, val_accuracy=0.4, images_per_second=351.0, images_per_second_std=4.0)
-    run.measure("t0007", 2, val_accuracy=0.59, images_per_second=352.0, images_per_second_std=4.0)
+    run.measure("t0007", 1, val_accuracy=0.4, **interval(351.0, 4.0))
+    run.measure("t0007", 2, val_accuracy=0.59, **interval(352.0, 4.0))
     run.add("resume", 3600.0)  # killed; an hour later a person noticed
-    run.measure("t0007", 2, val_accuracy=0.6, images_per_second=352.0, images_per_second_std=4.0)
-    run.measure("t0007", 3, val_accuracy=0.7, images_per_second=352.0, images_per_second_std=4.0)
+    run.measure("t0007", 2, val_accuracy=0.6, **interval(352.0, 4.0))
+    run.measure("t0007", 3, val_accuracy=0.7, **interval(352.0, 4.0))
     run.finish("t0007")
     run.start("t0008", **config(512, 0.2, strategy="ddp"))
     run.add("retry", 2.0, trial_id="t0008", reason="the workers died (signal 9)")
@@ -136,7 +142,7 @@ def story(**changed: Any) -> list[dict[str, Any]]:
     run.finish("t0010")
     run.complete("t0011", [0.2, 0.41, 0.58], 401.0, config(512, 0.11))
     run.start("t0012", **config(128, 0.03))
-    run.measure("t0012", 1, val_accuracy=0.42, images_per_second=353.0, images_per_second_std=4.0)
+    run.measure("t0012", 1, val_accuracy=0.42, **interval(353.0, 4.0))
     run.add("test", 5.0, trial_id="t0003", metrics={"test_accuracy": 0.703, "test_loss": 0.91})
     run.add("test", 5.0, trial_id="t0007", metrics={"test_accuracy": 0.694, "test_loss": 0.94})
     run.add("end", reason="the budget of 1 hour is spent")

@@ -220,6 +220,21 @@ def test_trials_bound_the_number_of_proposals():
     assert advisor.spent == "budget.trials is spent"
 
 
+def test_probes_are_asked_for_where_the_space_says_so_and_measured_at_epoch_0():
+    advisor = Advisor(space(evaluation="probe", budget={"trials": 5, "epochs": 1}))
+    proposal = advisor.propose()
+    assert proposal.kind == "probe"
+    assert advisor.observe(proposal.trial_id, 0, {"accuracy": 0.5, "seconds": 1.0}) == Decision.CONTINUE
+    advisor.finish(proposal.trial_id, "complete")
+    assert [(t.trial_id, t.epoch) for t in advisor.pareto_set()] == [("t0001", 0)]
+
+
+def test_replay_refuses_a_probe_in_a_space_that_trains():
+    start = {"event": "start", "trial_id": "t0001", "config": Advisor(space()).propose().config, "kind": "probe"}
+    with pytest.raises(ValueError, match=r"a probe of .* cannot have come from this space"):
+        Advisor(space()).replay([start])
+
+
 def test_total_epochs_stop_what_runs_and_start_nothing_more():
     advisor = Advisor(space(budget={"total_epochs": EPOCHS + 2}))
     first, second = advisor.propose(), advisor.propose()

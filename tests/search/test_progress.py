@@ -134,6 +134,27 @@ def test_without_a_terminal_each_trial_that_ends_has_a_line():
     assert len(lines) == 1 + 11 + 2 + 1 + 1  # run, trials ended, retries, resume, end
 
 
+def probing():
+    space = {**INFO["space"], "evaluation": "probe"}
+    recorder = Recorder(space=space, budget=budget(epochs=1), grid_points=8)
+    recorder.start("t0001", "probe", **config())
+    recorder.measure("t0001", 0, images_per_second=400.0)
+    recorder.finish("t0001", seconds=8.0)
+    return recorder
+
+
+def test_probes_have_no_epochs_to_show():
+    recorder = probing()
+    assert printed(recorder.events)[1].startswith("t0001 complete, 8.0 s: images_per_second 400 [")
+    assert not any("epoch" in line for line in drawn(recorder.events))
+
+
+def test_a_grid_ends_when_it_is_through():
+    recorder = probing()
+    found = spent(History(recorder.events), recorder.now)
+    assert (found.text, found.seconds_left) == ("1 of 8 trials", pytest.approx(7 * 21.0))
+
+
 def test_a_trial_that_ends_without_a_word_has_a_line_all_the_same():
     recorder = Recorder()
     recorder.start("t0001", **config())

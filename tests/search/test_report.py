@@ -9,7 +9,7 @@ import pytest
 
 from search.report import closing_lines, command, picks, write_summary
 from search.results import load
-from tests.search.runs import INFO, Recorder, config, story, write_run
+from tests.search.runs import INFO, Recorder, config, interval, story, write_run
 
 GENERATED = {"name": "generated", "description": "generated: 2,000 pictures to train on, 500 to validate"}
 
@@ -97,6 +97,64 @@ def test_how_a_rate_was_measured_is_told_only_of_rates_that_were(folder):
     recorder.measure("t0001", 1, val_accuracy=0.4, images_per_second=100.0)
     recorder.finish("t0001")
     assert "windows" not in summary(folder, recorder.events)
+
+
+def test_what_stands_behind_plus_minus_is_told_for_runs_of_old_too(folder):
+    assert "± is half of its 95% interval, of one run." in flat(summary(folder, story()))
+    recorder = Recorder()
+    recorder.start("t0001", **config())
+    recorder.measure("t0001", 1, val_accuracy=0.4, images_per_second=100.0, images_per_second_std=3.0)
+    recorder.finish("t0001")
+    text = flat(summary(folder, recorder.events))
+    assert "100 ± 3 |" in text
+    assert "± is the standard deviation between those windows" in text
+
+
+def test_rates_that_others_disturbed_are_named(folder):
+    recorder = Recorder()
+    for trial_id, disturbed in (("t0001", 1.0), ("t0002", 0.0)):
+        recorder.start(trial_id, **config())
+        rate = 100.0 - disturbed
+        recorder.measure(trial_id, 1, val_accuracy=0.4 + disturbed, images_per_second=rate, disturbed=disturbed)
+        recorder.finish(trial_id)
+    text = flat(summary(folder, recorder.events))
+    assert "Measured while something else took the cores, so perhaps too low: t0001." in text
+
+
+PROBED = {
+    "objectives": [INFO["objectives"][1], {"metric": "peak_memory_gib", "goal": "minimize"}],
+    "space": {**INFO["space"], "evaluation": "probe"},
+    "budget": {"trials": None, "epochs": 1, "hours": None, "total_epochs": None},
+    "grid_points": 6,
+}
+
+
+def probes():
+    """Two batch sizes with each of three numbers of loader processes; the first trial says what bound it."""
+    run = Recorder(**PROBED)
+    for n, (batch_size, workers) in enumerate(((b, w) for b in (64, 128) for w in (0, 1, 2)), start=1):
+        run.start(f"t{n:04d}", "probe", **config(batch_size, loader="workers", num_workers=workers))
+        stages = {f"{stage}_seconds": 0.0125 * n for stage in ("load", "forward", "backward", "update")}
+        utilization = {
+            "cpu_utilization": 0.91,
+            "fraction_of_ceiling": 0.4,
+            "gpu_utilization": 0.8,
+            "gpu_memory_gib": 2.5,
+        }
+        run.measure(f"t{n:04d}", 0, **interval(1000.0 + n, 20.0), peak_memory_gib=n, **stages, **utilization)
+        verdict = {"bound_by": "communication", "share": 0.5, "why": "50% of each step waits", "advice": []}
+        run.add("finish", 1.0, trial_id=f"t{n:04d}", state="complete", seconds=8.0, setup_seconds=0.1, verdict=verdict)
+    return run.events
+
+
+def test_a_run_of_probes_says_where_the_time_goes_and_what_each_setting_does(folder):
+    text = summary(folder, probes())
+    for heading in ("## Where the time goes", "## Loader processes", "## Batch size"):
+        assert heading in text
+    assert "50% of each step waits. No one setting promises more." in flat(text)
+    assert "Budget: 6 grid points, one probe a trial" in flat(text)
+    assert "--epochs" not in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_accuracies_are_compared_by_difference_also_where_their_unit_is_not_told(folder):

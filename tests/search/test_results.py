@@ -82,6 +82,21 @@ def test_the_front_is_complete_within_constraints_and_sorted_by_the_first_object
     assert list(run.front.columns) == list(run.trials.columns)
 
 
+def test_what_bound_a_trial_and_the_first_advice_are_columns(tmp_path):
+    recorder = Recorder()
+    recorder.complete("t0001", [0.4], 100.0, config())
+    advice = [
+        {"parameter": "num_workers", "old": 0, "new": 2, "gain": 1.8, "why": "a core is idle"},
+        {"parameter": "precision", "old": "fp32", "new": "bf16", "gain": 1.2, "why": "faster"},
+    ]
+    recorder.events[-1]["verdict"] = {"bound_by": "input", "share": 0.62, "why": "it waits", "advice": advice}
+    recorder.complete("t0002", [0.4], 100.0, config())
+    trials = load_events(tmp_path, recorder).trials
+    names = ["bound_by", "bound_share", "advice", "advice_gain"]
+    assert trials[names].to_numpy().tolist()[0] == ["input", 0.62, "num_workers=2", 1.8]
+    assert trials[names].isna().to_numpy().tolist()[1] == [True] * 4
+
+
 def test_the_front_is_at_best_fidelity(tmp_path):
     recorder = Recorder()
     recorder.complete("t0001", [0.4, 0.5, 0.6], 100.0, config())

@@ -130,6 +130,20 @@ def test_the_plan_is_for_the_pictures_that_this_machine_would_train_on(
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_the_plan_of_a_grid_of_probes_says_how_many_and_how_long(
+    space: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = SPACE.replace("val_accuracy, goal: maximize", "peak_memory_fraction, goal: minimize")
+    text = text.replace("{min: 0.001, max: 0.5, log: true}", "{values: [0.1, 0.2, 0.3]}")
+    text = text.replace("budget: {trials: 5, epochs: 2}", "searcher: {name: grid}\nevaluation: probe")
+    space.write_text(text)
+    assert main([str(space), "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "budget       1 probe a trial; all 3 grid points" in out
+    assert "time         at most about 50 s: a probe takes up to 10 s" in out
+    assert "disk" not in out
+
+
 def test_reading_a_bad_space_file_starts_neither_torch_nor_ray(space: Path) -> None:
     script = "import sys, search.run; search.run.main(['x.yaml']); print({'torch', 'ray', 'pandas'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], cwd=space.parent, capture_output=True, text=True, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import shutil
@@ -20,6 +21,7 @@ from search.results import Run, load
 from search.serve import leave_nothing_behind
 from search.space import parse_space
 from search.study import Study, run_study
+from search.sweeps import loader_tables
 from trainables.contract import Resources
 
 RATES = {"learning_rate": {"min": 0.001, "max": 0.5, "log": True}}
@@ -27,6 +29,14 @@ OBJECTIVES = [
     {"metric": "val_accuracy", "goal": "maximize"},
     {"metric": "images_per_second", "goal": "maximize"},
 ]
+
+
+PROBES: dict[str, Any] = {
+    "evaluation": "probe",
+    "objectives": [OBJECTIVES[1], {"metric": "peak_memory_fraction", "goal": "minimize"}],
+    "parameters": {"batch_size": {"values": [64, 128, 256]}},
+    "searcher": {"name": "grid"},
+}
 
 
 def events_of(folder: Path) -> list[Event]:
@@ -44,8 +54,9 @@ def study(cluster: Any, folder: Path, listeners: Sequence[Listener] = (), **keys
         if events:
             record.append("resume", command=[], budget=space.budget.model_dump())
         else:
+            described = space.to_mapping()
             record.append(
-                "run", name="test", objectives=OBJECTIVES, data={"name": "generated"}, space=space.to_mapping()
+                "run", name="test", objectives=described["objectives"], data={"name": "generated"}, space=described
             )
         run_study(space, space.data, folder, record, cluster, lambda: None, events)
     return load(folder)
@@ -100,6 +111,23 @@ def test_a_trial_that_is_stopped_says_what_for(tmp_path: Path) -> None:
         decisions = [study.observe(t.trial_id, e, row, 1.0, 0.0) for t, e in ((first, 1), (second, 1), (first, 2))]
     assert decisions == [Decision.CONTINUE, Decision.CONTINUE, Decision.STOP]
     assert events_of(tmp_path)[-1]["reason"] == "budget.total_epochs is spent" == study.why_ended()
+
+
+def test_what_bound_a_trial_is_written_down_with_its_end(tmp_path: Path) -> None:
+    """So that the results say it where the trainable is not installed."""
+    stages = {"load_seconds": 0.6, "forward_seconds": 0.2, "backward_seconds": 0.2}
+    probe = {**PROBES, "trainable": "vgg19_cifar10", "fixed": {"loader": "workers"}}
+    probe["objectives"] = [OBJECTIVES[1], {"metric": "peak_memory_gib", "goal": "minimize"}]
+    with Journal(tmp_path / FILE_NAME) as journal:
+        study = decider(tmp_path, journal, Clock(), **probe)
+        for metrics in (stages, {}):
+            trial = study.propose()
+            assert trial is not None
+            study.observe(trial.trial_id, 0, {"images_per_second": 1.0, "peak_memory_gib": 1.0, **metrics}, 1.0, 0.0)
+            study.finish(trial.trial_id, "complete", None, 1.0, 0.0)
+    explained, unknown = (e["verdict"] for e in events_of(tmp_path) if e["event"] == "finish")
+    assert (explained["bound_by"], explained["share"], unknown) == ("input", pytest.approx(0.6), None)
+    assert explained["advice"][0]["parameter"] == "loader"
 
 
 def test_the_hours_of_earlier_processes_count(tmp_path: Path) -> None:
@@ -260,9 +288,62 @@ def test_layouts_switch_within_a_run_and_the_workers_end_with_it(cluster: Any, t
     again = run.trials.setup_seconds.tolist()[1::2]
     assert max(again) < 1.0, "the second trial of a layout finds its workers warm"
     deadline = time.monotonic() + 10
-    while names := [p.name() for p in psutil.Process().children(recursive=True) if "RayTrainWo" in p.name()]:
+    while names := train_workers():
         assert time.monotonic() < deadline, names
         time.sleep(0.1)
+
+
+def train_workers() -> list[str]:
+    names = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            names.append(process.name())
+    return [name for name in names if "RayTrainWo" in name]
+
+
+@pytest.fixture(scope="module")
+def probes(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
+    """Three probes."""
+    folder = tmp_path_factory.mktemp("results") / "probes"
+    return folder, study(cluster, folder, **PROBES)
+
+
+def test_a_probe_measures_once_and_trains_nothing(probes: tuple[Path, Run]) -> None:
+    """Neither is a checkpoint written nor the test set read."""
+    folder, run = probes
+    assert run.trials.state.tolist() == ["complete"] * 3
+    assert (run.trials.kind.tolist(), run.trials.epochs.tolist()) == (["probe"] * 3, [0] * 3)
+    assert run.curves.epoch.tolist() == [0] * 3
+    assert run.trials.images_per_second.tolist() == [400.0, 2000 / 3, 1000.0]
+    assert "val_accuracy" not in run.curves
+    assert "test" not in {event["event"] for event in events_of(folder)}
+    assert len(run.front) == 3
+    assert not list(folder.glob("trials/*/*"))
+
+
+def test_a_run_of_probes_cut_off_goes_on_and_measures_none_twice(
+    cluster: Any, probes: tuple[Path, Run], tmp_path: Path
+) -> None:
+    """Cut off after the second probe had measured, and before anyone heard that it was over."""
+    lines = (probes[0] / FILE_NAME).read_text().splitlines(keepends=True)
+    cut = next(i for i, line in enumerate(lines) if '"measurement"' in line and "t0002" in line)
+    (tmp_path / FILE_NAME).write_text("".join(lines[: cut + 1]))
+    run = study(cluster, tmp_path, **PROBES)
+    assert run.trials.state.tolist() == ["complete"] * 3
+    assert run.trials.images_per_second.tolist() == probes[1].trials.images_per_second.tolist()
+    names = [(e["event"], e.get("trial_id")) for e in read_journal(tmp_path / FILE_NAME)]
+    for event in ("start", "measurement", "finish"):
+        assert [names.count((event, trial_id)) for trial_id in ("t0001", "t0002", "t0003")] == [1, 1, 1]
+
+
+def test_a_probe_is_over_when_it_has_measured_also_when_time_is_up(tmp_path: Path) -> None:
+    clock = Clock()
+    with Journal(tmp_path / FILE_NAME) as journal:
+        study = decider(tmp_path, journal, clock, **{**PROBES, "budget": {"hours": 1}})
+        late = study.propose()
+        assert late is not None
+        clock.now += 3600
+        assert study.observe(late.trial_id, 0, {"images_per_second": 1.0}, 1.0, 0.0) is Decision.CONTINUE
 
 
 @pytest.mark.slow
@@ -309,6 +390,26 @@ def test_a_trial_whose_tune_actor_is_killed_fails_and_the_next_one_has_workers(c
     assert run.trials.reason[0] == "Ray Tune lost the trial's actor"
 
 
+@pytest.mark.slow
+def test_the_real_network_is_probed_under_ray(cluster: Any, tmp_path: Path) -> None:
+    """Rate, stages that add up, and a verdict; the summary compares the loaders."""
+    run = study(
+        cluster,
+        tmp_path / "real",
+        **{**PROBES, "parameters": {"loader": {"values": ["workers", "memory"]}}},
+        trainable="vgg19_cifar10",
+        fixed={"batch_size": 64, "width": 0.0625},
+        data={"name": "generated", "train_images": 1000, "val_images": 100},
+    )
+    trials = run.trials
+    assert trials.state.tolist() == ["complete"] * 2, trials.reason.tolist()
+    assert trials.images_per_second.between(trials.images_per_second_low, trials.images_per_second_high).all()
+    assert (trials.seconds < 60).all()
+    assert trials.bound_by.isin(["input", "compute"]).all()
+    assert loader_tables(list(run.history.trials.values()), [])
+    assert not list((tmp_path / "real").glob("trials/*/checkpoint*"))
+
+
 def test_the_real_network_trains_under_ray(cluster: Any, tmp_path: Path) -> None:
     """One process, then two that reduce their gradients, on generated pictures; the front is tested."""
     run = study(
@@ -316,7 +417,7 @@ def test_the_real_network_trains_under_ray(cluster: Any, tmp_path: Path) -> None
         tmp_path / "real",
         trainable="vgg19_cifar10",
         parameters={"strategy": {"values": ["single", "ddp"]}},
-        fixed={"batch_size": 64, "width": 0.0625, "learning_rate": 0.02},
+        fixed={"batch_size": 64, "width": 0.0625, "learning_rate": 0.02, "conv_kernel": "library"},
         data={"name": "generated", "train_images": 256, "val_images": 100},
         searcher={"name": "grid"},
         budget={"epochs": 1},

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainables import cifar10
+from trainables import cifar10, memory
 from trainables.contract import Data
 
 
@@ -15,6 +15,7 @@ def _own_world(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     monkeypatch.setenv("TRAINING_SEARCH_CACHE", str(tmp_path_factory.getbasetemp() / "prepared"))
     monkeypatch.delenv("TRAINING_SEARCH_DATA", raising=False)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setattr(memory, "calibration", lambda device: memory.TYPICAL)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from trainables import vgg19_cifar10
+from trainables.build import build
 from trainables.contract import Data, Layout, Resources
+from trainables.settings import Settings, checked
+from trainables.stages import Timeline
 from trainables.train import LocalWorker
 
 pytestmark = [
@@ -18,6 +21,7 @@ pytestmark = [
 ]
 
 GPU = Resources(cpus=2, gpus=1)
+COMPILED = pytest.param({"compile": True}, marks=pytest.mark.filterwarnings("ignore"))  # the compiler's own warnings
 PICTURES = Data("generated", train_images=512, val_images=128)
 
 
@@ -29,6 +33,11 @@ PICTURES = Data("generated", train_images=512, val_images=128)
         {"precision": "fp16", "memory_format": "channels_last", "loader": "memory", "pin_memory": True},
         {"loader": "workers", "num_workers": 2, "pin_memory": True},
         {"optimizer": "adamw", "head": "fully_connected"},
+        {"fused_optimizer": False},
+        {"conv_kernel": "gemm"},
+        COMPILED,
+        {"cuda_graphs": True, "loader": "device"},
+        {"cuda_graphs": True, "precision": "fp16", "optimizer": "adamw", "head": "fully_connected"},
     ],
 )
 def test_a_configuration_trains_and_leaves_the_gpu_free(settings: dict[str, Any], tmp_path: Path) -> None:
@@ -52,6 +61,43 @@ def test_the_loss_on_a_gpu_is_that_on_the_cpu(tmp_path: Path) -> None:
     for name, resources in (("cpu", Resources(cpus=2)), ("gpu", GPU)):
         (tmp_path / name).mkdir()
         worker = LocalWorker(tmp_path / name, epochs=1, data=PICTURES, resources=resources)
-        vgg19_cifar10.train({"batch_size": 50, "learning_rate": 0.001, "width": 0.125, "loader": "memory"}, worker)
+        vgg19_cifar10.train({"batch_size": 50, "learning_rate": 0.001, "width": 0.125, "precision": "fp32"}, worker)
         losses.append(worker.reported[-1].metrics["train_loss"])
     assert losses[0] == pytest.approx(losses[1], abs=2e-3)
+
+
+@pytest.mark.parametrize("settings", [{"cuda_graphs": True}, COMPILED, {"fused_optimizer": False}])
+def test_what_is_meant_to_be_faster_does_not_change_what_is_learned(settings: dict[str, Any], tmp_path: Path) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    losses = []
+    for name, more in (("plain", {}), ("changed", settings)):
+        (tmp_path / name).mkdir()
+        worker = LocalWorker(tmp_path / name, epochs=2, data=PICTURES, resources=GPU)
+        config = {"batch_size": 32, "learning_rate": 0.001, "width": 0.125, "precision": "fp32", "loader": "device"}
+        vgg19_cifar10.train({**config, **more}, worker)
+        losses.append([each.metrics["train_loss"] for each in worker.reported])
+    assert losses[0] == pytest.approx(losses[1], abs=2e-3)
+
+
+def test_a_captured_step_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    config = {"batch_size": 64, "learning_rate": 0.01, "width": 0.125, "cuda_graphs": True, "loader": "device"}
+    for epochs in (1, 2):
+        worker = LocalWorker(tmp_path, epochs=epochs, data=PICTURES, resources=GPU)
+        vgg19_cifar10.train(config, worker)
+    assert [each.epoch for each in worker.reported] == [1, 2]
+
+
+def test_a_step_does_not_wait_for_the_device() -> None:
+    """Under `set_sync_debug_mode("error")` any waiting raises; the first steps make buffers and may wait."""
+    config = {"batch_size": 64, "width": 0.125, "precision": "fp16"}
+    given = Settings(**checked(config, vgg19_cifar10.PARAMETERS or {}))
+    device = torch.device("cuda", 0)
+    step, off = build(given, 10, device), Timeline(device)
+    images, labels = torch.rand(64, 3, 32, 32, device=device), torch.zeros(64, dtype=torch.long, device=device)
+    step(images, labels, off)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step.set_learning_rate(0.01)
+        step(images, labels, off)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -15,8 +15,10 @@ from trainables import cifar10
 from trainables.cifar10 import Pictures
 from trainables.contract import Data, InfeasibleError
 from trainables.loaders import MEAN, STD, Plan, augmented, evaluation_batches, normalized, training_batches
+from trainables.stages import Timeline
 
 CPU = torch.device("cpu")
+OFF = Timeline(CPU)
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def pictures() -> Pictures:
 
 def epoch_of(loader: str, pictures: Pictures, plan: Plan, epoch: int = 1, num_workers: int = 0) -> list[Any]:
     with closing(training_batches(loader, pictures, plan, CPU, num_workers=num_workers, pin_memory=False)) as batches:
-        return list(batches.epoch(epoch))
+        return list(batches.epoch(epoch, OFF))
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -56,8 +58,8 @@ def test_the_workers_loader_reads_the_files_of_a_folder(tmp_path: Path) -> None:
 def test_loader_processes_are_gone_after_closing_also_in_the_middle_of_an_epoch(pictures: Pictures) -> None:
     plan = Plan(np.arange(50), batch_size=4, seed=0)
     batches = training_batches("workers", pictures, plan, CPU, num_workers=2, pin_memory=False)
-    list(batches.epoch(1))
-    iterator = batches.epoch(2)
+    list(batches.epoch(1, OFF))
+    iterator = batches.epoch(2, OFF)
     next(iterator)
     assert len(multiprocessing.active_children()) == 2  # the same two all the time
     batches.close()

@@ -16,18 +16,20 @@ from trainables.cifar10 import Pictures
 from trainables.generated import generate
 from trainables.loaders import Plan, training_batches
 from trainables.settings import Settings, checked
+from trainables.stages import Timeline
 from trainables.strategies import STRATEGIES, get_strategy
 from trainables.vgg import vgg19
 from trainables.vgg19_cifar10 import PARAMETERS
 
 CPU = torch.device("cpu")
+OFF = Timeline(CPU)
 STEPS = 12
 
 
 def settings_of(strategy: str, **config: Any) -> Settings:
     assert PARAMETERS is not None
-    given = {"batch_size": 16, "learning_rate": 0.05, "strategy": strategy, "width": 0.125, **config}
-    return Settings(**checked(given, PARAMETERS))
+    given = {"batch_size": 16, "learning_rate": 0.05, "width": 0.125, "precision": "fp32", **config}
+    return Settings(**checked({**given, "strategy": strategy}, PARAMETERS))
 
 
 def losses_of(strategy: str, rank: int = 0, world_size: int = 1) -> tuple[list[float], float]:
@@ -39,7 +41,7 @@ def losses_of(strategy: str, rank: int = 0, world_size: int = 1) -> tuple[list[f
     step = get_strategy(strategy).build(vgg19(width=0.125, norm=False), settings, CPU)
     step.set_learning_rate(settings.learning_rate)
     batches = training_batches("memory", pictures, plan, CPU, num_workers=0, pin_memory=False)
-    losses = torch.stack([step(images, labels) for images, labels in batches.epoch(1)])
+    losses = torch.stack([step(images, labels, OFF) for images, labels in batches.epoch(1, OFF)])
     step.gather()
     weights = sum(float(p.detach().double().abs().sum()) for p in step.model.parameters())
     return ranks.mean(losses, world_size).tolist(), weights
@@ -88,7 +90,7 @@ def losses_with(**config: Any) -> list[float]:
     network = vgg19(width=settings.width, head=settings.head)
     step = get_strategy("single").build(network, settings, CPU)
     images, labels = torch.randn(16, 3, 32, 32), torch.arange(16) % 10
-    return [step(images, labels).item() for _ in range(6)]
+    return [step(images, labels, OFF).item() for _ in range(6)]
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,25 @@
-"""The meter, under a clock that stands still unless it is moved."""
+"""The meter, under a clock that stands still unless it is moved, in worlds whose rate is known."""
 
+import itertools
+import math
+import random
 import statistics
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from trainables.throughput import ThroughputMeter
+from trainables.throughput import DRIFT, Throughput, ThroughputMeter, differ, student_t
 
 
 @dataclass
 class Clock:
-    """Waiting for the device takes `waiting` seconds."""
+    """Waiting for the device takes `waiting` seconds; others have taken `foreign` seconds of the cores."""
 
     now: float = 0.0
     synchronizations: int = 0
     waiting: float = 0.0
+    foreign: float = 0.0
 
     def __call__(self) -> float:
         return self.now
@@ -24,28 +29,40 @@ class Clock:
         self.now += self.waiting
 
 
-def meter_of(clock: Clock, warmup_steps: int = 0, window_seconds: float = 1.0) -> ThroughputMeter:
+def meter_of(
+    clock: Clock,
+    *,
+    max_warmup_steps: int = 0,
+    min_warmup_steps: int = 4,
+    window_seconds: float = 1.0,
+    cores: int = 1,
+) -> ThroughputMeter:
     return ThroughputMeter(
-        warmup_steps=warmup_steps, synchronize=clock.synchronize, window_seconds=window_seconds, clock=clock
+        max_warmup_steps=max_warmup_steps,
+        min_warmup_steps=min_warmup_steps,
+        synchronize=clock.synchronize,
+        foreign=lambda: clock.foreign,
+        cores=cores,
+        window_seconds=window_seconds,
+        clock=clock,
     )
 
 
-def run(meter: ThroughputMeter, clock: Clock, steps: int, seconds: float, images: int = 64) -> None:
-    for _ in range(steps):
+def run(meter: ThroughputMeter, clock: Clock, steps: Iterable[float], images: int = 64) -> None:
+    for seconds in steps:
         clock.now += seconds
         meter.step(images)
 
 
-@pytest.mark.parametrize("warmup_steps", [0, 1, 3])
-def test_warmup_is_left_out(warmup_steps: int) -> None:
+def measured(steps: Iterable[float], max_warmup_steps: int = 0) -> Throughput:
     clock = Clock()
-    meter = meter_of(clock, warmup_steps)
+    meter = meter_of(clock, max_warmup_steps=max_warmup_steps)
     meter.resume()
-    run(meter, clock, warmup_steps, seconds=100.0)
-    run(meter, clock, 10, seconds=0.5)
-    result = meter.result()
-    assert (result.images, result.steps, result.seconds, result.warmup_steps) == (640, 10, 5.0, warmup_steps)
-    assert result.images_per_second == 128.0
+    run(meter, clock, steps)
+    return meter.result()
+
+
+# --- what is in the number --------------------------------------------------------------------------------------------
 
 
 def test_the_wait_for_the_first_batch_is_in_and_what_lies_in_a_pause_is_out() -> None:
@@ -54,74 +71,53 @@ def test_the_wait_for_the_first_batch_is_in_and_what_lies_in_a_pause_is_out() ->
     for _ in range(2):  # epochs
         meter.resume()
         clock.now += 3.0  # the first batch is late
-        run(meter, clock, 4, seconds=0.25)
+        run(meter, clock, [0.25] * 5)
         meter.pause()
         clock.now += 50.0  # evaluation, checkpoint
-    assert meter.result().seconds == 2 * (3.0 + 1.0)
-
-
-def test_warmup_goes_on_over_a_pause() -> None:
-    clock = Clock()
-    meter = meter_of(clock, warmup_steps=3)
-    for _ in range(2):
-        meter.resume()
-        run(meter, clock, 2, seconds=1.0)
-        meter.pause()
-        clock.now += 50.0
-    assert (meter.result().steps, meter.result().seconds) == (1, 1.0)
+    assert meter.result().seconds == 2 * (3.0 + 5 * 0.25)
+    assert meter.result().images == 2 * 5 * 64
 
 
 def test_windows_close_when_they_have_lasted_long_enough_and_a_pause_does_not_age_them() -> None:
     clock = Clock()
-    meter = meter_of(clock, window_seconds=1.0)
+    meter = meter_of(clock)
     meter.resume()
-    run(meter, clock, 2, seconds=0.375)
+    run(meter, clock, [0.375] * 2)
     meter.pause()
     clock.now += 50.0
     meter.resume()
-    run(meter, clock, 2, seconds=0.375)  # the first of these completes the window
-    result = meter.result()
-    assert result.window_rates == (3 * 64 / 1.125,)
-    assert (result.images, result.seconds) == (4 * 64, 1.5)
+    assert meter.windows == 0
+    run(meter, clock, [0.375])
+    assert meter.windows == 1
+    assert (meter.result().images, meter.result().seconds) == (3 * 64, 1.125)
 
 
-def test_a_step_longer_than_a_window_is_a_window() -> None:
-    clock = Clock()
-    meter = meter_of(clock, window_seconds=0.5)
-    meter.resume()
-    for seconds in (1.0, 2.0, 4.0):
-        run(meter, clock, 1, seconds)
-    result = meter.result()
-    assert result.num_windows == 3
-    assert result.images_per_second_std == pytest.approx(statistics.stdev([64.0, 32.0, 16.0]))
-    assert result.images_per_second == pytest.approx(3 * 64 / 7)
+def test_only_whole_windows_count_unless_there_is_none() -> None:
+    whole, part = measured([0.5, 0.5, 0.25]), measured([0.25])
+    assert (whole.windows, whole.steps, whole.seconds) == (1, 2, 1.0)
+    assert (part.windows, part.steps, part.seconds) == (0, 1, 0.25)
+    assert (part.low, part.high) == (None, None)
 
 
-def test_the_spread_of_less_than_two_windows_is_unknown() -> None:
-    clock = Clock()
-    meter = meter_of(clock)
-    meter.resume()
-    run(meter, clock, 1, seconds=1.0)
-    assert meter.result().images_per_second_std is None
+def test_the_rate_is_images_by_seconds_and_not_the_mean_of_the_windows_rates() -> None:
+    result = measured([1.0, 2.0, 4.0])
+    assert result.windows == 3
+    assert result.images_per_second == 3 * 64 / 7
 
 
 def test_the_device_is_waited_for_at_the_edges_only_and_the_wait_counts() -> None:
     clock = Clock(waiting=0.25)
     meter = meter_of(clock, window_seconds=100.0)
     meter.resume()
-    run(meter, clock, 20, seconds=0.5)
+    run(meter, clock, [0.5] * 20)
     meter.pause()
     assert clock.synchronizations == 2
     assert meter.result().seconds == 10.25
 
 
 def test_no_measured_step_is_an_error_and_not_a_rate_of_zero() -> None:
-    clock = Clock()
-    meter = meter_of(clock, warmup_steps=3)
-    meter.resume()
-    run(meter, clock, 3, seconds=1.0)
     with pytest.raises(ValueError, match="no step was measured after 3 of warm-up"):
-        meter.result()
+        measured([1.0] * 3, max_warmup_steps=3)
 
 
 def test_a_result_on_the_way_changes_nothing() -> None:
@@ -131,8 +127,247 @@ def test_a_result_on_the_way_changes_nothing() -> None:
         meter = meter_of(clock, window_seconds=2.0)
         meter.resume()
         for _ in range(7):
-            run(meter, clock, 1, seconds=0.75)
+            run(meter, clock, [0.75])
             if asked:
                 meter.result()
+                meter.settled()
         results.append(meter.result())
     assert results[0] == results[1]
+
+
+# --- warm-up ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("warmup", "steps_left_out"),
+    [
+        pytest.param([], 4, id="nothing to warm up"),
+        pytest.param([1.0], 5, id="a slow first step"),
+        pytest.param([60.0, 1.0], 6, id="compilation first"),
+        pytest.param([1.0, 0.5, 0.375, 0.34, 0.3, 0.26], 9, id="slowly faster"),
+    ],
+)
+def test_warmup_ends_when_steps_no_longer_get_faster(warmup: list[float], steps_left_out: int) -> None:
+    result = measured([*warmup, *[0.25] * 20], max_warmup_steps=20)
+    assert result.warmup_steps == steps_left_out
+    assert result.images_per_second == 256.0
+
+
+def test_batches_that_come_in_bursts_end_warmup_too() -> None:
+    assert measured([0.7, 0.1, 0.1, 0.1] * 10, max_warmup_steps=20).warmup_steps <= 6
+
+
+def test_short_steps_warm_up_for_half_a_second() -> None:
+    assert measured([0.01] * 400, max_warmup_steps=200).warmup_steps == pytest.approx(51, abs=1)
+
+
+def test_warmup_takes_no_more_steps_or_time_than_allowed() -> None:
+    ever_faster = [100.0 * 0.8**i for i in range(30)]
+    assert measured(ever_faster, max_warmup_steps=20).warmup_steps == 2  # the second step took longer than 3 s
+    assert measured([x / 1000 for x in ever_faster], max_warmup_steps=20).warmup_steps == 20
+
+
+def test_warmup_lasts_until_the_loaders_buffers_are_empty() -> None:
+    clock = Clock()
+    meter = meter_of(clock, max_warmup_steps=20, min_warmup_steps=12)
+    meter.resume()
+    run(meter, clock, [0.125] * 8 + [0.25] * 12)
+    assert meter.result().images_per_second == 256.0
+
+
+def test_each_step_of_warmup_is_waited_for_and_warmup_goes_on_over_a_pause() -> None:
+    clock = Clock()
+    meter = meter_of(clock, max_warmup_steps=3)
+    for _ in range(2):
+        meter.resume()
+        run(meter, clock, [1.0] * 2)
+        meter.pause()
+        clock.now += 50.0
+    assert clock.synchronizations >= 3
+    assert (meter.result().steps, meter.result().seconds) == (1, 1.0)
+
+
+# --- disturbance ------------------------------------------------------------------------------------------------------
+
+
+def disturbed(windows: str, cores: int = 1, taken: float = 0.3) -> Throughput:
+    """Of windows of a second; in those marked "x" others take a core for a while, and half the steps are done."""
+    clock = Clock()
+    meter = meter_of(clock, cores=cores)
+    meter.resume()
+    for kind in windows:
+        clock.foreign += taken if kind == "x" else 0.0
+        run(meter, clock, [0.25] * 4 if kind == "." else [0.5] * 2)
+    return meter.result()
+
+
+def test_windows_in_which_others_took_the_cores_are_left_out_and_counted() -> None:
+    result = disturbed(".x..xx.")
+    assert (result.windows, result.disturbed_windows, result.disturbed) == (4, 3, False)
+    assert result.images_per_second == pytest.approx(256.0)
+
+
+def test_where_too_few_windows_are_quiet_all_count_and_the_result_says_so() -> None:
+    result = disturbed("x.xx.")
+    assert (result.windows, result.disturbed_windows, result.disturbed) == (5, 0, True)
+    assert result.images_per_second == pytest.approx((2 * 256 + 3 * 128) / 5)
+
+
+def test_the_share_that_others_may_take_is_of_all_cores() -> None:
+    assert disturbed("xxxx", cores=1, taken=0.1).disturbed
+    assert not disturbed("xxxx", cores=4, taken=0.1).disturbed
+
+
+def test_what_others_do_in_a_pause_disturbs_nobody() -> None:
+    clock = Clock()
+    meter = meter_of(clock)
+    for _ in range(4):
+        meter.resume()
+        run(meter, clock, [0.5] * 2)
+        meter.pause()
+        clock.foreign += 10.0
+    assert not meter.result().disturbed
+
+
+# --- the interval, in simulated worlds --------------------------------------------------------------------------------
+
+World = Callable[[random.Random], Iterator[tuple[float, float]]]  # seconds of each step, and how much others took of it
+
+
+def noisy(correlation: float, spread: float = 0.1) -> World:
+    """Step times whose noise decays by so much from one step to the next; a window has about ten steps."""
+
+    def steps(rng: random.Random) -> Iterator[tuple[float, float]]:
+        x = rng.gauss(0, 1)
+        while True:
+            x = correlation * x + math.sqrt(1 - correlation**2) * rng.gauss(0, 1)
+            yield 0.05 * math.exp(spread * x), 0.0
+
+    return steps
+
+
+def bursts(rng: random.Random) -> Iterator[tuple[float, float]]:
+    """Batches come three at a time."""
+    while True:
+        yield from [(0.12 * math.exp(0.2 * rng.gauss(0, 1)), 0.0), (0.02, 0.0), (0.02, 0.0)]
+
+
+def shared(rng: random.Random) -> Iterator[tuple[float, float]]:
+    """Others come for a second in four, and make steps three times as long."""
+    while True:
+        for share, slower, mean in ((0.0, 1.0, 3.0), (0.6, 3.0, 1.0)):
+            left = rng.expovariate(1 / mean)
+            while left > 0:
+                seconds = slower * 0.05 * math.exp(0.1 * rng.gauss(0, 1))
+                left -= seconds
+                yield seconds, share * seconds
+
+
+WORLDS = {
+    "constant": noisy(0.0, spread=1e-6),
+    "noisy": noisy(0.0),
+    "correlated": noisy(0.9),
+    "bursts": bursts,
+    "shared": shared,
+}
+
+
+def probes(world: World, count: int, windows: int, seed: int = 0) -> list[Throughput]:
+    """One after the other, of so many quiet windows each."""
+    steps, clock, found = world(random.Random(seed)), Clock(), []
+    for _ in range(count):
+        meter = meter_of(clock, window_seconds=0.5)
+        meter.resume()
+        while meter.windows < windows or not meter.settled(math.inf, windows):
+            seconds, foreign = next(steps)
+            clock.now += seconds
+            clock.foreign += foreign
+            meter.step(64)
+        found.append(meter.result())
+    return found
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_the_interval_covers_a_ten_times_longer_measurement_in_nine_tries_of_ten(world: str) -> None:
+    found = probes(WORLDS[world], count=1010, windows=8)
+    covered = 0
+    for i, probe in enumerate(found[:-10]):
+        after = found[i + 1 : i + 11]
+        reference = sum(t.images for t in after) / sum(t.seconds for t in after)
+        covered += (probe.low or math.inf) <= reference <= (probe.high or -math.inf)
+    assert covered >= 0.9 * 1000
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_two_measurements_of_the_same_differ_in_at_most_one_try_of_twenty(world: str) -> None:
+    found = probes(WORLDS[world], count=2000, windows=8)
+    assert sum(differ(a, b) for a, b in zip(found[::2], found[1::2], strict=True)) <= 0.05 * 1000
+
+
+def test_a_rate_that_is_a_tenth_higher_is_seen_to_be() -> None:
+    faster = probes(noisy(0.5, spread=0.02), 1, 8)[0]
+    slower = measured(1.1 * seconds for seconds, _ in itertools.islice(noisy(0.5, 0.02)(random.Random(1)), 100))
+    assert differ(faster, slower)
+    assert differ(slower, faster)
+
+
+def test_nothing_differs_from_a_rate_without_interval() -> None:
+    assert not differ(measured([0.25]), measured([0.5] * 20))
+
+
+def test_nothing_differs_from_a_rate_that_others_disturbed() -> None:
+    assert differ(disturbed("......"), measured([0.5] * 20))
+    assert not differ(disturbed("xxxxxx"), measured([0.5] * 20))
+
+
+def test_a_rate_that_drifts_is_less_sure_than_one_that_scatters_as_much() -> None:
+    rising = [1.0 + 0.01 * i for i in range(16)]
+    scattered = random.Random(0).sample(rising, len(rising))
+    assert (measured(rising).sampling_error or 0) > 2 * (measured(scattered).sampling_error or 0)
+
+
+def test_windows_that_agree_perfectly_still_leave_the_drift_between_measurements() -> None:
+    result = measured([1.0] * 10)
+    assert result.low == pytest.approx(64 * (1 - 1.96 * DRIFT))
+    assert result.high == pytest.approx(64 * (1 + 1.96 * DRIFT))
+
+
+@pytest.mark.parametrize("windows", [1, 2])
+def test_one_or_two_windows_are_no_ground_for_an_interval(windows: int) -> None:
+    result = measured([1.0, 1.5][:windows])
+    assert (result.windows, result.low, result.high) == (windows, None, None)
+
+
+def test_the_error_of_independent_windows_is_that_of_a_mean() -> None:
+    seconds = [1.0, 1.2, 1.3, 1.1, 1.0, 1.3, 1.2, 1.0, 1.1, 1.2, 1.3, 1.0] * 6
+    expected = statistics.stdev(seconds) / statistics.fmean(seconds) / math.sqrt(len(seconds))
+    assert measured(seconds).sampling_error == pytest.approx(expected, rel=0.1)
+
+
+def test_a_probe_has_settled_when_quiet_windows_agree() -> None:
+    clock = Clock()
+    meter = meter_of(clock)
+    meter.resume()
+    asked = []
+    for _ in range(8):
+        run(meter, clock, [1.0])
+        asked.append(meter.settled(min_windows=6))
+    assert asked == [False] * 5 + [True] * 3
+
+
+def test_a_probe_has_not_settled_while_windows_disagree_or_others_run() -> None:
+    clock = Clock()
+    meter = meter_of(clock)
+    meter.resume()
+    for _ in range(20):
+        clock.foreign += 0.5
+        run(meter, clock, [1.0])
+        assert not meter.settled()
+    for i in range(10):
+        run(meter, clock, [1.0 + 0.5 * (i % 3)])
+        assert not meter.settled()
+
+
+@pytest.mark.parametrize(("degrees_of_freedom", "t"), [(1, 12.706), (4, 2.776), (7, 2.365), (20, 2.086), (1e9, 1.96)])
+def test_students_t_is_as_in_tables(degrees_of_freedom: float, t: float) -> None:
+    assert student_t(degrees_of_freedom) == pytest.approx(t, rel=0.01)

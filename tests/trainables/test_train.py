@@ -25,7 +25,7 @@ TINY = [
 
 @pytest.fixture(autouse=True)
 def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "_machine", lambda: Resources(cpus=2))
+    monkeypatch.setattr(train, "machine", lambda: Resources(cpus=2))
 
 
 def rows_of(folder: Path) -> list[dict[str, str]]:

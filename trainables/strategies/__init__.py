@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 from torch import Tensor, device, nn
 
 from trainables.settings import Settings
+from trainables.stages import Timeline
 
 STRATEGIES = ("single", "ddp")
 
@@ -21,8 +22,11 @@ class TrainStep(Protocol):
         """The bare network: evaluated, and kept in checkpoints. After `gather` it is the same on all ranks."""
         ...
 
-    def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Train on this rank's share of a batch; its mean loss, still on the device, detached."""
+    def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
+        """Train on this rank's share of a batch; its mean loss, still on the device, detached.
+
+        Marks the stages `forward`, `backward`, `communicate` (if there is any) and `update`, in this order.
+        """
         ...
 
     def set_learning_rate(self, value: float) -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from trainables.contract import InfeasibleError
 from trainables.settings import Settings
+from trainables.stages import Timeline
 from trainables.step import Step
 
 
@@ -20,13 +22,27 @@ def layout(num_devices: int) -> int:
 
 
 def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
-    """The plain step with gradients averaged over the ranks. `torch.distributed` is initialised."""
+    """The plain step with gradients averaged over the ranks. `torch.distributed` is initialised.
+
+    Raises:
+        InfeasibleError: a CUDA graph is asked for.
+    """
+    if settings.cuda_graphs:
+        raise InfeasibleError("cuda_graphs: of strategy single only")
     devices = [device.index or 0] if device.type == "cuda" else None
     forward = DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
     return _DdpStep(model, forward, settings, device)
 
 
 class _DdpStep(Step):
+    def _backward(self, loss: Tensor, timeline: Timeline) -> None:
+        """Gradients travel while others are computed; what is left to travel after the last one is communication."""
+        first = next(self.model.parameters())  # its gradient comes last
+        handle = first.register_post_accumulate_grad_hook(lambda _: timeline.mark("backward"))  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
+        timeline.mark("communicate")
+        handle.remove()
+
     def gather(self) -> None:
         for buffer in self.model.buffers():
             dist.broadcast(buffer, src=0)

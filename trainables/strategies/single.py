@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from trainables.graphs import CapturedStep
 from trainables.settings import Settings
 from trainables.step import Step
 
@@ -15,5 +16,6 @@ def layout(num_devices: int) -> int:
 
 
 def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
-    """The plain step."""
-    return Step(model, model, settings, device)
+    """The plain step, or the same as a CUDA graph."""
+    kind = CapturedStep if settings.cuda_graphs else Step
+    return kind(model, model, settings, device)

@@ -1,0 +1,46 @@
+"""The command that trains one configuration of a run alone, without search."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from search.history import Trial
+from search.markdown import WIDTH
+from search.results import Run
+from search.wording import setting
+
+
+def command(run: Run, trial: Trial) -> str:
+    """The command that trains this trial's configuration alone, over lines of at most 80 columns where words allow.
+
+    It names the data but not where they lie, and puts what it makes into a folder of its own under `results`.
+    """
+    data = run.info.get("space", {}).get("data", {})
+    options = {
+        "--trainable": run.info["trainable"],
+        "--epochs": trial.epochs or None,  # a probe had none
+        "--data": run.info["data"]["name"],
+        "--train-images": data.get("train_images"),
+        "--val-images": data.get("val_images"),
+        "--folder": f"results/{run.name}-{trial.trial_id}",
+    }
+    words = [f"{key} {shlex.quote(str(value))}" for key, value in options.items() if value is not None]
+    words += [shlex.quote(f"{key}={_exact(value)}") for key, value in run.history.ordered(trial).items()]
+    return _continued(["python -m trainables.train", *words])
+
+
+def _exact(value: Any) -> str:
+    return setting(value) if isinstance(value, bool) else str(value)
+
+
+def _continued(words: Sequence[str]) -> str:
+    """Words in lines that end in a backslash, so that the shell takes them as one."""
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) + len("  \\") <= WIDTH:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"    {word}")
+    return " \\\n".join(lines)

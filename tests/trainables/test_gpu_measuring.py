@@ -1,0 +1,52 @@
+"""What is measured on a CUDA device: stages on its own clock, copies that overlap, its sensors."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from trainables import vgg19_cifar10
+from trainables.cifar10 import Pictures
+from trainables.contract import Data, Resources
+from trainables.generated import generate
+from trainables.loaders import Plan, training_batches
+from trainables.stages import STAGES, Timeline
+from trainables.train import LocalWorker
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+PICTURES = Data(name="generated", train_images=20000, val_images=500)
+
+
+@pytest.mark.parametrize("loader", ["memory", "device", "workers"])
+def test_a_probe_measures_stages_that_add_up_to_the_step_and_what_the_gpu_does(folder: Path, loader: str) -> None:
+    worker = LocalWorker(folder, data=PICTURES, resources=Resources(cpus=4, gpus=1))
+    config = {"batch_size": 512, "width": 0.5, "loader": loader, "num_workers": 2 if loader == "workers" else 0}
+    vgg19_cifar10.probe({**config, "precision": "bf16", "memory_format": "channels_last"}, worker)
+    metrics = worker.reported[0].metrics
+    step_seconds = 512 / metrics["images_per_second"]
+    assert sum(metrics[f"{stage}_seconds"] for stage in STAGES) == pytest.approx(metrics["step_seconds"])
+    if loader != "workers":  # whose batches come in bursts
+        assert metrics["step_seconds"] == pytest.approx(step_seconds, rel=0.1)
+    assert 0 < metrics["fraction_of_ceiling"] < 1
+    assert 0 < metrics["peak_memory_fraction"] < 1
+    assert metrics["gpu_memory_gib"] > 0
+
+
+@pytest.mark.parametrize("pin_memory", [False, True])
+def test_copied_batches_are_those_of_the_cpu(pin_memory: bool) -> None:
+    pictures = Pictures(*generate(300, seed=0))
+    plan = Plan(np.arange(300), 20, 0)
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    here, there = (
+        training_batches("memory", pictures, plan, device, num_workers=0, pin_memory=pinned)
+        for device, pinned in ((cpu, False), (cuda, pin_memory))
+    )
+    epochs = zip(here.epoch(1, Timeline(cpu)), there.epoch(1, Timeline(cuda)), strict=True)
+    for (images, labels), (copied_images, copied_labels) in epochs:
+        torch.testing.assert_close(copied_images.cpu(), images)
+        assert torch.equal(copied_labels.cpu(), labels)

@@ -1,0 +1,113 @@
+"""The instruments, by the trainable's own door: what a trial and a probe report, and that watching changes nothing."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainables import instruments, loop, vgg19_cifar10
+from trainables.contract import Data, InfeasibleError, Measurement, Resources
+from trainables.stages import STAGES
+from trainables.train import LocalWorker
+
+TINY = {"width": 0.01, "batch_size": 12, "learning_rate": 0.02}
+STAGE_METRICS = {f"{stage}_seconds" for stage in STAGES}
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(instruments, "PROFILED_SECONDS", 0.1)
+
+
+def probed(folder: Path, data: Data, **config: Any) -> Measurement:
+    worker = LocalWorker(folder, data=data)
+    vgg19_cifar10.probe({**TINY, **config}, worker)
+    (measurement,) = worker.reported
+    return measurement
+
+
+def trained(folder: Path, data: Data, **config: Any) -> dict[str, float]:
+    worker = LocalWorker(folder, epochs=2, data=data)
+    vgg19_cifar10.train({**TINY, **config}, worker)
+    return dict(worker.reported[-1].metrics)
+
+
+def test_a_probe_reports_what_a_probe_measures_and_leaves_nothing(folder: Path, few: Data) -> None:
+    measurement = probed(folder, few)
+    known = vgg19_cifar10.METRICS or {}
+    assert measurement.epoch == 0
+    assert all(known[name].probed for name in measurement.metrics)
+    assert measurement.metrics["images_per_second"] > 0
+    assert set(measurement.metrics) >= STAGE_METRICS
+    assert all(math.isfinite(value) for value in measurement.metrics.values())
+    assert list(folder.iterdir()) == []
+
+
+def test_a_probe_of_a_batch_that_is_all_the_data_is_measured_too(folder: Path, few: Data) -> None:
+    """A trial of one epoch of one step could not be."""
+    assert probed(folder, few, batch_size=120).metrics["images_per_second"] > 0
+
+
+def test_a_probe_of_a_batch_larger_than_the_data_is_infeasible(folder: Path, few: Data) -> None:
+    with pytest.raises(InfeasibleError, match="batch_size 121: there are 120"):
+        probed(folder, few, batch_size=121)
+
+
+def test_stages_add_up_to_the_step_and_none_is_of_another_device(folder: Path, few: Data) -> None:
+    metrics = probed(folder, few, loader="workers", num_workers=1).metrics
+    assert sum(metrics[name] for name in STAGE_METRICS) == pytest.approx(metrics["step_seconds"])
+    assert metrics["transfer_seconds"] == metrics["communicate_seconds"] == 0
+    assert min(metrics[f"{stage}_seconds"] for stage in ("load", "forward", "backward", "update")) > 0
+    assert metrics["loader_processes"] == 1
+
+
+def test_the_achieved_rate_is_counted_operations_and_a_part_of_the_ceiling(folder: Path, few: Data) -> None:
+    metrics = probed(folder, few).metrics
+    rate = metrics["teraflops_per_second"] * 1e12 / metrics["images_per_second"]
+    assert rate == pytest.approx(round(rate))  # operations of one picture
+    assert 0 < metrics["fraction_of_ceiling"] <= metrics["fraction_of_matrix_rate"] < 1
+
+
+def test_a_trial_accounts_for_each_of_its_steps(folder: Path, few: Data) -> None:
+    """Warm-up, profiled ones, measured ones; on a GPU one more, which fills the pipeline."""
+    metrics = trained(folder, few)
+    profiled = metrics["profiled_steps"]
+    assert metrics["warmup_steps"] + profiled + metrics["throughput_images"] / TINY["batch_size"] == 20
+    assert metrics["warmup_steps"] <= 20 // 3
+    assert 0 < profiled <= 20 // 5
+
+
+def test_watching_does_not_change_what_is_learned(tmp_path: Path, few: Data) -> None:
+    losses = []
+    for name, trace_steps in (("plain", 0), ("traced", 2)):
+        (tmp_path / name).mkdir()
+        losses.append(trained(tmp_path / name, few, trace_steps=trace_steps)["val_loss"])
+    assert losses[0] == losses[1]
+
+
+def test_a_trace_is_written_where_it_is_asked_for(folder: Path, few: Data) -> None:
+    trained(folder, few, trace_steps=2)
+    events = json.loads((folder / instruments.TRACE_FILE).read_text())["traceEvents"]
+    assert any("convolution" in event.get("name", "") for event in events)
+
+
+def test_without_sensors_the_columns_are_absent_and_the_rate_is_there(
+    folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container without rights, on a machine without a GPU."""
+    from trainables import footprint, neighbours, telemetry
+
+    for module in (footprint, neighbours, telemetry):
+        monkeypatch.setattr(module, "PROC", folder / "nothing")
+    metrics = trained(folder, few)
+    assert metrics["images_per_second"] > 0
+    assert not {"peak_memory_gib", "machine_cpu_utilization", "gpu_utilization", "images_per_joule"} & set(metrics)
+
+
+def test_on_a_gpu_that_is_not_there_a_probe_is_infeasible(folder: Path, few: Data) -> None:
+    worker = LocalWorker(folder, data=few, resources=Resources(cpus=1, gpus=1))
+    with pytest.raises(InfeasibleError, match="no CUDA device"):
+        vgg19_cifar10.probe(TINY, worker)

@@ -1,0 +1,84 @@
+"""One training step: what is meant to be faster learns the same."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from trainables import vgg19_cifar10
+from trainables.build import build
+from trainables.contract import InfeasibleError, Resources
+from trainables.settings import Settings, checked
+from trainables.stages import Timeline
+from trainables.strategies import ddp
+
+CPU = torch.device("cpu")
+OFF = Timeline(CPU)
+
+
+def settings(**config: Any) -> Settings:
+    given = {"batch_size": 8, "width": 0.02, "precision": "fp32", **config}
+    return Settings(**checked(given, vgg19_cifar10.PARAMETERS or {}))
+
+
+def losses(steps: int = 4, **config: Any) -> list[float]:
+    step = build(settings(**config), 10, CPU)
+    step.set_learning_rate(0.001)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(8, 3, 32, 32, generator=generator)
+    labels = torch.arange(8)
+    return [step(images, labels, OFF).item() for _ in range(steps)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"conv_kernel": "gemm"},
+        {"memory_format": "contiguous"},
+        {"memory_format": "contiguous", "conv_kernel": "gemm"},
+        {"fused_optimizer": False},
+        {"flush_denormals": True},
+        {"allocator": "system"},
+    ],
+)
+def test_a_setting_for_speed_does_not_change_the_losses(change: dict[str, Any]) -> None:
+    assert losses(conv_kernel="library") == pytest.approx(losses(**{"conv_kernel": "library", **change}), abs=1e-4)
+
+
+def test_the_fused_adamw_learns_the_same() -> None:
+    kinds = (losses(optimizer="adamw", conv_kernel="library", fused_optimizer=fused) for fused in (True, False))
+    assert next(kinds) == pytest.approx(next(kinds), abs=1e-4)
+
+
+def test_the_losses_in_16_bits_are_near_those_in_32() -> None:
+    exact, library, gemm = (
+        losses(width=0.1, precision=precision, conv_kernel=kernel)
+        for precision, kernel in (("fp32", "library"), ("bf16", "library"), ("bf16", "gemm"))
+    )
+    assert library == pytest.approx(exact, abs=0.05)
+    assert gemm == pytest.approx(exact, abs=0.05)
+
+
+def test_what_a_machine_cannot_do_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Resources(cpus=2)
+    assert vgg19_cifar10.unavailable("cuda_graphs", True, here) == "needs a CUDA device"
+    assert vgg19_cifar10.unavailable("cuda_graphs", False, here) is None
+    monkeypatch.setenv("PATH", "")
+    assert "C++ compiler" in str(vgg19_cifar10.unavailable("compile", True, here))
+    assert vgg19_cifar10.unavailable("compile", False, here) is None
+
+
+def test_a_captured_step_is_refused_where_it_cannot_be() -> None:
+    graphs = settings(cuda_graphs=True, fused_optimizer=False, conv_kernel="library")
+    with pytest.raises(InfeasibleError, match="fused_optimizer"):
+        build(graphs, 10, CPU)
+    with pytest.raises(InfeasibleError, match="single"):
+        ddp.build(torch.nn.Linear(1, 1), settings(cuda_graphs=True), CPU)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_a_compiled_network_learns_the_same() -> None:
+    """Slow: the compiler takes a minute."""
+    plain, compiled = (losses(steps=2, compile=compile, conv_kernel="gemm") for compile in (False, True))
+    assert plain == pytest.approx(compiled, abs=1e-4)

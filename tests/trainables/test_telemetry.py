@@ -1,0 +1,173 @@
+"""Telemetry of this process; sensors that are not there; a GPU of our own making."""
+
+import math
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from trainables import nvml, telemetry
+from trainables.nvml import Gpu
+from trainables.telemetry import Telemetry
+
+CPU = torch.device("cpu")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "SAMPLE_SECONDS", 0.02)
+
+
+def burn(seconds: float) -> None:
+    start = time.process_time()
+    while time.process_time() - start < seconds:
+        pass
+
+
+@linux
+@pytest.mark.parametrize("work", [burn, time.sleep])
+def test_utilisation_is_cpu_time_by_time_and_cores(work: Callable[[float], None]) -> None:
+    watch = Telemetry(CPU, [0, 1])
+    clocks = time.process_time(), time.perf_counter()
+    watch.start()
+    work(0.3)
+    watch.stop()
+    cpu_seconds, seconds = time.process_time() - clocks[0], time.perf_counter() - clocks[1]
+    means = watch.means(0)
+    assert means["cpu_utilization"] == pytest.approx(cpu_seconds / seconds / 2, rel=0.1, abs=0.05)
+    assert (0 if work is time.sleep else 0.001) <= means["machine_cpu_utilization"] <= 1
+    assert means["resident_gib"] > 0.01
+
+
+@linux
+def test_what_happens_in_a_pause_is_not_in_the_means() -> None:
+    watch = Telemetry(CPU, [0])
+    watch.start()
+    time.sleep(0.1)
+    watch.pause()
+    burn(0.2)
+    watch.stop()
+    burn(0.1)
+    assert watch.means(0)["cpu_utilization"] < 0.2
+
+
+@linux
+def test_loader_processes_are_counted() -> None:
+    child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    child.start()
+    watch = Telemetry(CPU, [0])
+    watch.start()
+    time.sleep(0.3)
+    watch.stop()
+    means = watch.means(0)
+    child.kill()
+    child.join()
+    assert means["loader_processes"] == 1.0
+
+
+def test_without_sensors_the_means_are_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("PROC", "POWERCAP"):
+        monkeypatch.setattr(telemetry, folder, tmp_path / "none")
+    watch = Telemetry(torch.device("cuda", 7), [])
+    watch.start()
+    time.sleep(0.3)
+    watch.stop()
+    assert watch.means(100) == {"loader_processes": 0.0}
+
+
+def test_it_can_be_stopped_without_having_been_started() -> None:
+    watch = Telemetry(CPU, [0])
+    watch.stop()
+    assert watch.means(100) == {}
+
+
+def test_images_per_joule_are_of_all_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "POWERCAP", tmp_path)
+    for package in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0"):  # the last is a part of the first
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "energy_uj").write_text("1000000")
+    watch = Telemetry(CPU, [0])
+    watch.resume()
+    for package in ("intel-rapl:0", "intel-rapl:0:0"):
+        (tmp_path / package / "energy_uj").write_text("6000000")
+    watch.pause()
+    watch.resume()
+    (tmp_path / "intel-rapl:1" / "energy_uj").write_text("0")  # starts anew
+    watch.pause()
+    assert watch.means(100)["images_per_joule"] == 20.0
+
+
+@linux
+def test_sampling_takes_less_than_a_two_hundredth_of_a_core() -> None:
+    watch = Telemetry(CPU, [0])
+    watch.resume()
+    started = time.process_time()
+    for _ in range(50):
+        watch._count()
+        watch._sample()
+    assert (time.process_time() - started) / 50 < 0.005 * 0.5
+
+
+class Driver:
+    """NVML with one device, some of whose sensors are missing."""
+
+    NVML_CLOCK_SM, NVML_PERF_POLICY_THERMAL = 1, 1
+    nvmlClocksThrottleReasonHwSlowdown = 8  # noqa: N815
+    nvmlClocksThrottleReasonSwThermalSlowdown = 32  # noqa: N815
+    nvmlClocksThrottleReasonHwThermalSlowdown = 64  # noqa: N815
+    nvmlClocksThrottleReasonHwPowerBrakeSlowdown = 128  # noqa: N815
+    reasons = 4  # at the power limit
+
+    def nvmlDeviceGetUtilizationRates(self, _: Any) -> Any:  # noqa: N802
+        return SimpleNamespace(gpu=75)
+
+    def nvmlDeviceGetClockInfo(self, _: Any, kind: int) -> int:  # noqa: N802
+        return 1980
+
+    def nvmlDeviceGetPowerUsage(self, _: Any) -> int:  # noqa: N802
+        raise OSError("Not Supported")
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, _: Any) -> int:  # noqa: N802
+        return self.reasons
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, _: Any) -> int:  # noqa: N802
+        return 5000
+
+
+def test_each_sensor_of_a_gpu_is_optional_and_units_are_as_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    monkeypatch.setattr(nvml, "_opened", lambda device: (driver, "gpu"))
+    gpu = Gpu(torch.device("cuda", 0))
+    assert gpu.joules() == 5.0
+    assert gpu.hot_seconds() is None
+    assert gpu.sample() == {
+        "gpu_utilization": 0.75,
+        "gpu_memory_gib": None,
+        "gpu_power_watts": None,
+        "gpu_clock_mhz": 1980.0,
+        "gpu_throttled_fraction": 0.0,
+    }
+    driver.reasons = 4 | 64
+    assert gpu.sample()["gpu_throttled_fraction"] == 1.0
+
+
+@pytest.mark.gpu
+def test_the_gpu_in_use_is_the_one_that_is_watched() -> None:
+    device = torch.device("cuda", torch.cuda.current_device())
+    watch = Telemetry(device, [0])
+    watch.start()
+    matrix = torch.randn(8192, 8192, device=device)
+    for _ in range(200):
+        matrix = torch.nn.functional.normalize(matrix @ matrix)
+    torch.cuda.synchronize()
+    watch.stop()
+    means = watch.means(1000)
+    assert means["gpu_memory_gib"] * 2**30 >= matrix.nbytes
+    assert math.isfinite(means["gpu_utilization"])
