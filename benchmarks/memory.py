@@ -29,6 +29,7 @@ PLAIN = {"precision": "fp32", "memory_format": "contiguous", "allocator": "syste
 WIDE = {"width": 1.0, **PLAIN}
 SLIM = {"width": 0.25, **PLAIN}
 FAST = {"precision": "bf16", "memory_format": "channels_last"}
+KEPT = {**FAST, "allocator": "retain"}  # the defaults
 CONFIGURATIONS: list[dict[str, Any]] = [
     {**WIDE, "batch_size": 32},
     {**WIDE, "batch_size": 128},
@@ -39,7 +40,12 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {**WIDE, "batch_size": 1024, **FAST},
     {**WIDE, "batch_size": 128, **FAST, "optimizer": "adamw"},
     {**WIDE, "batch_size": 256, **FAST, "conv_kernel": "library"},
-    {**WIDE, "batch_size": 256, **FAST, "allocator": "retain"},
+    {**WIDE, "batch_size": 64, **KEPT},
+    {**WIDE, "batch_size": 256, **KEPT},
+    {**WIDE, "batch_size": 512, **KEPT},
+    {**WIDE, "batch_size": 512, **KEPT, "optimizer": "adamw", "conv_kernel": "library"},
+    {**WIDE, "batch_size": 128, **KEPT, "precision": "fp32"},
+    {**SLIM, "batch_size": 2048, **KEPT},
     {**WIDE, "batch_size": 128, **FAST, "head": "fully_connected"},
     {**SLIM, "batch_size": 128},
     {**SLIM, "batch_size": 1024},

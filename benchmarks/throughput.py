@@ -40,7 +40,7 @@ from trainables.step import learning_rate
 from trainables.train import LocalWorker
 from trainables.vgg import vgg19
 
-WARMUP_STEPS, MIN_STEPS = 4, 8
+WARMUP_IMAGES, MIN_STEPS = 512, 3  # a large batch takes the textbook loop ten seconds
 BATCH = 128
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CORES = len(os.sched_getaffinity(0))
@@ -93,6 +93,7 @@ def compare_rates(options: argparse.Namespace) -> None:
     for _ in range(options.repeats):
         for name, (side, config) in sides.items():
             found[name].append(_measured(options, side, config))
+            print(f"{name}: {found[name][-1]['rate']:,.1f} images/s", flush=True)
     _report(found)
 
 
@@ -165,7 +166,7 @@ SIDES = {"textbook": textbook, "ours": ours}
 
 def _rate(stream: Iterator[Any], step: Any, batch_size: int, seconds: float) -> dict[str, float]:
     """Images per second after the warm-up, and the part of that time in which the next batch was waited for."""
-    for _ in range(WARMUP_STEPS):
+    for _ in range(max(2, WARMUP_IMAGES // batch_size)):
         step(*next(stream))
     _synchronize()
     started, waited, steps = time.perf_counter(), 0.0, 0

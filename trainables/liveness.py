@@ -8,6 +8,7 @@ operator of our own keeps for its backward pass. What a library takes inside one
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ class Liveness:
     activations: int  # kept for the backward pass, as 16-bit copies of weights are
     training: int  # at the peak of a step, all of the above included
     training_and_evaluation: int  # at the peak of both, one after the other
+    retained: int  # if freed blocks are kept, and had again for blocks of nearly their size (within a factor of 2) only
 
 
 def liveness(
@@ -64,6 +66,7 @@ def liveness(
         activations=saved.bytes,
         training=training,
         training_and_evaluation=watch.peak,
+        retained=sum(watch.most_by_size.values()),
     )
 
 
@@ -95,6 +98,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._storages: dict[int, weakref.ref[Any]] = {}
         self._small = self._most_small = 0
         self.live = self.peak = 0
+        self._by_size: Counter[int] = Counter()  # by the number of bits of a block's size
+        self.most_by_size: Counter[int] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -117,6 +122,9 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _add(self, size: int) -> None:
         self.live += size
+        bits = abs(size).bit_length()
+        self._by_size[bits] += size
+        self.most_by_size[bits] = max(self.most_by_size[bits], self._by_size[bits])
         if abs(size) < self._kept_below:
             self._small += size
             self._most_small = max(self._most_small, self._small)

@@ -32,7 +32,7 @@ from trainables.transfer import Batch
 
 # Of training, warm-up included, after which a probe ends whose rate has not settled: once there is an interval, and in
 # any case once there is a rate.
-PROBE_SECONDS, MOST_PROBE_SECONDS = 6.0, 9.0
+PROBE_SECONDS, MOST_PROBE_SECONDS = 8.0, 9.0
 STEPS_BETWEEN_AGREEMENTS = 10  # of the ranks of a probe
 
 

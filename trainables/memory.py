@@ -35,11 +35,11 @@ from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import arranged, autocast
 
-# glibc keeps freed blocks below its largest mmap threshold in the process, and larger ones find no room among them;
-# with `allocator` retain too, though it keeps those as well.
+# glibc keeps freed blocks below its largest mmap threshold in the process, and larger ones find no room among them.
 HEAP_BLOCKS_BELOW = 32 * 2**20
 PICTURE_BYTES = 32 * 32 * 3
 BATCH_BYTES_PER_IMAGE = 16 * PICTURE_BYTES  # gathered, padded, cropped and flipped bytes, floats, a copy in its format
+RETAINED = 1.12  # of the kept blocks by size is what a heap grows to, by 7 configurations (results/LOG.md)
 ERROR = 0.15  # of a prediction
 DOUBTFUL = 2  # as much as a typical machine would need fits anywhere
 
@@ -100,6 +100,7 @@ def need(
         **known,
         "workspace": counted.training - sum(known.values()),
         "evaluation": counted.training_and_evaluation - counted.training,
+        "retained": _retained(counted) if settings.allocator == "retain" and device.type == "cpu" else 0,
         "communication": 2 * counted.gradients if processes > 1 else 0,  # first and lasting buckets, what travels
         "pictures": pictures,
         "loader": loader,
@@ -166,11 +167,17 @@ def _of_plain(plain: Settings, num_classes: int, batch: int, device: torch.devic
     return liveness(model, plain, batch, EVALUATION_BATCH, device, kept_below)
 
 
+def _retained(counted: Liveness) -> int:
+    """What a heap that returns nothing takes more than its blocks ever did at a time."""
+    return max(0, int(RETAINED * counted.retained) - counted.training_and_evaluation)
+
+
 def _plain(settings: Settings, device: torch.device) -> Settings:
     """The same memory without what needs numbers: gradients scaled, kernels timed, steps compiled or captured."""
     kernel = settings.conv_kernel
     if kernel == "auto":
-        kernel = "gemm" if device.type == "cpu" else "library"  # gemm takes more, by a few percent of the whole
+        # what is mostly chosen; gemm takes more, by a few percent of the whole
+        kernel = "gemm" if device.type == "cpu" and settings.precision == "bf16" else "library"
     precision = "bf16" if settings.precision == "fp16" else settings.precision
     plain = replace(settings, precision=precision, conv_kernel=kernel, compile=False, cuda_graphs=False)
     return replace(plain, **WITHOUT_EFFECT)
