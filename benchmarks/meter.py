@@ -22,7 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,10 +30,12 @@ import torch
 
 from trainables import vgg19_cifar10
 from trainables.affinity import claimed_cores
+from trainables.allocator import allocating
 from trainables.build import build
 from trainables.cifar10 import Pictures
 from trainables.loaders import Plan, training_batches
 from trainables.neighbours import ForeignLoad
+from trainables.pace import Pace
 from trainables.settings import Settings, checked
 from trainables.stages import Timeline
 from trainables.throughput import Throughput, ThroughputMeter, differ
@@ -65,12 +67,15 @@ def stream(settings: Settings, device: torch.device) -> Iterator[int]:
             yield settings.batch_size
 
 
-def probe(steps: Iterator[int], cores: frozenset[int], device: torch.device, most_seconds: float) -> Try:
+def probe(
+    steps: Iterator[int], cores: frozenset[int], pace: Callable[[], float], device: torch.device, most_seconds: float
+) -> Try:
     """Measure the stream until that has settled, or for so long."""
     meter = ThroughputMeter(
         max_warmup_steps=20,
         synchronize=(lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else lambda: None,
         foreign=ForeignLoad(cores, device),
+        pace=pace,
         cores=len(cores),
     )
     started = time.perf_counter()
@@ -104,8 +109,9 @@ def load() -> Iterator[None]:
 
 
 def pooled(successors: list[Throughput]) -> float:
-    """Images per second of several probes together."""
-    return sum(t.images for t in successors) / sum(t.seconds for t in successors)
+    """Images per second of several probes together: of those that were not disturbed, if there are any."""
+    counted = [t for t in successors if not t.disturbed] or successors
+    return sum(t.images for t in counted) / sum(t.seconds for t in counted)
 
 
 def judge(name: str, tries: list[Try]) -> dict[str, float]:
@@ -113,6 +119,7 @@ def judge(name: str, tries: list[Try]) -> dict[str, float]:
     found = [x.throughput for x in tries]
     references = [pooled(found[i + 1 : i + 1 + SUCCESSORS]) for i in range(len(found) - SUCCESSORS)]
     judged = found[: len(references)]
+    quiet = [not t.disturbed for t in judged]
     covered = [(t.low or math.inf) <= r <= (t.high or -math.inf) for t, r in zip(judged, references, strict=True)]
     off = [t.images_per_second / r - 1 for t, r in zip(judged, references, strict=True)]
     sampling = statistics.fmean((t.sampling_error or 0.0) ** 2 for t in judged) * (1 + 1 / SUCCESSORS)
@@ -120,6 +127,9 @@ def judge(name: str, tries: list[Try]) -> dict[str, float]:
     pairs = {"": list(itertools.pairwise(found)), "_far": list(zip(found, found[half:], strict=False))}
     figures = {
         "coverage": statistics.fmean(covered),
+        "coverage_undisturbed": statistics.fmean(c for c, q in zip(covered, quiet, strict=True) if q)
+        if any(quiet)
+        else math.nan,
         **{f"aa_error{which}": statistics.fmean(differ(a, b) for a, b in some) for which, some in pairs.items()},
         "half_width": statistics.median((t.high or math.inf) / t.images_per_second - 1 for t in judged),
         # what the probes are off their references beyond what their own windows explain
@@ -142,18 +152,18 @@ def measure(options: argparse.Namespace) -> None:
     settings = Settings(**checked(config, vgg19_cifar10.PARAMETERS or {}))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     results: dict[str, float] = {"tries": options.tries}
-    with claimed_cores(len(os.sched_getaffinity(0))) as cores:
+    with claimed_cores(len(os.sched_getaffinity(0))) as cores, allocating(settings.allocator):
         torch.set_num_threads(len(cores))
         print(f"{len(cores)} cores; {config}; load {os.getloadavg()[0]:.1f}; {time.strftime('%Y-%m-%d')}")
         steps = stream(settings, device)
+        pace: Callable[[], float] = Pace() if device.type == "cpu" else lambda: 1.0
         for name, neighbour in (("quiet", contextlib.nullcontext()), ("loaded", load())):
             with neighbour:
                 count = options.tries + SUCCESSORS
-                tries = [probe(steps, cores, device, options.probe_seconds) for _ in range(count)]
+                tries = [probe(steps, cores, pace, device, options.probe_seconds) for _ in range(count)]
             if name == "quiet":
-                header = (
-                    "stream tries coverage aa aa_far half_width drift windows left_out disturbed warmup s max_s rate"
-                )
+                header = "stream tries coverage of_quiet aa aa_far half_width drift"
+                header += " windows left_out disturbed warmup s max_s rate"
                 print("| " + header.replace(" ", " | ") + " |\n|" + " --- |" * len(header.split()))
             results |= judge(name, tries)
             if options.keep:

@@ -18,6 +18,7 @@ from trainables.flops import training_flops_per_image
 from trainables.footprint import GIB, Footprint
 from trainables.loaders import PREFETCHED_BATCHES
 from trainables.neighbours import ForeignLoad
+from trainables.pace import Pace
 from trainables.settings import Settings
 from trainables.stages import STAGES, Timeline
 from trainables.telemetry import Telemetry
@@ -139,6 +140,7 @@ class Instruments:
             max_warmup_steps=most if steps is None else min(most, steps // 3),
             synchronize=self._synchronize,
             foreign=ForeignLoad(cores, self._device),
+            pace=Pace() if self._device.type == "cpu" else lambda: 1.0,  # a GPU's clocks are read
             cores=len(cores),
         )
 

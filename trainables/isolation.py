@@ -21,13 +21,17 @@ OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", 
 T = TypeVar("T")
 
 
+class OutOfMemoryError(InfeasibleError):
+    """The work asked for more memory than there was; the message has the allocator's own figure."""
+
+
 def isolated(
     work: Callable[[], T], *, threads: int, allocator: Allocator = "system", flush_denormals: bool = False
 ) -> T:
     """What `work` returns, run with so many threads; afterwards settings, random state and memory are as before.
 
     Raises:
-        InfeasibleError: it ran out of memory; holds the allocator's own figure.
+        OutOfMemoryError: it ran out of memory.
     """
     shortage = None
     try:
@@ -45,7 +49,7 @@ def isolated(
         raise
     finally:
         _return_memory()
-    raise InfeasibleError(shortage)
+    raise OutOfMemoryError(shortage)
 
 
 def _shortage(error: Exception) -> str | None:

@@ -174,11 +174,11 @@ def _retained(counted: Liveness) -> int:
 
 def _plain(settings: Settings, device: torch.device) -> Settings:
     """The same memory without what needs numbers: gradients scaled, kernels timed, steps compiled or captured."""
+    precision = "bf16" if settings.precision == "fp16" else settings.precision
     kernel = settings.conv_kernel
     if kernel == "auto":
         # what is mostly chosen; gemm takes more, by a few percent of the whole
-        kernel = "gemm" if device.type == "cpu" and settings.precision == "bf16" else "library"
-    precision = "bf16" if settings.precision == "fp16" else settings.precision
+        kernel = "gemm" if device.type == "cpu" and precision == "bf16" else "library"
     plain = replace(settings, precision=precision, conv_kernel=kernel, compile=False, cuda_graphs=False)
     return replace(plain, **WITHOUT_EFFECT)
 

@@ -15,14 +15,16 @@ MIN_WINDOWS = 3  # quiet ones; of fewer, nothing can be said about how they vary
 # Of the cores' time taken by others: a window is left out. Ray and its dashboard alone take 3% of 2 cores when idle, in
 # one window of ten more than 5%, in none of 50 more than 8%.
 DISTURBED = 0.08
+SLOWED = 1.15  # times as long as ever for a fixed piece of arithmetic: likewise
 
 MIN_WARMUP_STEPS = 4
 WARMUP_SECONDS = 0.5, 3.0  # at least: a GPU's clocks take that long to rise; at most: then the rule below has failed
 STILL_WARMING = 0.9  # two steps take less than that of the two before them
 
-# Relative standard deviation of what the windows of one measurement cannot show: rates of the same settings lay 2-3%
-# apart between processes. `drift` of benchmarks/meter.py is its part within a process.
-DRIFT = 0.01
+# Relative standard deviation of what the windows of one measurement cannot show: machines drift between measurements.
+# Full-width VGG19 in a new process each time, 3 times: 3.2, 3.4 and 5.7% (benchmarks/throughput.py on 2 virtual cores);
+# a small network within one process 10% (benchmarks/meter.py): rates jump by a quarter, and stay there for a minute.
+DRIFT = 0.03
 
 # Student's t of a two-sided 95% interval. In between it is read off over 1 / degrees of freedom, a little too wide.
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 8: 2.306, 10: 2.228, 15: 2.131, 30: 2.042}
@@ -37,6 +39,7 @@ class Window:
     steps: int = 0
     seconds: float = 0.0
     foreign_seconds: float = 0.0  # what others took of the cores' time
+    pace: float = 1.0  # at its end: seconds of a fixed piece of arithmetic, over the fewest ever
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,7 @@ class ThroughputMeter:
     `resume` opens it; a window closes with the first step that ends `window_seconds` after it opened, pauses left out.
     Warm-up is over when steps no longer get faster (see `_is_warm`), and after `max_warmup_steps` in any case; loaders
     that start with full buffers want `min_warmup_steps` to be as many more. `foreign` is a clock of the CPU seconds
-    that others took from the trial's `cores`.
+    that others took from the trial's `cores`; `pace`, asked between windows, tells how slow they are.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class ThroughputMeter:
         synchronize: Callable[[], None],
         min_warmup_steps: int = MIN_WARMUP_STEPS,
         foreign: Callable[[], float] = lambda: 0.0,
+        pace: Callable[[], float] = lambda: 1.0,
         cores: int = 1,
         window_seconds: float = WINDOW_SECONDS,
         clock: Callable[[], float] = time.perf_counter,
@@ -97,6 +101,7 @@ class ThroughputMeter:
         self._warmup_bounds = min_warmup_steps, max_warmup_steps
         self._window_seconds, self._cores = window_seconds, cores
         self._synchronize, self._foreign, self._clock = synchronize, foreign, clock
+        self._pace = pace
         self._warm = max_warmup_steps == 0
         self._warmup: list[float] = []  # seconds of each step
         self._opened: tuple[float, float] | None = None  # both clocks at the last edge; None: paused
@@ -180,7 +185,7 @@ class ThroughputMeter:
 
     def _close_window(self) -> None:
         self.pause()
-        self._windows.append(self._open)
+        self._windows.append(replace(self._open, pace=self._pace()))
         self._open = Window()
         self.resume()
 
@@ -192,7 +197,8 @@ class ThroughputMeter:
         return [w for w in self._windows if not self._is_disturbed(w)]
 
     def _is_disturbed(self, window: Window) -> bool:
-        return window.foreign_seconds > DISTURBED * window.seconds * self._cores
+        taken = window.foreign_seconds > DISTURBED * window.seconds * self._cores
+        return taken or window.pace > SLOWED
 
     def _part(self) -> list[Window]:
         if self._open.steps == 0:

@@ -73,7 +73,7 @@ METRICS: Mapping[str, Metric] | None = {
     "throughput_images": Metric("images", "in these windows"),
     "throughput_seconds": Metric("s", "of these windows"),
     "warmup_steps": Metric("steps", "left out at the beginning, until they got no faster"),
-    "disturbed_windows": Metric("windows", "left out because others took more than 5% of the trial's cores"),
+    "disturbed_windows": Metric("windows", "left out because others took more than 8% of the trial's cores"),
     "disturbed": Metric("0 or 1", "1: too few windows were quiet, so images_per_second is over disturbed ones"),
     "load_seconds": Metric("s", "per step, waiting for data; this and the next five by profiled steps"),
     "transfer_seconds": Metric("s", "per step, copying to the GPU"),
@@ -210,12 +210,26 @@ def _alone(config: Config, worker: Worker, work: Callable[[Settings, Worker], T]
 
     settings = _settings(config)
     with affinity.claimed_cores(worker.resources.cpus):
-        return isolation.isolated(
-            lambda: work(settings, worker),
-            threads=settings.threads or worker.resources.cpus,
-            allocator=settings.allocator,
-            flush_denormals=settings.flush_denormals,
-        )
+        try:
+            return isolation.isolated(
+                lambda: work(settings, worker),
+                threads=settings.threads or worker.resources.cpus,
+                allocator=settings.allocator,
+                flush_denormals=settings.flush_denormals,
+            )
+        except isolation.OutOfMemoryError as error:
+            shortage = f"{error}"
+    raise InfeasibleError(f"{shortage}; {_prediction(settings, worker)}")
+
+
+def _prediction(settings: Settings, worker: Worker) -> str:
+    """What was expected of a trial that ran out of memory."""
+    from trainables import memory
+
+    shape = Layout(worker.world_size, worker.resources.cpus, worker.resources.gpus)
+    need = memory.predicted(settings, worker.data, shape)
+    there = "" if need.available is None else f" of {need.available / 2**30:.1f} GiB"
+    return f"predicted were {need.total / 2**30:.1f}{there}"
 
 
 def _settings(config: Config) -> Settings:

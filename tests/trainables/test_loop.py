@@ -165,7 +165,8 @@ def test_running_out_of_memory_is_infeasible_and_the_figure_is_kept(
         raise error
 
     monkeypatch.setattr(loop, "_train_epoch", fail)
-    with pytest.raises(InfeasibleError, match=r"out of memory: .*(2\.00 GiB|8589934592 bytes)") as raised:
+    figures = r"out of memory: .*(2\.00 GiB|8589934592 bytes).*; predicted were \d\.\d of \d+\.\d GiB"
+    with pytest.raises(InfeasibleError, match=figures) as raised:
         trained(folder, few)
     assert raised.value.__context__ is None  # it would keep the memory alive
 

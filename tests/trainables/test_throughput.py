@@ -218,6 +218,23 @@ def test_the_share_that_others_may_take_is_of_all_cores() -> None:
     assert not disturbed("xxxx", cores=4, taken=0.1).disturbed
 
 
+def test_windows_in_which_the_cores_were_slow_are_left_out_and_asking_takes_no_measured_time() -> None:
+    clock, paces = Clock(), iter([1.0, 1.0, 1.5, 1.0, 1.4])
+
+    def pace() -> float:
+        clock.now += 7
+        return next(paces)
+
+    meter = ThroughputMeter(
+        max_warmup_steps=0, synchronize=clock.synchronize, window_seconds=1.0, clock=clock, pace=pace
+    )
+    meter.resume()
+    run(meter, clock, [0.5, 0.5, 0.5, 0.5, 0.9, 0.9, 0.5, 0.5, 0.9, 0.9], images=64)
+    result = meter.result()
+    assert (result.windows, result.disturbed_windows, result.disturbed) == (3, 2, False)
+    assert result.images_per_second == pytest.approx(128)
+
+
 def test_what_others_do_in_a_pause_disturbs_nobody() -> None:
     clock = Clock()
     meter = meter_of(clock)
