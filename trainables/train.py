@@ -74,12 +74,12 @@ class Job:
 
     def listener(self, measurement: Measurement) -> bool:
         """For people, and for curves.csv."""
+        trainable = load_trainable(self.trainable)
         if self.probe:
-            trainable = load_trainable(self.trainable)
             verdict = trainable.explain(self.config, measurement.metrics, machine())
             print(findings(measurement.metrics, trainable.METRICS or {}, verdict), flush=True)
-            return True
-        print(line(measurement, self.epochs), flush=True)
+        else:
+            print(line(measurement, self.epochs), flush=True)
         record(self.folder / "curves.csv", self.config, measurement)
         return True
 

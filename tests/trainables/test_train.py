@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainables import replay, train
+from trainables import loop, replay, train
 from trainables.contract import Resources
 from trainables.train import main
 
@@ -54,6 +54,20 @@ def test_the_same_command_again_goes_on_and_the_table_has_each_epoch_once(
     assert main([*command, *settings]) == 0
     assert capsys.readouterr().err == "train: epoch 3 was to be infeasible\n"
     assert [row["epoch"] for row in rows_of(folder)] == ["1", "2", "3"]
+
+
+def test_a_probe_tells_what_it_measured_and_why_and_is_in_the_table(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "PROBE_SECONDS", 0.5)
+    assert main([*TINY, "--folder", str(folder), "--probe"]) == 0
+    out = capsys.readouterr().out
+    assert "images_per_second_low" in out
+    assert "bound by " in out
+    assert max(map(len, out.splitlines()[1:])) <= 80
+    (row,) = rows_of(folder)
+    assert row["epoch"] == "0"
+    assert float(row["forward_seconds"]) > 0
 
 
 def test_its_table_can_be_replayed(folder: Path, tmp_path: Path) -> None:
