@@ -39,7 +39,7 @@ RATE = """\
 `images_per_second` is the rate of the whole job, end to end (loading, transfer, forward, backward, update), over
 windows after the warm-up; no evaluation and no checkpoint is inside. The figure after ± is"""
 
-INTERVAL = "half of its 95% interval, of one run."
+INTERVAL = "half of its 95% interval, of one run. A question mark: too little was measured to tell."
 DEVIATION = "the standard deviation between those windows, within one run."
 
 MOST_ROWS = 16  # of a table of probes that are not all on the front

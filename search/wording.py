@@ -22,9 +22,11 @@ def number(value: float) -> str:
 
 
 def spread(value: float, half_width: float | None) -> str:
-    """A value with what it may be off by, if that is known: `352 ± 4.1`."""
+    """A value with what it may be off by, if that is known: `352 ± 4.1`; `352 ± ?` where that is as much as itself."""
     if half_width is None or not math.isfinite(half_width):
         return number(value)
+    if half_width >= abs(value) > 0:
+        return f"{number(value)} ± ?"
     return f"{number(value)} ± " + (f"{half_width:,.0f}" if half_width >= 10 else f"{half_width:.2g}")
 
 

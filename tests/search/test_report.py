@@ -9,6 +9,7 @@ import pytest
 
 from search.report import closing_lines, command, picks, write_summary
 from search.results import load
+from search.wording import spread
 from tests.search.runs import INFO, Recorder, config, interval, story, write_run
 
 GENERATED = {"name": "generated", "description": "generated: 2,000 pictures to train on, 500 to validate"}
@@ -84,6 +85,12 @@ def test_every_pick_says_why_and_how_to_run_it(folder):
     assert "Against the knee: val_accuracy +0.0100, 0.51 times its images_per_second." in text
     assert text.count("python -m trainables.train --trainable vgg19_cifar10 --epochs 3 --data cifar10") == 3
     assert "TRAINING_SEARCH_DATA" in text
+
+
+def test_a_spread_as_large_as_its_value_is_a_question_mark():
+    assert spread(3217.0, 11853.0) == "3,217 ± ?"
+    assert spread(3217.0, 185.0) == "3,217 ± 185"
+    assert spread(3217.0, None) == "3,217"
 
 
 def test_a_figure_and_its_spread_stay_on_one_line(folder):
