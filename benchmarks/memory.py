@@ -51,7 +51,12 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {**SLIM, "batch_size": 1024},
     {**SLIM, "batch_size": 1024, **FAST, "optimizer": "adamw"},
     {**SLIM, "batch_size": 256, "loader": "workers", "num_workers": 2},
-    {**SLIM, "batch_size": 512, **FAST, "strategy": "ddp", "world_size": 2},
+    *(
+        {**SLIM, "batch_size": 512, **FAST, "strategy": strategy, "world_size": 2}
+        for strategy in ("ddp", "ring_allreduce", "parameter_server", "pipeline", "fsdp")
+    ),
+    {**WIDE, "batch_size": 128, **KEPT, "strategy": "ddp", "world_size": 2},
+    {**WIDE, "batch_size": 128, **KEPT, "strategy": "pipeline", "world_size": 2},
 ]
 
 

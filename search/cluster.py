@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,8 @@ os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # what Ray has to say is in its own logs, not across our view
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "1")  # a dead worker is noticed within about a second
 os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # an interrupted run leaves calls of Tune without an answer
+os.environ.setdefault("RAY_worker_niceness", "0")  # at Ray's 15 a trial gives way to all else on the machine
+os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # a process less that wakes 100 times a second
 os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do by itself; it warns until then
 
@@ -38,8 +40,7 @@ class ClusterError(Exception):
 class Cluster:
     """What a run has to work with."""
 
-    resources: Resources
-    largest_node: Resources  # what a trial can have at most: it stays on one node
+    resources: Resources  # of the nodes that are as large as the largest: trials run on these
     num_nodes: int
     ours: bool  # started for this run, and shared with nobody
     dashboard_url: str | None
@@ -57,6 +58,7 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
         _reach(address)
         if address is None:
             context = ray.init(
+                address="local",  # also where another cluster runs on this machine, which Ray would join
                 num_cpus=machine.cpus,
                 num_gpus=machine.gpus,
                 include_dashboard=dashboard,
@@ -73,14 +75,20 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
         nodes = [_resources(node["Resources"]) for node in ray.nodes() if node["Alive"]]
         url = context.dashboard_url
         yield Cluster(
-            resources=_resources(ray.cluster_resources()),
-            largest_node=max(nodes, key=lambda node: (node.gpus, node.cpus)),
+            resources=alike(nodes),
             num_nodes=len(nodes),
             ours=address is None,
             dashboard_url=f"http://{url}" if url else None,
         )
     finally:
         ray.shutdown()
+
+
+def alike(nodes: Sequence[Resources]) -> Resources:
+    """As many nodes as have what the largest has. Others, such as a head without GPUs, would only be waited for."""
+    largest = max(nodes, key=lambda node: (node.gpus, node.cpus))
+    number = sum(node.gpus >= largest.gpus and node.cpus >= largest.cpus for node in nodes)
+    return Resources(number * largest.cpus, number * largest.gpus, number)
 
 
 def _resources(named: Mapping[str, float]) -> Resources:

@@ -65,7 +65,8 @@ def describe_plan(
 ) -> str:
     """The plan as text, at most 80 columns where the names allow it."""
     lines = [*_entry("trainable", str(space.trainable)), *_entry("data", data), *_entry("machine", str(machine))]
-    lines += _entry("per trial", f"{count(share.cpus, 'core')}, {count(share.gpus, 'GPU')}")
+    nodes = f", on {share.nodes} nodes" if share.nodes > 1 else ""
+    lines += _entry("per trial", f"{count(share.cpus, 'core')}, {count(share.gpus, 'GPU')}{nodes}")
     lines += [f"objective    {o.metric}, {o.goal}" for o in space.objectives]
     lines += [f"constraint   {c}" for c in space.constraints]
     lines.append(f"searcher     {space.searcher.name}, seed {space.searcher.seed}; stopping: {space.stopping.name}")

@@ -19,6 +19,7 @@ from search.history import Trial
 from search.markdown import fits, table, tables, wrapped
 from search.pareto import knee
 from search.results import Run, load
+from search.scaling import nodes_used, scaling_tables, strategy_tables
 from search.sweeps import batch_tables, loader_tables
 from search.wording import count, duration, half_width, metric_label, number, setting, spread
 
@@ -222,6 +223,8 @@ def _causes(run: Run) -> list[str]:
         "Where the time goes": where_time_goes(shown, front, varying if shown is not front else ()),
         "Loader processes": loader_tables(trials, varying),
         "Batch size": batch_tables(trials, varying),
+        "Strategies": strategy_tables(trials, varying),
+        "Scaling": scaling_tables(trials, varying, run.info["machine"]["cores"], len(run.info["machine"]["gpus"])),
     }
     return [block for title, blocks in sections.items() if blocks for block in (f"## {title}", *blocks)]
 
@@ -293,6 +296,7 @@ def _conditions(run: Run) -> str:
         "Constraints": ", ".join(info.get("constraints", [])),
         "Hypervolume": _hypervolume(run),
         "Machine": _machine(info["machine"]),
+        "Nodes": nodes_used(history.trials.values(), info["machine"].get("num_nodes", 1)),
         "Data": info["data"]["description"],
         "Left out": "; ".join(info.get("left_out", [])) or "nothing",
         "Budget": _budget(run),

@@ -92,11 +92,11 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
         raise InputError(f"{options.space}: trainable: missing; e.g. trainable: vgg19_cifar10")
     folder = _new_folder(options)
     machine, local = _here()
-    fitted = None if options.address else _fitted(space, local, local)  # a fault is told before Ray is started
+    fitted = None if options.address else _fitted(space, local)  # a fault is told before Ray is started
     if options.dry_run:
-        return _dry_run(fitted or _fitted(space, local, local), machine, space.share(local, local))
+        return _dry_run(fitted or _fitted(space, local), machine, space.share(local))
     with _connected(options, local, interrupts) as cluster:
-        space, data, left_out = fitted or _fitted(space, cluster.resources, cluster.largest_node)
+        space, data, left_out = fitted or _fitted(space, cluster.resources)
         opening = {
             **_described(space, data),
             "name": folder.name,
@@ -190,9 +190,9 @@ def _dry_run(fitted: Fitted, machine: Machine, share: Resources) -> int:
     return DONE
 
 
-def _fitted(space: Space, total: Resources, node: Resources) -> Fitted:
+def _fitted(space: Space, total: Resources) -> Fitted:
     """The space as these resources can do it, its data found, and a line for each thing left out."""
-    space, left_out = space.restricted(space.share(total, node))
+    space, left_out = space.restricted(space.share(total))
     return space, load_trainable(space.trainable or "").locate_data(space.data), left_out
 
 

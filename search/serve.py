@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,9 @@ from typing import Any, Literal
 import psutil
 import ray
 import ray.actor
+import ray.util
 
-from trainables.contract import Data, InfeasibleError, Measurement, Resources, load_trainable
+from trainables.contract import Data, InfeasibleError, Measurement, PeerLostError, Resources, load_trainable
 
 State = Literal["complete", "infeasible", "failed"]
 
@@ -38,6 +40,7 @@ class Ended:
     state: State
     reason: str | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    peer_lost: bool = False  # this rank only noticed that another is gone or silent
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,21 @@ class Died:
 
 
 Message = Measurement | Ended | Died
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs."""
+
+    node_id: str  # Ray's
+    address: str
+    pid: int
+
+
+def here() -> Place:
+    """Of this process."""
+    context = ray.get_runtime_context()
+    return Place(context.get_node_id(), ray.util.get_node_ip_address(), os.getpid())
 
 
 @dataclass(frozen=True)
@@ -88,9 +106,9 @@ def serve(settings: Mapping[str, Any]) -> None:
     rank, world_size = context.get_world_rank(), context.get_world_size()
     resources = Resources(cpus=layout.cpus_per_process, gpus=layout.gpus_per_process)
     itself = ray.get_runtime_context().current_actor
-    number = 0
+    number, place = 0, here()
     while True:
-        number, task = ray.get(pool.next_task.remote(group, rank, itself, number))
+        number, task = ray.get(pool.next_task.remote(group, rank, itself, place, number))
         if task is None:
             return
         worker = _RayWorker(pool, group, number, task, rank, world_size, resources)
@@ -105,6 +123,8 @@ def _call(task: Task, worker: _RayWorker) -> Ended:
         return Ended("complete", metrics=function(task.config, worker) or {})
     except InfeasibleError as error:
         return Ended("infeasible", str(error))
+    except PeerLostError as error:
+        return Ended("failed", str(error), peer_lost=True)
     except Exception as error:
         with contextlib.suppress(OSError):
             (worker.folder / f"error-rank{worker.rank}.txt").write_text(traceback.format_exc())

@@ -104,14 +104,15 @@ class Space(BaseModel):
         values = {**self.fixed, **config}
         return all(other in values and values[other] in wanted for other, wanted in self.parameters[name].when.items())
 
-    def share(self, total: Resources, node: Resources) -> Resources:
-        """What one of the concurrent trials gets: its part of the whole, and no more than one node has.
+    def share(self, total: Resources) -> Resources:
+        """What one of the concurrent trials gets: whole nodes, or where these are too few its part of one.
 
         Raises:
             SpaceError: there is too little for so many.
         """
-        trials = self.concurrent_trials
-        share = Resources(cpus=min(total.cpus // trials, node.cpus), gpus=min(total.gpus // trials, node.gpus))
+        trials, node = self.concurrent_trials, total.node
+        nodes, on_one = max(1, total.nodes // trials), math.ceil(trials / total.nodes)  # of a trial; trials
+        share = Resources(nodes * (node.cpus // on_one), nodes * (node.gpus // on_one), nodes)
         if share.cpus == 0 or (total.gpus and not share.gpus):
             raise SpaceError(
                 f"concurrent_trials: {trials} trials cannot share {total.cpus} cores and {total.gpus} GPUs"

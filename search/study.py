@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from search import tune, workers
+from search import trial, tune, workers
 from search.advisor import OUT_OF_EPOCHS, Advisor, Decision, Proposal
 from search.cluster import Cluster
 from search.history import History
@@ -144,6 +144,7 @@ class Study:
             "pool": self._pool_name,
             "last_epoch": max(known.curve, default=-1) if known else -1,
             "seconds_before": seconds,
+            "retries": trial.MAX_RETRIES,
         }
 
     def test_front(self, pool: Any, check: Callable[[], None]) -> None:
@@ -152,22 +153,22 @@ class Study:
             return
         assert self._space.trainable is not None
         trainable = load_trainable(self._space.trainable)
-        for trial in self._advisor.pareto_set():
-            known = self._before.trials.get(trial.trial_id)
+        for point in self._advisor.pareto_set():
+            known = self._before.trials.get(point.trial_id)
             if known is not None and known.tested:
                 continue
             task = Task(
-                trial_id=trial.trial_id,
+                trial_id=point.trial_id,
                 trainable=self._space.trainable,
                 function="test",
-                config=trial.config,
+                config=point.config,
                 data=self._data,
-                folder=str(self._trial_folder(trial.trial_id)),
+                folder=str(self._trial_folder(point.trial_id)),
                 epochs=self._space.budget.epochs,
             )
-            ended = workers.call(pool, trainable.layout(trial.config, self._resources), task, check)
+            ended = workers.call(pool, trainable.layout(point.config, self._resources), task, check)
             if isinstance(ended, Ended) and ended.state == "complete":
-                self._journal.append("test", trial_id=trial.trial_id, metrics=dict(ended.metrics))
+                self._journal.append("test", trial_id=point.trial_id, metrics=dict(ended.metrics))
 
     def why_ended(self) -> str:
         """Why no further trial was started."""
@@ -185,7 +186,7 @@ class Study:
 
     def _drop_checkpoints(self) -> None:
         """A checkpoint is wanted by trials that run and, for the test set, by the front; others would fill the disk."""
-        front = {trial.trial_id for trial in self._advisor.pareto_set()}
+        front = {point.trial_id for point in self._advisor.pareto_set()}
         wanted = {*self._running, *front, *(proposal.trial_id for proposal in self._pending)}
         for folder in (self._folder / "trials").iterdir():
             if folder.name not in wanted:
@@ -206,7 +207,7 @@ def run_study(
 
     `check` is called several times a second, and may raise to end the run.
     """
-    share = space.share(cluster.resources, cluster.largest_node)
+    share = space.share(cluster.resources)
     pool_name = f"worker-pool-{uuid.uuid4().hex[:8]}"
     with (
         # for what Ray itself writes

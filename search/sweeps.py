@@ -35,11 +35,12 @@ def alike(trials: Iterable[Trial], names: Sequence[str]) -> list[list[Trial]]:
 
 
 def _middle(trials: list[Trial]) -> Trial:
-    measured = sorted((t for t in trials if _measured(t)), key=lambda t: t.metrics[RATE])
-    return measured[len(measured) // 2] if measured else trials[0]
+    ordered = sorted(filter(measured, trials), key=lambda t: t.metrics[RATE])
+    return ordered[len(ordered) // 2] if ordered else trials[0]
 
 
-def _measured(trial: Trial) -> bool:
+def measured(trial: Trial) -> bool:
+    """Whether it has a rate to compare."""
     return trial.state == "complete" and 0 < trial.metrics.get(RATE, math.nan) < math.inf
 
 
@@ -52,7 +53,7 @@ def _sorted(group: Sequence[Trial], names: Sequence[str]) -> list[Trial]:
     return sorted(group, key=lambda t: [(type(t.config.get(name)).__name__, t.config.get(name)) for name in names])
 
 
-def _which(group: Sequence[Trial], varying: Iterable[str], names: Sequence[str]) -> list[str]:
+def which(group: Sequence[Trial], varying: Iterable[str], names: Sequence[str]) -> list[str]:
     """What sets this group apart from the others."""
     config = group[0].config
     settings = [f"{n}={setting(config[n])}" for n in varying if n in config and n not in (*names, *LEARNING)]
@@ -65,11 +66,11 @@ def _which(group: Sequence[Trial], varying: Iterable[str], names: Sequence[str])
 def loader_tables(trials: Sequence[Trial], varying: Sequence[str]) -> list[str]:
     """Stage times and rate by loader, number of loader processes and pinned memory, where the run varied these."""
     blocks = []
-    for group in alike([t for t in trials if _measured(t) and stages(t)], LOADING)[:MOST_TABLES]:
+    for group in alike([t for t in trials if measured(t) and stages(t)], LOADING)[:MOST_TABLES]:
         rows = _sorted(group, _order(group))
         slowest = min(rows, key=lambda trial: trial.metrics[RATE])
         words = [wrapped(_loader_words(rows)), *verdicts([slowest])]
-        blocks += [*_which(rows, varying, LOADING), *_loader_table(rows), *words]
+        blocks += [*which(rows, varying, LOADING), *_loader_table(rows), *words]
     return ["Milliseconds per step.", *blocks] if blocks else []
 
 
@@ -86,9 +87,9 @@ def _loader_table(group: Sequence[Trial]) -> list[str]:
         "load": [number(row.get("load", math.nan)) for row in rows],
         "forward": [number(row.get("forward", math.nan)) for row in rows],
         "backward and update": [number(_sum(row, "backward", "communicate", "update")) for row in rows],
-        "images/s": [_rate(trial) for trial in group],
+        "images/s": [rate(trial) for trial in group],
     }
-    return tables(settings, times, _utilization(group))
+    return tables(settings, times, utilization(group))
 
 
 def _loader_words(group: Sequence[Trial]) -> str:
@@ -138,6 +139,11 @@ class Point:
         return TIE * self.rate if self.half_width is None else self.half_width
 
 
+def point_of(trial: Trial) -> Point:
+    """Of a measured trial."""
+    return Point(trial.config.get("batch_size", math.nan), trial.metrics[RATE], half_width(trial.metrics, RATE))
+
+
 def saturation(points: Sequence[Point]) -> Point | None:
     """The smallest batch than which no larger one is faster beyond doubt; None: the largest is faster than all."""
     ordered = sorted(points, key=lambda point: point.batch_size)
@@ -150,34 +156,34 @@ def saturation(points: Sequence[Point]) -> Point | None:
 def batch_tables(trials: Sequence[Trial], varying: Sequence[str]) -> list[str]:
     """Rate, memory and utilization by batch size, where the run varied it, and where a larger one stops to pay."""
     blocks = []
-    ended = [t for t in trials if (_measured(t) or t.state == "infeasible") and _number_of(t, "batch_size")]
+    ended = [t for t in trials if (measured(t) or t.state == "infeasible") and _number_of(t, "batch_size")]
     for group in alike(ended, ["batch_size"])[:MOST_TABLES]:
         rows = _sorted(group, ["batch_size"])
-        if sum(map(_measured, rows)) > 1:
-            blocks += [*_which(rows, varying, ["batch_size"]), *_batch_table(rows), *_batch_words(rows)]
+        if sum(map(measured, rows)) > 1:
+            blocks += [*which(rows, varying, ["batch_size"]), *_batch_table(rows), *_batch_words(rows)]
     return blocks
 
 
 def _batch_table(group: Sequence[Trial]) -> list[str]:
-    rates = [trial.metrics[RATE] if _measured(trial) else math.nan for trial in group]
+    rates = [trial.metrics[RATE] if measured(trial) else math.nan for trial in group]
     gains = ["", *(_ratio(after, before) for before, after in itertools.pairwise(rates))]
     figures = {
-        "images/s": [_rate(trial) for trial in group],
+        "images/s": [rate(trial) for trial in group],
         "gain": gains,
         "memory (GiB)": [number(trial.metrics.get("peak_memory_gib", math.nan)) for trial in group],
     }
     return tables(
-        {"batch_size": [setting(t.config["batch_size"]) for t in group]}, _present(figures), _utilization(group)
+        {"batch_size": [setting(t.config["batch_size"]) for t in group]}, present(figures), utilization(group)
     )
 
 
 def _batch_words(group: Sequence[Trial]) -> list[str]:
     """Where it saturates and why, and which batches did not run."""
-    measured = [trial for trial in group if _measured(trial)]
-    points = [Point(t.config["batch_size"], t.metrics[RATE], half_width(t.metrics, RATE)) for t in measured]
+    runs = [trial for trial in group if measured(trial)]
+    points = [point_of(trial) for trial in runs]
     point = saturation(points)
     refused = [
-        f"batch_size {setting(t.config['batch_size'])} did not run: {t.reason}" for t in group if not _measured(t)
+        f"batch_size {setting(t.config['batch_size'])} did not run: {t.reason}" for t in group if not measured(t)
     ]
     if point is None:
         text = [f"Not saturated: batch_size {setting(points[-1].batch_size)} is faster than all smaller ones."]
@@ -187,7 +193,7 @@ def _batch_words(group: Sequence[Trial]) -> list[str]:
         text = [
             f"Saturated at batch_size {setting(point.batch_size)}: of the larger ones {setting(best.batch_size)} is "
             f"the fastest, at {best.rate / point.rate:.2f} times its rate{tie}.",
-            *_why_saturated(measured[points.index(point)], measured[-1]),
+            *_why_saturated(runs[points.index(point)], runs[-1]),
         ]
     return [wrapped(" ".join(text)), *map(wrapped, refused)]
 
@@ -222,7 +228,7 @@ def _why_saturated(trial: Trial, largest: Trial) -> list[str]:
 # --- cells ------------------------------------------------------------------------------------------------------------
 
 
-def _utilization(trials: Sequence[Trial]) -> dict[str, list[str]]:
+def utilization(trials: Sequence[Trial]) -> dict[str, list[str]]:
     """What bound them and what was in use meanwhile, as far as it was measured; whether others took of it."""
     names = {
         "CPU": "cpu_utilization",
@@ -232,16 +238,17 @@ def _utilization(trials: Sequence[Trial]) -> dict[str, list[str]]:
     columns = {label: [percent(t.metrics.get(name, math.nan)) for t in trials] for label, name in names.items()}
     columns["GPU memory (GiB)"] = [number(t.metrics.get("gpu_memory_gib", math.nan)) for t in trials]
     columns["disturbed"] = ["yes" if t.metrics.get("disturbed") else "" for t in trials]
-    return _present({"bound by": [bound(trial) for trial in trials], **columns})
+    return present({"bound by": [bound(trial) for trial in trials], **columns})
 
 
-def _present(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def present(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Without the columns that say nothing."""
     return {name: cells for name, cells in columns.items() if any(cell not in ("", "–") for cell in cells)}
 
 
-def _rate(trial: Trial) -> str:
-    return spread(trial.metrics[RATE], half_width(trial.metrics, RATE)) if _measured(trial) else "–"
+def rate(trial: Trial) -> str:
+    """With what it may be off by; a dash for none."""
+    return spread(trial.metrics[RATE], half_width(trial.metrics, RATE)) if measured(trial) else "–"
 
 
 def _ratio(after: float, before: float) -> str:

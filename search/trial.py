@@ -101,7 +101,7 @@ class Trial(tune.Trainable):  # type: ignore[misc]  # Ray has no types
         self._last_epoch: int = config["last_epoch"]  # known already, from before a resume; -1: none
         self._group: int | None = None
         self._waiting_epoch: int | None = None  # the epoch whose report the workers wait to be answered
-        self._retries = 0
+        self._retries, self._most_retries = 0, config["retries"]
         self._seconds_before: float = config["seconds_before"]
         self._setup_seconds = 0.0
         self._handed_over_at = 0.0
@@ -147,8 +147,8 @@ class Trial(tune.Trainable):  # type: ignore[misc]  # Ray has no types
         return Finished(state, reason, seconds, self._setup_seconds)
 
     def _died(self, reason: str) -> Outcome:
-        if self._retries == MAX_RETRIES:
-            return self._finished("failed", f"{reason} (after {MAX_RETRIES} retry)")
+        if self._retries == self._most_retries:
+            return self._finished("failed", f"{reason} (after {self._retries} retry)" if self._retries else reason)
         self._retries += 1
         self._seconds_before = self._seconds()
         self._release()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-SHORT_NAMES = {"learning_rate": "lr", "batch_size": "batch", "weight_decay": "decay"}
+SHORT_NAMES = {"learning_rate": "lr", "batch_size": "batch", "weight_decay": "decay", "num_microbatches": "micro"}
 
 
 def number(value: float) -> str:

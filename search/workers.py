@@ -15,18 +15,19 @@ from typing import Any
 
 import ray
 import ray.actor
+import ray.exceptions
 
-from search.serve import Died, Ended, Message, Task, serve
-from trainables.contract import InfeasibleError, Layout, Measurement, Resources
+from search.blame import in_step, named, verdict
+from search.group import RESTING_CPUS, Group, end_process, first_line
+from search.group import fit as fit_group
+from search.serve import Died, Ended, Message, Place, Task
+from trainables.contract import InfeasibleError, Layout, Measurement, Resources, patience_seconds
 
 RANK_GRACE_SECONDS = 10.0  # after one rank has failed, the others are given this long before their group is ended
+WATCH_SECONDS = 1.0  # between two calls at a rank, to learn whether its process is there and answers
 LEASE_POLL_SECONDS = 0.05
-RESTING_CPUS = 0.001  # Ray Train wants its workers to ask for something
 MAX_IDLE_GROUPS = 3  # each process of one keeps about half a GiB
 START_TIMEOUT_SECONDS = 180.0
-# Ray Train trains in a thread. Its heap would be of the kind of glibc's that cannot hold a block of 64 MB, so that
-# a large batch asks the system for its memory anew in each step: 0.6 to 0.8 of the rate (results/LOG.md).
-ENVIRONMENT = {"MALLOC_ARENA_MAX": "1"}
 CLOSE_TIMEOUT_SECONDS = 30.0
 
 
@@ -46,7 +47,7 @@ def worker_pool(name: str, capacity: Resources, storage: str, reserve_cpus: bool
     that rest stay warm beside each other.
     """
     actor = ray.remote(num_cpus=0, name=name, max_concurrency=1000)(WorkerPool)
-    pool = actor.remote(capacity, storage, reserve_cpus)
+    pool = actor.remote(capacity, storage, reserve_cpus, patience_seconds())
     try:
         yield pool
     finally:
@@ -82,57 +83,23 @@ def _wait_for(reference: ray.ObjectRef, check: Callable[[], None]) -> Any:
 # --- the pool ---------------------------------------------------------------------------------------------------------
 
 
-class _Group:
-    """One worker group as the pool sees it: what it is asked, what it answers, whether it lives."""
-
-    def __init__(self, number: int, layout: Layout) -> None:
-        self.number = number
-        self.layout = layout
-        self.leased_to: str | None = None
-        self.workers: dict[int, ray.actor.ActorHandle] = {}  # by rank, as they report for work
-        self.task_number = 0
-        self.task: Task | None = None
-        self.closing = False
-        self.dead: str | None = None  # why
-        self.messages: asyncio.Queue[Message] = asyncio.Queue()
-        self.changed = asyncio.Condition()
-        self.ends: dict[int, Ended] = {}  # of the current task, by rank
-        self.answers: dict[int, asyncio.Future[bool]] = {}  # to the reports of the current task, by epoch
-
-    @property
-    def ready(self) -> bool:
-        return len(self.workers) == self.layout.processes
-
-    def submit(self, task: Task) -> None:
-        self.task, self.task_number = task, self.task_number + 1
-        self.ends, self.answers, self.messages = {}, {}, asyncio.Queue()
-
-    def verdict(self) -> Ended:
-        """What the ranks' ends come to: the first that is not complete speaks for all."""
-        for rank, end in sorted(self.ends.items()):
-            if end.state != "complete":
-                several = self.layout.processes > 1
-                return Ended(end.state, f"rank {rank}: {end.reason}" if several else end.reason)
-        return self.ends[0]
-
-    def kill(self) -> None:
-        self.closing = True
-        for worker in self.workers.values():
-            ray.kill(worker)
-
-
 class WorkerPool:
     """The Ray actor that keeps worker groups up and leases each to one trial at a time.
 
     Trials call `lease`, `submit`, `next_message`, `answer`, `release`; workers call `next_task`, `report`, `ended`.
+
+    A rank whose process is gone ends its group within seconds, and the trial has `Died`. One that keeps the others
+    waiting, or does not answer the pool, for longer than `patience` seconds ends it too, and the trial has failed.
     """
 
-    def __init__(self, capacity: Resources, storage: str, reserve_cpus: bool) -> None:
+    def __init__(self, capacity: Resources, storage: str, reserve_cpus: bool, patience: float) -> None:
         self._capacity = capacity
         self._storage = storage
         self._reserve_cpus = reserve_cpus
-        self._groups: dict[int, _Group] = {}
+        self._patience = patience
+        self._groups: dict[int, Group] = {}
         self._numbers = itertools.count(1)
+        self._watches: set[asyncio.Task[None]] = set()  # of each rank of each group; kept, or asyncio forgets them
         self._leasing = asyncio.Lock()
         self._itself = ray.get_runtime_context().current_actor
 
@@ -167,8 +134,8 @@ class WorkerPool:
         """Hand a task to a leased group."""
         group = self._groups[number]
         group.submit(task)
-        if group.dead:
-            group.messages.put_nowait(Died(group.dead))
+        if group.lost or group.dead:
+            group.messages.put_nowait(group.lost or Died(group.dead or ""))
         await self._notify(group)
 
     async def next_message(self, number: int) -> Message:
@@ -198,14 +165,21 @@ class WorkerPool:
             if group.leased_to == trial_id:
                 await self.discard(group.number)
 
+    async def places(self, trial_id: str) -> dict[int, Place]:
+        """Where the processes of a trial are, by rank; none: it has none now."""
+        return next((dict(g.places) for g in self._groups.values() if g.leased_to == trial_id), {})
+
     # Workers
 
     async def next_task(
-        self, number: int, rank: int, worker: ray.actor.ActorHandle, last: int
+        self, number: int, rank: int, worker: ray.actor.ActorHandle, place: Place, last: int
     ) -> tuple[int, Task | None]:
         """Wait for the task after `last`; None: there will be none."""
         group = self._groups[number]
-        group.workers[rank] = worker
+        if rank not in group.workers:
+            group.workers[rank], group.places[rank] = worker, place
+            self._watches.add(watch := asyncio.create_task(self._watch(group, rank)))
+            watch.add_done_callback(self._watches.discard)
         await self._notify(group)
         async with group.changed:
             await group.changed.wait_for(lambda: group.task_number > last or group.closing)
@@ -216,8 +190,13 @@ class WorkerPool:
         group = self._groups[number]
         if task_number != group.task_number:
             return False
+        if measurement.epoch not in group.reports:
+            group.reports[measurement.epoch] = set()
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._patience, self._end_unreported, group, task_number, measurement.epoch)
+        group.reports[measurement.epoch].add(rank)
         if rank == 0:
-            group.messages.put_nowait(measurement)
+            group.messages.put_nowait(self._with_nodes(measurement, group))
         return await self._answer(group, measurement.epoch)
 
     async def ended(self, number: int, task_number: int, rank: int, ended: Ended) -> None:
@@ -225,24 +204,25 @@ class WorkerPool:
         group = self._groups[number]
         group.ends[rank] = ended
         if len(group.ends) == group.layout.processes:
-            if len({end.state for end in group.ends.values()}) > 1:
-                group.kill()  # ranks that part ways leave collective operations half done
-            group.messages.put_nowait(group.verdict())
-        elif ended.state != "complete" and len(group.ends) == 1:
-            # the other ranks may be waiting for this one in a collective operation, for ever
-            asyncio.get_running_loop().call_later(RANK_GRACE_SECONDS, self._end_stragglers, group, task_number)
+            if not in_step(group.ends):
+                group.kill()  # collective operations are half done
+            self._tell_verdict(group)
+        elif ended.state != "complete" or len(group.ends) == 1:
+            # the others may wait for this one in a collective operation for ever, or it may have been the last to work
+            grace = RANK_GRACE_SECONDS if ended.state != "complete" else self._patience
+            asyncio.get_running_loop().call_later(grace, self._end_stragglers, group, task_number)
 
     # Groups
 
     async def _start(self, layout: Layout, trial_id: str) -> int:
-        group = _Group(next(self._numbers), layout)
+        group = Group(next(self._numbers), layout)
         group.leased_to = trial_id
         self._groups[group.number] = group
         loop = asyncio.get_running_loop()
 
         def fit() -> None:
             cpus = layout.cpus_per_process if self._reserve_cpus else RESTING_CPUS
-            reason = _fit(self._itself, group.number, layout, cpus, self._storage)
+            reason = fit_group(self._itself, group.number, layout, cpus, self._storage, self._patience)
             asyncio.run_coroutine_threadsafe(self._buried(group, reason), loop)
 
         threading.Thread(target=fit, daemon=True, name=f"group-{group.number}").start()
@@ -259,12 +239,12 @@ class WorkerPool:
             raise GroupError(group.dead)
         return group.number
 
-    async def _close(self, group: _Group) -> None:
+    async def _close(self, group: Group) -> None:
         group.closing = True
         await self._notify(group)
         await self._wait_until_dead(group)
 
-    async def _wait_until_dead(self, group: _Group) -> None:
+    async def _wait_until_dead(self, group: Group) -> None:
         async with group.changed:
             try:
                 async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
@@ -274,71 +254,76 @@ class WorkerPool:
                 group.dead = "did not end when asked to"
         self._forget_if_dead(group)
 
-    async def _buried(self, group: _Group, reason: str) -> None:
+    async def _buried(self, group: Group, reason: str) -> None:
         group.dead = reason
         group.messages.put_nowait(Died(reason))
         await self._notify(group)
         self._forget_if_dead(group)
 
-    def _forget_if_dead(self, group: _Group) -> None:
+    def _forget_if_dead(self, group: Group) -> None:
         if group.dead is not None and group.leased_to is None:
             self._groups.pop(group.number, None)
 
-    async def _notify(self, group: _Group) -> None:
+    async def _notify(self, group: Group) -> None:
         async with group.changed:
             group.changed.notify_all()
 
-    def _answer(self, group: _Group, epoch: int) -> asyncio.Future[bool]:
+    def _answer(self, group: Group, epoch: int) -> asyncio.Future[bool]:
         return group.answers.setdefault(epoch, asyncio.get_running_loop().create_future())
 
-    def _end_stragglers(self, group: _Group, task_number: int) -> None:
-        if group.task_number == task_number and len(group.ends) < group.layout.processes:
+    def _end_stragglers(self, group: Group, task_number: int) -> None:
+        if group.task_number == task_number and len(group.ends) < group.layout.processes and not group.closing:
             group.kill()
-            group.messages.put_nowait(group.verdict())
+            self._tell_verdict(group)
 
-    def _fits(self, layout: Layout, groups: list[_Group]) -> bool:
+    def _end_unreported(self, group: Group, task_number: int, epoch: int) -> None:
+        """Unless all ranks have reported the epoch that one of them did; those that have wait for the answer."""
+        missing = sorted(set(range(group.layout.processes)) - group.reports.get(epoch, set()))
+        if group.task_number == task_number and group.task and missing and not group.ends:
+            self._lose(group, Ended("failed", f"{named(missing)} did not answer for {self._patience:.0f} s"))
+
+    def _tell_verdict(self, group: Group) -> None:
+        group.messages.put_nowait(verdict(group.ends, group.layout.processes, self._patience))
+
+    async def _watch(self, group: Group, rank: int) -> None:
+        """Call at a rank until its group ends, or it is found gone or silent. Its threads may be busy all the time."""
+        while True:
+            try:
+                async with asyncio.timeout(self._patience):
+                    await group.workers[rank].__ray_ready__.remote()
+            except TimeoutError:
+                reason = f"rank {rank} did not answer for {self._patience:.0f} s{self._where(group, rank)}"
+                self._lose(group, Ended("failed", reason))
+                end_process(group.places[rank])  # one that is stopped does not hear Ray
+                return
+            except ray.exceptions.RayError as error:
+                where = self._where(group, rank)
+                self._lose(group, Died(f"the worker of rank {rank} died{where}: {first_line(error)}"))
+                return
+            await asyncio.sleep(WATCH_SECONDS)
+
+    def _lose(self, group: Group, message: Ended | Died) -> None:
+        if group.closing or group.dead:
+            return  # it was asked to end
+        group.lost = message
+        group.kill()
+        group.messages.put_nowait(message)
+
+    def _with_nodes(self, measurement: Measurement, group: Group) -> Measurement:
+        """The same, and on how many nodes it was made, where there are several."""
+        if self._capacity.nodes == 1:
+            return measurement
+        nodes = len({place.node_id for place in group.places.values()})
+        return Measurement(measurement.epoch, {**measurement.metrics, "nodes": nodes})
+
+    def _where(self, group: Group, rank: int) -> str:
+        several = len({place.node_id for place in group.places.values()}) > 1
+        return f" on {group.places[rank].address}" if several else ""
+
+    def _fits(self, layout: Layout, groups: list[Group]) -> bool:
         """Whether there is place for the layout beside these groups. At rest, a group holds GPU memory, but no core."""
         alive = [g for g in groups if g.dead is None]
         busy = [g for g in alive if self._reserve_cpus or g.leased_to is not None or g.closing]
         gpus = sum(x.processes * x.gpus_per_process for x in [layout, *(g.layout for g in alive)])
         cpus = sum(x.processes * x.cpus_per_process for x in [layout, *(g.layout for g in busy)])
         return cpus <= self._capacity.cpus and gpus <= self._capacity.gpus
-
-
-def _fit(pool: ray.actor.ActorHandle, number: int, layout: Layout, cpus: float, storage: str) -> str:
-    """Run a group until it ends; say why it did."""
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchTrainer
-    from ray.train.v2.api.exceptions import WorkerGroupError
-
-    trainer = TorchTrainer(
-        serve,
-        train_loop_config={"pool": pool, "group": number, "layout": layout},
-        scaling_config=ScalingConfig(
-            num_workers=layout.processes,
-            use_gpu=layout.gpus_per_process > 0,
-            resources_per_worker={
-                "CPU": cpus,
-                **({"GPU": layout.gpus_per_process} if layout.gpus_per_process else {}),
-            },
-        ),
-        run_config=RunConfig(
-            name=f"group-{number}",
-            storage_path=storage,
-            failure_config=FailureConfig(max_failures=0),
-            worker_runtime_env={"env_vars": ENVIRONMENT},
-        ),
-    )
-    try:
-        trainer.fit()
-    except WorkerGroupError as error:
-        rank, cause = next(iter(error.worker_failures.items()), (0, error))
-        # Ray Train wraps what happened to the process in "A worker health check failed."
-        return f"the worker of rank {rank} died: {_first_line(getattr(cause, 'health_check_failure', cause))}"
-    except Exception as error:  # whatever it is, the trial that waits for this group must hear of it
-        return f"{type(error).__name__}: {_first_line(error)}"
-    return "asked to end"
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip()

@@ -10,6 +10,8 @@ from torch import nn
 
 from trainables.autotune import choose_kernels
 from trainables.contract import InfeasibleError, Worker
+from trainables.layouts import pictures_at_a_time
+from trainables.normalization import synchronised
 from trainables.settings import Settings
 from trainables.step import DTYPES, FORMATS
 from trainables.strategies import TrainStep, get_strategy
@@ -19,7 +21,10 @@ from trainables.vgg import vgg19
 def build(settings: Settings, num_classes: int, device: torch.device) -> TrainStep:
     """The strategy's step around a new network, whose weights depend on the seed alone."""
     torch.manual_seed(settings.seed)
-    return get_strategy(settings.strategy).build(network(settings, num_classes, device), settings, device)
+    model = network(settings, num_classes, device)
+    if settings.batch_norm == "synchronised":
+        model = synchronised(model, device)
+    return get_strategy(settings.strategy).build(model, settings, device)
 
 
 def network(settings: Settings, num_classes: int, device: torch.device) -> nn.Module:
@@ -30,7 +35,7 @@ def network(settings: Settings, num_classes: int, device: torch.device) -> nn.Mo
     choose_kernels(
         model,
         settings.conv_kernel,
-        batch_size=settings.batch_size // (settings.world_size or 1),
+        batch_size=pictures_at_a_time(settings),
         dtype=DTYPES.get(settings.precision, torch.float32),
         memory_format=FORMATS[settings.memory_format],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,16 @@ Scalar = int | float | str | bool
 
 TRAINABLES = ("vgg19_cifar10", "replay")
 
+# A process that keeps the others of its trial waiting for longer is taken to hang. Far longer than what one may do by
+# itself meanwhile: read pictures for the first time, measure what the machine can do, write a checkpoint.
+PATIENCE_SECONDS = 120.0
+PATIENCE_VARIABLE = "TRAINING_SEARCH_PATIENCE_SECONDS"
+
+
+def patience_seconds() -> float:
+    """How long the processes of a trial wait for each other, as the environment says or by default."""
+    return float(os.environ.get(PATIENCE_VARIABLE, PATIENCE_SECONDS))
+
 
 class InfeasibleError(Exception):
     """This configuration cannot run here; the message says why. A result, not a failure."""
@@ -22,12 +33,22 @@ class DataError(Exception):
     """The training data cannot be had; the message says what was looked for and what would do."""
 
 
+class PeerLostError(Exception):
+    """Another process of the trial is gone or silent: not this one's own fault, and so not the reason to tell."""
+
+
 @dataclass(frozen=True)
 class Resources:
-    """What one trial may use, over all its processes."""
+    """What one trial may use, over all its processes. No process can have more than one node has."""
 
     cpus: int
     gpus: int = 0
+    nodes: int = 1  # that have equal parts of it
+
+    @property
+    def node(self) -> Resources:
+        """What one of the nodes has of it."""
+        return Resources(self.cpus // self.nodes, self.gpus // self.nodes)
 
 
 @dataclass(frozen=True)
@@ -37,6 +58,7 @@ class Layout:
     processes: int = 1
     cpus_per_process: int = 1
     gpus_per_process: int = 0
+    placement: Literal["pack", "spread"] = "pack"  # on as few nodes as they fit on, or on as many as there are
 
 
 @dataclass(frozen=True)

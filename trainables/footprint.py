@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -21,18 +21,31 @@ class Footprint:
     this process, libraries and mapped pictures too, and what its loader processes have for themselves when asked.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
+    def __init__(self, devices: Sequence[torch.device]) -> None:
+        self._devices = devices
+        if self._on_gpus:
+            for device in devices:
+                torch.cuda.reset_peak_memory_stats(device)
         else:
             self._peak_is_ours = _reset_peak()
             self._peak_before = _status("VmHWM")
 
+    @property
+    def _on_gpus(self) -> bool:
+        return self._devices[0].type == "cuda"
+
     def peak_gib(self) -> float | None:
-        """So far; None: the system does not tell."""
-        if self._device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self._device) / GIB
+        """So far, on the fullest device; None: the system does not tell."""
+        return max(self.peaks_gib(), default=None)
+
+    def peaks_gib(self) -> list[float]:
+        """On each GPU, or of this process; empty: the system does not tell."""
+        if self._on_gpus:
+            return [torch.cuda.max_memory_allocated(device) / GIB for device in self._devices]
+        peak = self._of_processes()
+        return [] if peak is None else [peak]
+
+    def _of_processes(self) -> float | None:
         peak = _status("VmHWM")
         # Where the peak cannot be reset it may be an earlier trial's, unless it has risen since.
         if peak is None or not (self._peak_is_ours or peak > (self._peak_before or 0)):
@@ -41,8 +54,8 @@ class Footprint:
         return (peak + sum(private_bytes(child.pid) for child in children)) / GIB
 
     def available_gib(self) -> float | None:
-        """What the device, or the machine or container, has in all."""
-        found = available(self._device)
+        """What a device, or the machine or container, has in all."""
+        found = available(self._devices[0])
         return None if found is None else found / GIB
 
 

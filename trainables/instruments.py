@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
@@ -14,19 +15,24 @@ import torch
 from trainables import ranks
 from trainables.ceilings import ceilings
 from trainables.contract import Worker
+from trainables.devices import devices_of
+from trainables.drift import Levels, named
 from trainables.flops import training_flops_per_image
 from trainables.footprint import GIB, Footprint
 from trainables.loaders import PREFETCHED_BATCHES
 from trainables.neighbours import ForeignLoad
 from trainables.pace import Pace
+from trainables.repeats import levels, yardstick_level
 from trainables.settings import Settings
 from trainables.stages import STAGES, Timeline
 from trainables.telemetry import Telemetry
 from trainables.throughput import MIN_WARMUP_STEPS, ThroughputMeter
+from trainables.yardstick import Yardstick
 
 MOST_WARMUP_STEPS = 20
 PROFILED_SECONDS = 1.5
 MOST_PROFILED_STEPS = 50
+TIMELESS = ("learning_rate", "momentum", "weight_decay", "label_smoothing", "seed", "trace_steps")  # cost no time
 TRACE_FILE = "trace.json"  # ui.perfetto.dev shows it
 
 # How the figures of the ranks become one.
@@ -64,6 +70,7 @@ class Instruments:
         self._ceilings = ceilings(torch.get_num_threads(), device)
         self._teraflops_per_image = training_flops_per_image(settings, num_classes) / 1e12
         cores = _own_cores(worker)
+        self._levels, self._num_cores = Levels(device, torch.get_num_threads()), len(cores)
         self.timeline = Timeline(device)
         self.meter = self._meter(cores, steps)
         self._asides: list[_Aside] = []
@@ -72,10 +79,12 @@ class Instruments:
             self._asides.append(_Profiled(self.timeline, most, fill=device.type == "cuda"))
         if settings.trace_steps and worker.rank == 0:
             self._asides.append(_Traced(worker.folder / TRACE_FILE, settings.trace_steps))
-        self._telemetry = Telemetry(device, cores)
+        devices = devices_of(settings, device)
+        self._num_devices = worker.world_size * len(devices)
+        self._telemetry = Telemetry(devices, cores)
         self._telemetry.start()
         self._telemetry.pause()
-        self._footprint = Footprint(device)
+        self._footprint = Footprint(devices)
         self._images = 0
         self._watching: _Aside | ThroughputMeter = self.meter
 
@@ -106,6 +115,7 @@ class Instruments:
         """No more steps."""
         self._watching.pause()
         self._telemetry.stop()
+        self._learn()
 
     def _next(self) -> _Aside | ThroughputMeter:
         """What watches the steps after warm-up, after those profiled, after those traced."""
@@ -117,6 +127,12 @@ class Instruments:
         """Of the whole job until now. All ranks ask at the same time; each gets what can be known."""
         rates = self._rates()
         known = {**rates, **self._stages(), **self._telemetry_means(), **self._memory()}
+        known |= {
+            "utilization_imbalance": ranks.imbalance(
+                self._telemetry.utilizations(), self._worker.world_size, self._device
+            ),
+            "memory_imbalance": ranks.imbalance(self._footprint.peaks_gib(), self._worker.world_size, self._device),
+        }
         if "images_per_second" in rates:
             known |= self._work(rates["images_per_second"])
         return {name: value for name, value in known.items() if not math.isnan(value)}
@@ -128,7 +144,12 @@ class Instruments:
     @property
     def windows(self) -> int:
         """How many whole ones were measured."""
-        return self.meter.windows
+        return len(self.meter.windows)
+
+    @property
+    def quiet_windows(self) -> int:
+        """How many of them were not disturbed."""
+        return len(self.meter.quiet_windows)
 
     def _meter(self, cores: frozenset[int], steps: int | None) -> ThroughputMeter:
         settings = self._settings
@@ -141,8 +162,19 @@ class Instruments:
             synchronize=self._synchronize,
             foreign=ForeignLoad(cores, self._device),
             pace=Pace() if self._device.type == "cpu" else lambda: 1.0,  # a GPU's clocks are read
+            # The step of one rank would be time that the others wait.
+            yardstick=Yardstick() if self._device.type == "cpu" and self._worker.world_size == 1 else None,
+            drift=self._levels.drift(),
             cores=len(cores),
         )
+
+    def _learn(self) -> None:
+        """What this trial tells about the machine's drift, for the next one."""
+        if self._worker.rank == 0:
+            settings = {name: value for name, value in asdict(self._settings).items() if name not in TIMELESS}
+            work = named({**settings, "ranks": self._worker.world_size, "data": self._worker.data.name})
+            windows, cores = self.meter.windows, self._num_cores
+            self._levels.learn({work: levels(windows, cores), "yardstick": yardstick_level(windows, cores)})
 
     def _rates(self) -> dict[str, float]:
         """By this rank's clock: the ranks keep step. Nothing if all steps so far were warm-up or profiled."""
@@ -198,16 +230,16 @@ class Instruments:
     def _work(self, images_per_second: float) -> dict[str, float]:
         """Counted operations per second, beside what all ranks together could do at most."""
         achieved = images_per_second * self._teraflops_per_image
-        precision, ranks_ = self._settings.precision, self._worker.world_size
+        precision, devices = self._settings.precision, self._num_devices
         ceilings = {
-            f"ceiling_{name}_teraflops_per_second": ranks_ * self._ceilings.teraflops_per_second(name)
+            f"ceiling_{name}_teraflops_per_second": devices * self._ceilings.teraflops_per_second(name)
             for name in self._ceilings.matrix_teraflops_per_second
         }
         return {
             **ceilings,
             "teraflops_per_second": achieved,
-            "fraction_of_ceiling": achieved / (ranks_ * self._ceilings.teraflops_per_second(precision)),
-            "fraction_of_matrix_rate": achieved / (ranks_ * self._ceilings.matrix_teraflops_per_second[precision]),
+            "fraction_of_ceiling": achieved / (devices * self._ceilings.teraflops_per_second(precision)),
+            "fraction_of_matrix_rate": achieved / (devices * self._ceilings.matrix_teraflops_per_second[precision]),
         }
 
     def _synchronize(self) -> None:

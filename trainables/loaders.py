@@ -24,6 +24,7 @@ from trainables.cifar10 import Indices, Pictures, open_picture
 from trainables.contract import InfeasibleError
 from trainables.stages import Timeline
 from trainables.transfer import Batch, copied
+from trainables.vgg import PICTURE_SIZE
 
 PADDING = 4
 # Of CIFAR-10's training pictures, per channel, on a scale of 0 to 1; near enough for other photographs.
@@ -34,18 +35,31 @@ PREFETCHED_BATCHES = 2  # that each loader process keeps ready
 
 
 @dataclass(frozen=True)
+class Share:
+    """Part `number` (0, 1, ...) of each batch, cut into `of` that differ by one picture at most; None: nothing."""
+
+    number: int | None = 0
+    of: int = 1
+
+    def within(self, batch_size: int) -> tuple[int, int]:
+        """Where it begins and ends."""
+        if self.number is None:
+            return 0, 0
+        return batch_size * self.number // self.of, batch_size * (self.number + 1) // self.of
+
+
+@dataclass(frozen=True)
 class Plan:
-    """Which pictures are in which batch of which epoch, and this rank's share of them."""
+    """Which pictures are in which batch of which epoch, and which share of each batch is read here."""
 
     indices: Indices
     batch_size: int  # global
     seed: int
-    rank: int = 0
-    world_size: int = 1
+    share: Share = Share()
 
     def __post_init__(self) -> None:
-        if self.batch_size % self.world_size:
-            raise InfeasibleError(f"batch_size {self.batch_size} cannot be divided among {self.world_size} processes")
+        if self.batch_size < self.share.of:
+            raise InfeasibleError(f"batch_size {self.batch_size} is less than a picture for each of {self.share.of}")
         if self.batch_size > len(self.indices):
             raise InfeasibleError(f"batch_size {self.batch_size}: there are {len(self.indices):,} training pictures")
 
@@ -55,14 +69,14 @@ class Plan:
         return len(self.indices) // self.batch_size
 
     def epoch(self, epoch: int) -> Iterator[Draws]:
-        """This rank's draws, batch by batch."""
+        """The share's draws, batch by batch."""
         rng = np.random.default_rng([self.seed, epoch])
         order = rng.permutation(self.indices)[: self.num_batches * self.batch_size]
         corners = rng.integers(0, 2 * PADDING + 1, size=(len(order), 2))
         flips = rng.random(len(order)) < 0.5
-        share = self.batch_size // self.world_size
-        for start in range(self.rank * share, len(order), self.batch_size):
-            mine = slice(start, start + share)
+        first, last = self.share.within(self.batch_size)
+        for start in range(0, len(order), self.batch_size):
+            mine = slice(start + first, start + last)
             yield Draws(order[mine], corners[mine], flips[mine])
 
 
@@ -82,7 +96,7 @@ class Batches(Protocol):
     """Training batches, epoch by epoch."""
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
-        """All batches of this rank in that epoch: normalised pictures (batch, 3, 32, 32), int64 classes (batch,)."""
+        """This share of all batches of that epoch: normalised pictures (batch, 3, 32, 32), int64 classes (batch,)."""
         ...
 
     def close(self) -> None:
@@ -98,6 +112,8 @@ def training_batches(
     Raises:
         InfeasibleError: it needs a CUDA device, and this is none.
     """
+    if plan.share.number is None:
+        return _NoPictures(plan, device)
     match loader:
         case "memory":
             return _MemoryBatches(pictures, plan, device, pin_memory=pin_memory)
@@ -115,6 +131,21 @@ def evaluation_batches(
         some = mine[start : start + EVALUATION_BATCH]
         images, labels = torch.from_numpy(pictures.images[some]), torch.from_numpy(pictures.labels[some])
         yield normalized(images.to(device).permute(0, 3, 1, 2)), labels.to(device)
+
+
+class _NoPictures:
+    """What a process gets that reads none: batches of nothing, so that it takes part in each step."""
+
+    def __init__(self, plan: Plan, device: torch.device) -> None:
+        self._plan, self._device = plan, device
+
+    def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
+        nothing = torch.zeros(0, 3, PICTURE_SIZE, PICTURE_SIZE), torch.zeros(0, dtype=torch.int64)
+        for _ in range(self._plan.num_batches):
+            yield nothing[0].to(self._device), nothing[1].to(self._device)
+
+    def close(self) -> None:
+        return None
 
 
 # --- a batch at once --------------------------------------------------------------------------------------------------

@@ -26,12 +26,12 @@ from trainables.instruments import Instruments
 from trainables.loaders import Batches, Plan, evaluation_batches, training_batches
 from trainables.settings import Settings
 from trainables.step import arranged, autocast, learning_rate
-from trainables.strategies import TrainStep
+from trainables.strategies import TrainStep, get_strategy
 from trainables.throughput import MIN_WINDOWS
 from trainables.transfer import Batch
 
-# Of training, warm-up included, after which a probe ends whose rate has not settled: once there is an interval, and in
-# any case once there is a rate.
+# Of training, warm-up included, after which a probe ends whose rate has not settled: once there is an interval that
+# nobody disturbed, and in any case once there is a rate.
 PROBE_SECONDS, MOST_PROBE_SECONDS = 8.0, 9.0
 STEPS_BETWEEN_AGREEMENTS = 10  # of the ranks of a probe
 
@@ -74,7 +74,7 @@ def probe(settings: Settings, worker: Worker) -> None:
             if _enough(trial, number, time.perf_counter() - started):
                 break
         instruments.pause()
-        worker.report(Measurement(0, instruments.metrics()))
+        worker.report(Measurement(0, {**instruments.metrics(), **trial.step.metrics()}))
 
 
 def test(settings: Settings, worker: Worker) -> dict[str, float]:
@@ -133,18 +133,23 @@ class _Trial:
 def _trial(settings: Settings, worker: Worker, pictures: Pictures, num_epochs: int | None) -> Iterator[_Trial]:
     """Everything built and afterwards closed; `num_epochs` that will be trained, None: as long as it takes."""
     training, validation = split(pictures.labels, worker.data)
-    plan = Plan(training, settings.batch_size, settings.seed, worker.rank, worker.world_size)
+    share = get_strategy(settings.strategy).share(worker.rank, worker.world_size)
+    plan = Plan(training, settings.batch_size, settings.seed, share)
     steps = None if num_epochs is None else num_epochs * plan.num_batches
     if worker.epochs * plan.num_batches < 2 and steps is not None:
         raise InfeasibleError(f"batch_size {settings.batch_size}: {worker.epochs} epoch of one step is all there is")
     device = device_of(worker)
     needed = memory.check(settings, pictures.num_classes, len(training), worker.world_size, device)
     instruments = Instruments(settings, worker, device, pictures.num_classes, steps, needed.total)
-    step = build(settings, pictures.num_classes, device)
     batches = training_batches(
         settings.loader, pictures, plan, device, num_workers=settings.num_workers, pin_memory=settings.pin_memory
     )
-    with contextlib.closing(batches), contextlib.closing(instruments):
+    with (
+        contextlib.closing(batches),
+        contextlib.closing(instruments),
+        ranks.group(settings.world_size, device),
+    ):
+        step = build(settings, pictures.num_classes, device)
         yield _Trial(settings, worker, device, pictures, validation, plan, batches, step, instruments)
 
 
@@ -155,8 +160,8 @@ def _epoch(trial: _Trial, epoch: int) -> Measurement:
     trained = time.perf_counter()
     metrics = {"train_loss": train_loss, "epoch_seconds": trained - started, **_validate(trial, epoch)}
     metrics |= {"evaluation_seconds": time.perf_counter() - trained, **trial.instruments.metrics()}
-    if trial.worker.rank == 0:
-        metrics["checkpoint_seconds"] = _save(trial, Measurement(epoch, metrics))
+    metrics |= trial.step.metrics()
+    metrics["checkpoint_seconds"] = _save(trial, Measurement(epoch, metrics))
     return Measurement(epoch, metrics)
 
 
@@ -164,7 +169,7 @@ def _train_epoch(trial: _Trial, epoch: int) -> float:
     """The mean loss of the epoch's steps; the device is waited for at its end."""
     settings, plan, instruments = trial.settings, trial.plan, trial.instruments
     # Dropout's stream depends on nothing before this epoch: a trial that goes on needs no state of it.
-    torch.manual_seed(int(np.random.SeedSequence([settings.seed, epoch, plan.rank]).generate_state(1)[0]))
+    torch.manual_seed(int(np.random.SeedSequence([settings.seed, epoch, trial.worker.rank]).generate_state(1)[0]))
     total_steps = trial.worker.epochs * plan.num_batches
     losses = torch.zeros(plan.num_batches, device=trial.device)
     instruments.resume()
@@ -174,7 +179,7 @@ def _train_epoch(trial: _Trial, epoch: int) -> float:
         losses[i] = trial.step(images, labels, instruments.timeline)
         instruments.step()
     instruments.pause()
-    return _finite_mean(ranks.mean(losses, trial.worker.world_size), epoch)
+    return _finite_mean(ranks.summed(losses, trial.worker.world_size), epoch)
 
 
 def _batches(trial: _Trial, epoch: int) -> Iterator[Batch]:
@@ -195,9 +200,9 @@ def _enough(trial: _Trial, number: int, seconds: float) -> bool:
     world_size = trial.worker.world_size
     if world_size > 1 and number % STEPS_BETWEEN_AGREEMENTS:
         return False
-    windows = trial.instruments.windows
-    late = (seconds >= PROBE_SECONDS and windows >= MIN_WINDOWS) or (seconds >= MOST_PROBE_SECONDS and windows >= 1)
-    mine = late or trial.instruments.settled()
+    instruments = trial.instruments
+    late = seconds >= PROBE_SECONDS and instruments.quiet_windows >= MIN_WINDOWS
+    mine = late or (seconds >= MOST_PROBE_SECONDS and instruments.windows >= 1) or instruments.settled()
     return bool(ranks.smallest([float(mine)], world_size, trial.device)[0])
 
 
@@ -222,6 +227,8 @@ def _validate(trial: _Trial, epoch: int) -> dict[str, float]:
 def _save(trial: _Trial, measurement: Measurement) -> float:
     """Seconds that it took."""
     started = time.perf_counter()
-    fits = network_of(trial.settings, trial.pictures.num_classes)
-    checkpoint.save(trial.worker.folder, Checkpoint(fits, measurement, trial.step.state_dict()))
+    state = trial.step.state_dict()  # which all ranks may have to put together
+    if trial.worker.rank == 0:
+        fits = network_of(trial.settings, trial.pictures.num_classes)
+        checkpoint.save(trial.worker.folder, Checkpoint(fits, measurement, state))
     return time.perf_counter() - started

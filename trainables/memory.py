@@ -27,6 +27,7 @@ from trainables.allocator import allocating
 from trainables.build import build, network
 from trainables.contract import Data, InfeasibleError, Layout, MemoryNeed
 from trainables.footprint import GIB, Footprint, available, private_bytes
+from trainables.holdings import Holding, holdings, pictures_per_reader
 from trainables.kept import Figures, kept, machine
 from trainables.largest import largest
 from trainables.liveness import Liveness, liveness
@@ -55,6 +56,10 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "num_workers": 0,
     "pin_memory": False,
     "trace_steps": 0,
+    "server": "synchronous",
+    "batch_norm": "local",
+    "num_microbatches": 1,
+    "schedule": "gpipe",
 }
 
 CPU = torch.device("cpu")
@@ -88,26 +93,35 @@ def need(
     `beyond` what is counted: as this machine was measured, unless given.
     """
     beyond = beyond or calibration(device)
-    counted = _counted(settings, num_classes, settings.batch_size // processes, device)
-    loader, pictures = _loading(settings, train_images, beyond, device, settings.batch_size // processes)
-    known = {
-        "parameters": counted.parameters,
-        "gradients": counted.gradients,
-        "optimizer": counted.optimizer,
-        "activations": counted.activations,
-    }
-    each = {
-        **known,
-        "workspace": counted.training - sum(known.values()),
+    batch = pictures_per_reader(settings, processes)
+    counted = _counted(settings, num_classes, batch, device)
+    loader, pictures = _loading(settings, train_images, beyond, device, batch)
+    retained = _retained(counted) if settings.allocator == "retain" and device.type == "cpu" else 0
+    beside = {
         "evaluation": counted.training_and_evaluation - counted.training,
-        "retained": _retained(counted) if settings.allocator == "retain" and device.type == "cpu" else 0,
-        "communication": 2 * counted.gradients if processes > 1 else 0,  # first and lasting buckets, what travels
         "pictures": pictures,
         "loader": loader,
         "process": beyond.process["fp32" if settings.precision == "fp32" else "bf16"],
     }
-    times = processes if device.type == "cpu" else 1
-    return MemoryNeed({name: times * size for name, size in each.items() if size}, available(device))
+    each = [{**_held(counted, retained, holding), **beside} for holding in holdings(settings, processes)]
+    if device.type != "cpu":
+        each = [max(each, key=lambda parts: sum(parts.values()))]  # the fullest GPU
+    parts = {name: sum(of_process[name] for of_process in each) for name in each[0]}
+    return MemoryNeed({name: size for name, size in parts.items() if size}, available(device))
+
+
+def _held(counted: Liveness, retained: int, holding: Holding) -> dict[str, int]:
+    """By one process, of what is counted for one alone."""
+    known = counted.parameters + counted.gradients + counted.optimizer + counted.activations
+    return {
+        "parameters": int(holding.parameters * counted.parameters),
+        "gradients": int(holding.gradients * counted.gradients),
+        "optimizer": int(holding.optimizer * counted.optimizer),
+        "activations": int(holding.activations * counted.activations),
+        "workspace": int(holding.activations * (counted.training - known)),
+        "retained": int(holding.activations * retained),
+        "communication": int(holding.messages * counted.gradients),
+    }
 
 
 def check(settings: Settings, num_classes: int, train_images: int, processes: int, device: torch.device) -> MemoryNeed:
@@ -249,7 +263,7 @@ def _probed(width: float, batch: int, precision: str, device: torch.device) -> t
     config = {"width": width, "batch_size": batch, "precision": precision, **PROBED}
     settings = Settings(**checked(config, vgg19_cifar10.PARAMETERS or {}))
     counted = _counted(settings, 10, batch, device).training_and_evaluation
-    footprint = Footprint(device)
+    footprint = Footprint([device])
     with allocating(settings.allocator), contextlib.closing(_black_pictures(4 * batch, batch)) as batches:
         step = build(settings, 10, device)
         for images, labels in itertools.islice(batches.epoch(1, Timeline(CPU)), 2):

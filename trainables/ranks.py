@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 
-def mean(values: Tensor, world_size: int) -> Tensor:
-    """The mean over the ranks, element by element, on all of them."""
+@contextlib.contextmanager
+def group(world_size: int | None, device: torch.device) -> Iterator[None]:
+    """A process group also where `world_size` asks for one of a single process: the strategy works as with several."""
+    if world_size != 1 or dist.is_initialized():
+        yield
+        return
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=store, rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def summed(values: Tensor, world_size: int) -> Tensor:
+    """The sums over the ranks, element by element, on all of them."""
     if world_size > 1:
         values = values.clone()
         dist.all_reduce(values)
-        values /= world_size
     return values
 
 
@@ -36,6 +53,13 @@ def smallest(values: Sequence[float], world_size: int, device: torch.device) -> 
 def largest(values: Sequence[float], world_size: int, device: torch.device) -> list[float]:
     """The maxima over the ranks, on all of them."""
     return _reduced(values, world_size, device, dist.ReduceOp.MAX)
+
+
+def imbalance(values: Sequence[float], world_size: int, device: torch.device) -> float:
+    """The largest by the mean of all, over the ranks, each of which has as many; NaN: unknown, or just one."""
+    most, mean = (max(values), fmean(values)) if values else (math.nan, math.nan)
+    (most,), (mean,) = largest([most], world_size, device), mean_of([mean], world_size, device)
+    return most / mean if mean and len(values) * world_size > 1 else math.nan
 
 
 def _reduced(

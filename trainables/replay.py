@@ -7,7 +7,7 @@ Any parameter and any metric goes. A few settings, chosen or fixed in the space 
     seconds_per_epoch  how long an epoch takes (0)
     processes          how many processes the trial has (1)
     fail_at_epoch      the epoch that goes wrong (0: none), in the first process
-    fail_with          exception, infeasible, kill (SIGKILL of the process) or nan
+    fail_with          exception, infeasible, kill (SIGKILL of the process), hang or nan
     fail_once          true: only the first time in the trial's folder, so that a retry gets through
 """
 
@@ -241,6 +241,8 @@ def _fail(config: Config, epoch: int, metrics: Metrics) -> Metrics:
             raise InfeasibleError(f"epoch {epoch} was to be infeasible")
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "hang":
+            time.sleep(1e6)
         case "nan":
             return dict.fromkeys(metrics, math.nan)
     raise RuntimeError(f"epoch {epoch} was to fail")

@@ -27,6 +27,11 @@ class Settings:
     head: Literal["average_pooling", "fully_connected"]
     strategy: str
     world_size: int | None
+    server: Literal["synchronous", "asynchronous"]
+    batch_norm: Literal["local", "synchronised"]
+    num_microbatches: int
+    schedule: Literal["gpipe", "1f1b"]
+    placement: Literal["pack", "spread"]
     threads: int | None
     precision: Literal["fp32", "bf16", "fp16"]
     memory_format: Literal["contiguous", "channels_last"]

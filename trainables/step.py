@@ -27,10 +27,10 @@ class Step:
         self._settings, self._device = settings, device
 
     def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
-        """The mean loss, detached, on the device."""
+        """These pictures' part of the batch's mean loss, detached, on the device."""
         with autocast(self._settings, self._device):
             logits = self._forward(arranged(images, self._settings))
-            loss = nn.functional.cross_entropy(logits, labels, label_smoothing=self._settings.label_smoothing)
+            loss = loss_of(logits, labels, self._settings)
         timeline.mark("forward")
         self._optimizer.zero_grad(set_to_none=True)
         self._backward(self._scaler.scale(loss), timeline)
@@ -51,18 +51,22 @@ class Step:
     def gather(self) -> None:
         """Nothing to do: the model is here."""
 
+    def metrics(self) -> dict[str, float]:
+        """Nothing but what the instruments tell."""
+        return {}
+
     def state_dict(self) -> dict[str, Any]:
-        """Network, optimizer, and the gradient scaler of fp16."""
+        """Network, optimizer by the names of the parameters, and the gradient scaler of fp16."""
         return {
             "model": self.model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
+            "optimizer": optimizer_state(self.model, self._optimizer),
             "scaler": self._scaler.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
         self.model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        load_optimizer_state(self.model, self._optimizer, state["optimizer"])
         if state["scaler"]:  # empty where it is not in use
             self._scaler.load_state_dict(state["scaler"])
 
@@ -95,6 +99,31 @@ def optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
         )
     momentum = settings.momentum
     return torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=momentum > 0, fused=settings.fused_optimizer)
+
+
+def loss_of(logits: Tensor, labels: Tensor, settings: Settings) -> Tensor:
+    """Label-smoothed cross-entropy: the sum over these pictures, divided by how many the whole batch has."""
+    total = nn.functional.cross_entropy(logits, labels, label_smoothing=settings.label_smoothing)
+    share = len(labels) / settings.batch_size
+    return total if share == 1 else total * share
+
+
+def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Any]]:
+    """What the optimizer knows of each parameter, by its name in `model`: the same form for every strategy."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    return {names[parameter]: dict(known) for parameter, known in optimizer.state.items()}
+
+
+def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """What was known of the parameters that this optimizer has; of others nothing is taken.
+
+    Raises:
+        KeyError: nothing is known of some of them, though of others it is.
+    """
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    order = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
+    known = {i: dict(state[name]) for i, name in enumerate(order)} if state else {}
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": known})
 
 
 def learning_rate(step: int, total_steps: int, peak: float, warmup: float = 0.2) -> float:

@@ -1,15 +1,17 @@
-"""What a trial's processes and device do meanwhile: utilisation, memory, power, clocks, energy; if they can be read."""
+"""What a trial's processes and devices do meanwhile: utilisation, memory, power, clocks, energy; where they tell."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 
 import psutil
 import torch
@@ -22,20 +24,30 @@ PROC = Path("/proc")
 POWERCAP = Path("/sys/class/powercap")
 SAMPLE_SECONDS = 0.5  # a sample costs 0.05 ms on the CPU: 0.01% of a core
 
+# How the figures of the process's GPUs become one.
+OVER_GPUS: dict[str, Callable[[Iterable[float]], float]] = {
+    "gpu_utilization": fmean,
+    "gpu_memory_gib": max,
+    "gpu_power_watts": sum,
+    "gpu_clock_mhz": fmean,
+    "gpu_throttled_fraction": max,
+}
+
 _Counters = dict[str, float]  # what counts up, by name
+_Sample = dict[str, float | None]
 
 
 class Telemetry:
-    """Samples this process, its `multiprocessing` children and its device in a thread, from `start` or `resume` on.
+    """Samples this process, its `multiprocessing` children and its devices in a thread, from `start` or `resume` on.
 
     Means are over the time that is not paused. A sensor that cannot be read is absent from them.
     """
 
-    def __init__(self, device: torch.device, cores: Collection[int]) -> None:
+    def __init__(self, devices: Sequence[torch.device], cores: Collection[int]) -> None:
         self._num_cores = len(cores)
-        self._gpu = Gpu(device) if device.type == "cuda" else None
-        self._sums: dict[str, float] = defaultdict(float)
-        self._samples: dict[str, int] = defaultdict(int)
+        self._gpus = [Gpu(device) for device in devices if device.type == "cuda"]
+        self._own = _Means()
+        self._of_gpus = [_Means() for _ in self._gpus]
         self._grown: _Counters = defaultdict(float)
         self._before: _Counters | None = None  # None: paused
         self._lock = threading.Lock()
@@ -66,13 +78,17 @@ class Telemetry:
             self._before = None
 
     def means(self, images: int) -> dict[str, float]:
-        """Metrics so far, by name; `images` is what this process's device trained on meanwhile.
+        """Metrics so far, by name; `images` is what this process's devices trained on meanwhile.
 
-        Energy is the GPU's in a trial with a GPU, and otherwise that of all CPU packages of the machine.
+        Energy is that of the GPUs in a trial with a GPU, and otherwise that of all CPU packages of the machine.
         """
         with self._lock:
             self._count()
-            means = {name: total / self._samples[name] for name, total in self._sums.items()}
+            means = self._own.all()
+            of_gpus = [gpu.all() for gpu in self._of_gpus]
+        for name, over in OVER_GPUS.items():
+            if known := [gpu[name] for gpu in of_gpus if name in gpu]:
+                means[name] = over(known)
         grown = self._grown
         if "resident_gib" in means:
             means["resident_gib"] += sum(_private_gib(child.pid) for child in multiprocessing.active_children())
@@ -84,16 +100,23 @@ class Telemetry:
             means["images_per_joule"] = images / grown["joules"]
         return means
 
+    def utilizations(self) -> list[float]:
+        """Of each GPU, or of this process's cores; empty: cannot be read."""
+        if self._gpus:
+            with self._lock:
+                of_gpus = [gpu.all() for gpu in self._of_gpus]
+            return [gpu["gpu_utilization"] for gpu in of_gpus if "gpu_utilization" in gpu]
+        return [value for name, value in self.means(0).items() if name == "cpu_utilization"]
+
     def _watch(self) -> None:
         while not self._ended.wait(SAMPLE_SECONDS):
             with self._lock:
                 if self._before is None:
                     continue
                 self._count()
-                for name, value in self._sample().items():
-                    if value is not None:
-                        self._sums[name] += value
-                        self._samples[name] += 1
+                self._own.add(self._sample())
+                for gpu, means in zip(self._gpus, self._of_gpus, strict=True):
+                    means.add(gpu.sample())
 
     def _count(self) -> None:
         """Add what has grown since this was last done. The counters of energy start anew at times: never below."""
@@ -104,17 +127,39 @@ class Telemetry:
             self._grown[name] += max(0.0, now[name] - self._before[name])
         self._before = now
 
-    def _sample(self) -> dict[str, float | None]:
-        sample: dict[str, float | None] = {
+    def _sample(self) -> _Sample:
+        return {
             "resident_gib": _resident_gib(),
             "loader_processes": float(len(multiprocessing.active_children())),
         }
-        return sample | self._gpu.sample() if self._gpu else sample
 
     def _counters(self) -> _Counters:
-        joules = self._gpu.joules() if self._gpu else _package_joules()
+        joules = _total(gpu.joules() for gpu in self._gpus) if self._gpus else _package_joules()
         counters = {"seconds": time.perf_counter(), "own_seconds": own_seconds(), **_machine_ticks()}
         return counters if joules is None else {**counters, "joules": joules}
+
+
+class _Means:
+    """Of what was sampled, by name; what could not be read does not count."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = defaultdict(float)
+        self._samples: dict[str, int] = defaultdict(int)
+
+    def add(self, sample: _Sample) -> None:
+        for name, value in sample.items():
+            if value is not None:
+                self._sums[name] += value
+                self._samples[name] += 1
+
+    def all(self) -> dict[str, float]:
+        return {name: total / self._samples[name] for name, total in self._sums.items()}
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    """None: not all of them are known."""
+    known = list(values)
+    return None if None in known else math.fsum(value for value in known if value is not None)
 
 
 def _resident_gib() -> float | None:

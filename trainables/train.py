@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import multiprocessing.connection
 import os
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,13 +33,17 @@ from trainables.contract import (
     InfeasibleError,
     Layout,
     Measurement,
+    PeerLostError,
     Resources,
     Trainable,
     load_trainable,
+    patience_seconds,
 )
 from trainables.output import findings, line, record
 from trainables.settings import checked, nearest, parsed
 
+LOST_ANOTHER = 75  # exit code of a rank that only noticed that another is gone or silent
+GRACE_SECONDS = 5.0  # after such a one, for the other to end too
 DATA_NAMES = ("auto", "cifar10", "folder", "generated")
 Listener = Callable[[Measurement], bool]
 
@@ -191,24 +199,50 @@ def run(job: Job) -> int:
         for process in processes:
             process.start()
         try:
-            return _first_failure(processes)
+            ended = _wait(processes)
         finally:
             for process in processes:
                 process.kill()  # those that wait for one that failed would wait for ever
                 process.join()
+    code, reason = blamed(ended, len(processes), patience_seconds())
+    if reason is not None:
+        print(f"train: {reason}", file=sys.stderr)
+    return code
 
 
-def _first_failure(processes: Sequence[BaseProcess]) -> int:
-    """Wait until all have ended well (0) or one has not; its exit code."""
-    running = list(processes)
-    while running:
-        multiprocessing.connection.wait([process.sentinel for process in running])
-        codes = [process.exitcode for process in running]  # read once: a process may end at any moment
-        for code in codes:
-            if code:
-                return max(code, 1)  # negative: killed by a signal
-        running = [process for process, code in zip(running, codes, strict=True) if code is None]
-    return 0
+def _wait(processes: Sequence[BaseProcess]) -> dict[int, int]:
+    """Until all have ended, or for as long as is worth it; the exit codes by rank, in the order in which they ended."""
+    ended: dict[int, int] = {}
+    deadline = math.inf
+    while len(ended) < len(processes) and time.monotonic() < deadline:
+        running = [process.sentinel for rank, process in enumerate(processes) if rank not in ended]
+        timeout = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+        multiprocessing.connection.wait(running, timeout)
+        for rank, process in enumerate(processes):
+            if rank not in ended and (code := process.exitcode) is not None:
+                ended[rank] = code
+                seconds = {0: patience_seconds(), LOST_ANOTHER: GRACE_SECONDS}.get(code, 0.0)
+                deadline = min(deadline, time.monotonic() + seconds)
+    return ended
+
+
+def blamed(ended: Mapping[int, int], processes: int, patience: float) -> tuple[int, str | None]:
+    """The exit code for all, and which rank it is put down to; not one that only noticed. None: all ended well.
+
+    `ended`: exit codes by rank, in order, negative: by a signal; a rank that is not there did not end.
+    """
+    for rank, code in ended.items():
+        if code < 0:
+            return 1, f"rank {rank} was ended by {signal.Signals(-code).name}"
+    for rank, code in ended.items():
+        if code not in (0, LOST_ANOTHER):
+            return code, f"rank {rank} failed"
+    silent = [f"{rank}" for rank in range(processes) if rank not in ended]
+    if silent:
+        return 1, f"rank {' and '.join(silent)} did not answer the others for {patience:.0f} s"
+    if LOST_ANOTHER in ended.values():
+        return 1, f"the ranks waited for each other in vain, up to {patience:.0f} s"
+    return 0, None
 
 
 def _process(job: Job, rank: int, meeting_point: str) -> None:
@@ -219,15 +253,20 @@ def _process(job: Job, rank: int, meeting_point: str) -> None:
     backend = "nccl" if job.layout.gpus_per_process else "gloo"
     if backend == "nccl":
         torch.cuda.set_device(rank % torch.cuda.device_count())
-    dist.init_process_group(backend, init_method=meeting_point, rank=rank, world_size=job.layout.processes)
+    patience = timedelta(seconds=patience_seconds())
+    dist.init_process_group(
+        backend, init_method=meeting_point, rank=rank, world_size=job.layout.processes, timeout=patience
+    )
     try:
         _work(job, rank)
     except (ValueError, InfeasibleError, DataError) as error:
-        print(f"train: {error}", file=sys.stderr)
+        print(f"train: rank {rank}: {error}", file=sys.stderr)
         sys.exit(2)
     except (FloatingPointError, OSError) as error:
-        print(f"train: {error}", file=sys.stderr)
+        print(f"train: rank {rank}: {error}", file=sys.stderr)
         sys.exit(1)
+    except PeerLostError:
+        sys.exit(LOST_ANOTHER)  # the other is to say why
     except KeyboardInterrupt:
         sys.exit(130)
     dist.destroy_process_group()

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from trainables.contract import Advice, Bound, Resources, Verdict
+from trainables.layouts import cores_of
 from trainables.settings import Settings
 
 MIN_GAIN = 1.03  # less is a tie
@@ -91,11 +92,10 @@ def _step(settings: Settings, metrics: Mapping[str, float], resources: Resources
     seconds = {stage: metrics.get(f"{stage}_seconds", 0.0) for stage in stages}
     if not all(math.isfinite(s) and s >= 0 for s in seconds.values()) or math.fsum(seconds.values()) <= 0:
         return None
-    processes = 1 if settings.strategy == "single" else settings.world_size or resources.gpus or 2
     return _Step(
         settings,
         metrics,
-        cores=max(1, resources.cpus // processes),
+        cores=cores_of(settings, resources),
         gpus=resources.gpus,
         load=seconds["load"],
         transfer=seconds["transfer"],

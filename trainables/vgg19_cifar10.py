@@ -20,6 +20,7 @@ from trainables.contract import (
     Verdict,
     Worker,
 )
+from trainables.layouts import FEWEST_PROCESSES, IN_ONE_PROCESS, layout_of
 from trainables.settings import Settings, checked
 
 T = TypeVar("T")
@@ -36,8 +37,29 @@ PARAMETERS: Mapping[str, Parameter] | None = {
     "seed": Parameter("int", 0, "of weights, order, augmentation and dropout; not of the validation split", low=0),
     "width": Parameter("float", 1.0, "channels as a multiple of VGG19's own", low=0.01),
     "head": Parameter("str", "average_pooling", "classifier", choices=("average_pooling", "fully_connected")),
-    "strategy": Parameter("str", "single", "how devices share the work", choices=("single", "ddp")),
-    "world_size": Parameter("int", None, "processes of ddp; null: one per GPU, on a CPU two", low=2),
+    "strategy": Parameter("str", "single", "how devices share the work", choices=tuple(FEWEST_PROCESSES)),
+    "world_size": Parameter("int", None, "processes of a strategy with several; null: one per GPU, or two", low=1),
+    "server": Parameter(
+        "str",
+        "synchronous",
+        "of parameter_server: one update by all gradients of a step, or one by each as it comes",
+        choices=("synchronous", "asynchronous"),
+    ),
+    "batch_norm": Parameter(
+        "str", "local", "by each process's pictures, or by the whole batch", choices=("local", "synchronised")
+    ),
+    "num_microbatches": Parameter(
+        "int", 4, "of equal size, that pipeline cuts a batch into; with 1 its stages work in turn", low=1
+    ),
+    "schedule": Parameter(
+        "str",
+        "gpipe",
+        "of pipeline: all micro-batches forward, then all backward; or each backward as soon as it can",
+        choices=("gpipe", "1f1b"),
+    ),
+    "placement": Parameter(
+        "str", "pack", "of processes on the nodes of a cluster: on few, or on many", choices=("pack", "spread")
+    ),
     "threads": Parameter("int", None, "per process; null: all cores that it has", low=1),
     "precision": Parameter("str", "bf16", "fp32, or autocast to 16 bits", choices=("fp32", "bf16", "fp16")),
     "memory_format": Parameter("str", "channels_last", "of pictures", choices=("contiguous", "channels_last")),
@@ -87,6 +109,11 @@ METRICS: Mapping[str, Metric] | None = {
     "machine_cpu_utilization": Metric("fraction", "of all cores, by everybody"),
     "resident_gib": Metric("GiB", "of memory in the trial's processes, mean while training"),
     "loader_processes": Metric("processes", "of the loader"),
+    "nodes": Metric("nodes", "that the trial's processes were on, where the cluster has several"),
+    "utilization_imbalance": Metric("ratio", "of the busiest GPU, on a CPU process, to the mean of all; 1: all alike"),
+    "memory_imbalance": Metric("ratio", "of the fullest GPU or process at its peak to the mean of all; 1: all alike"),
+    "gradient_staleness_mean": Metric("updates", "by others while a worker computed; asynchronous parameter_server"),
+    "gradient_staleness_max": Metric("updates", "the most of them"),
     "gpu_utilization": Metric("fraction", "of the time in which the GPU did something"),
     "gpu_memory_gib": Metric("GiB", "in use on the fullest GPU, by everybody"),
     "gpu_power_watts": Metric("W", "of the trial's GPUs"),
@@ -118,27 +145,35 @@ def unavailable(parameter: str, value: Scalar, resources: Resources) -> str | No
         return "needs a CUDA device"
     if (parameter, value) == ("compile", True) and not any(map(shutil.which, COMPILERS)):
         return f"needs a C++ compiler, one of {', '.join(COMPILERS)}"
-    if parameter == "threads" and int(value) > resources.cpus:
-        return _too_few(int(value), "core", resources.cpus)
-    needed = int(value) if parameter == "world_size" else 2 if (parameter, value) == ("strategy", "ddp") else 0
+    if parameter == "threads" and int(value) > resources.node.cpus:
+        return _too_few(int(value), "core", resources.node.cpus)
+    if (parameter, value) == ("placement", "spread") and resources.nodes == 1:
+        return "needs several nodes, there is 1"
+    needed = int(value) if parameter == "world_size" else 0
+    if parameter == "strategy" and value not in IN_ONE_PROCESS:
+        needed = 2  # alone it is `single` with detours
     return _too_few(needed, device, devices) if needed > devices else None
 
 
 COMPILERS = ("g++", "clang++", "c++")
-CUDA_ONLY = (("precision", "fp16"), ("loader", "device"), ("pin_memory", True), ("cuda_graphs", True))
+CUDA_ONLY = (
+    ("strategy", "data_parallel"),
+    ("precision", "fp16"),
+    ("loader", "device"),
+    ("pin_memory", True),
+    ("cuda_graphs", True),
+)
 
 
 def layout(config: Config, resources: Resources) -> Layout:
     """One process with everything, or the strategy's processes with equal shares."""
     settings = _settings(config)
     for name, value in vars(settings).items():
+        if name == "strategy" and settings.world_size is not None:
+            continue  # which says how many it needs
         if value is not None and (reason := unavailable(name, value, resources)):
             raise InfeasibleError(f"{name} {value}: {reason}")
-    processes = _processes(settings, resources)
-    cpus = max(1, resources.cpus // processes)
-    if settings.threads is not None and settings.threads > cpus:
-        raise InfeasibleError(f"threads {settings.threads}: each of {processes} processes has {cpus}")
-    return Layout(processes, cpus_per_process=cpus, gpus_per_process=1 if resources.gpus else 0)
+    return layout_of(settings, resources)
 
 
 def locate_data(data: Data) -> Data:
@@ -206,10 +241,10 @@ def largest_batch(config: Config, data: Data, resources: Resources, available: i
 
 def _alone(config: Config, worker: Worker, work: Callable[[Settings, Worker], T]) -> T:
     """Called on cores of its own, in a process that is afterwards as it was."""
-    from trainables import affinity, isolation
+    from trainables import affinity, isolation, peers
 
     settings = _settings(config)
-    with affinity.claimed_cores(worker.resources.cpus):
+    with affinity.claimed_cores(worker.resources.cpus), peers.reported():
         try:
             return isolation.isolated(
                 lambda: work(settings, worker),
@@ -234,15 +269,6 @@ def _prediction(settings: Settings, worker: Worker) -> str:
 
 def _settings(config: Config) -> Settings:
     return Settings(**checked(config, PARAMETERS or {}))
-
-
-def _processes(settings: Settings, resources: Resources) -> int:
-    """One, or for ddp `world_size`: by default all GPUs; on a CPU two, where more only take each other's cores."""
-    if settings.strategy == "single":
-        if settings.world_size is not None:
-            raise InfeasibleError(f"world_size {settings.world_size}: strategy single is one process")
-        return 1
-    return settings.world_size or resources.gpus or 2
 
 
 def _too_few(needed: int, what: str, there: int) -> str:

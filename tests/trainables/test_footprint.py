@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="read from /proc
 
 
 def test_the_peak_counts_what_has_been_given_back_since() -> None:
-    watched = Footprint(CPU)
+    watched = Footprint([CPU])
     before = watched.peak_gib()
     np.ones(GIB // 4, dtype=np.uint8)
     after = watched.peak_gib()
@@ -29,10 +29,10 @@ def test_the_peak_counts_what_has_been_given_back_since() -> None:
 
 
 def test_the_peak_of_an_earlier_trial_is_not_this_ones() -> None:
-    earlier = Footprint(CPU)
+    earlier = Footprint([CPU])
     np.ones(GIB // 4, dtype=np.uint8)
     peak = earlier.peak_gib()
-    later = Footprint(CPU).peak_gib()
+    later = Footprint([CPU]).peak_gib()
     assert peak is not None
     assert later is not None
     assert later < peak - 0.2
@@ -43,20 +43,20 @@ def test_where_the_peak_cannot_be_reset_an_old_one_is_unknown_and_a_new_one_is_k
 ) -> None:
     np.ones(GIB // 4, dtype=np.uint8)
     monkeypatch.setattr(footprint, "_reset_peak", lambda: False)
-    watched = Footprint(CPU)
+    watched = Footprint([CPU])
     assert watched.peak_gib() is None
     np.ones(GIB // 2, dtype=np.uint8)
     assert watched.peak_gib() is not None
 
 
 def test_what_loader_processes_have_for_themselves_is_added() -> None:
-    alone = Footprint(CPU).peak_gib() or 0
+    alone = Footprint([CPU]).peak_gib() or 0
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
     child = context.Process(target=hold_memory, args=(ready,), daemon=True)
     child.start()
     assert ready.wait(20)
-    together = Footprint(CPU).peak_gib() or 0
+    together = Footprint([CPU]).peak_gib() or 0
     child.kill()
     child.join()
     assert together - alone > 0.25
@@ -75,14 +75,14 @@ def test_the_machine_has_what_the_system_says_or_what_the_container_may_use(
     monkeypatch.setattr(footprint, "CGROUP_LIMIT", tmp_path / "memory.max")
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
     (tmp_path / "memory.max").write_text("max")
-    assert Footprint(CPU).available_gib() == pytest.approx(physical, rel=0.01)
+    assert Footprint([CPU]).available_gib() == pytest.approx(physical, rel=0.01)
     (tmp_path / "memory.max").write_text(str(GIB))
-    assert Footprint(CPU).available_gib() == 1.0
+    assert Footprint([CPU]).available_gib() == 1.0
 
 
 def test_nothing_is_known_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(footprint, "PROC", tmp_path)
     monkeypatch.setattr(footprint, "CGROUP_LIMIT", tmp_path / "memory.max")
-    watched = Footprint(CPU)
+    watched = Footprint([CPU])
     assert watched.peak_gib() is None
     assert watched.available_gib() is None

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from trainables import instruments, loop, vgg19_cifar10
+from trainables import instruments, loop, throughput, vgg19_cifar10
 from trainables.contract import Data, InfeasibleError, Measurement, Resources
+from trainables.prepared import default_folder
 from trainables.stages import STAGES
 from trainables.train import LocalWorker
 
@@ -19,6 +20,7 @@ STAGE_METRICS = {f"{stage}_seconds" for stage in STAGES}
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(loop, "MOST_PROBE_SECONDS", 3.0)
     monkeypatch.setattr(instruments, "PROFILED_SECONDS", 0.1)
 
 
@@ -92,6 +94,20 @@ def test_a_trace_is_written_where_it_is_asked_for(folder: Path, few: Data) -> No
     trained(folder, few, trace_steps=2)
     events = json.loads((folder / instruments.TRACE_FILE).read_text())["traceEvents"]
     assert any("convolution" in event.get("name", "") for event in events)
+
+
+def test_each_probe_makes_the_machines_drift_better_known(
+    folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the yardstick, and by its own rate, which another learning rate does not change."""
+    monkeypatch.setattr(throughput, "DISTURBED", math.inf)
+    monkeypatch.setattr(throughput, "SLOWED", math.inf)
+    for changes in ({}, {"learning_rate": 0.1}, {"batch_size": 20}):
+        probed(folder, few, **changes)
+    (file,) = default_folder().glob("drift-*.json")
+    names = [name for name, _, _ in json.loads(file.read_text())["figures"]["levels"]][-6:]
+    assert names[1::2] == ["yardstick"] * 3
+    assert names[0] == names[2] != names[4]
 
 
 def test_without_sensors_the_columns_are_absent_and_the_rate_is_there(

@@ -14,7 +14,7 @@ from torch import Tensor
 from trainables import cifar10
 from trainables.cifar10 import Pictures
 from trainables.contract import Data, InfeasibleError
-from trainables.loaders import MEAN, STD, Plan, augmented, evaluation_batches, normalized, training_batches
+from trainables.loaders import MEAN, STD, Plan, Share, augmented, evaluation_batches, normalized, training_batches
 from trainables.stages import Timeline
 
 CPU = torch.device("cpu")
@@ -90,7 +90,7 @@ def test_order_and_augmentation_depend_on_seed_and_epoch_alone(pictures: Picture
 @pytest.mark.parametrize("loader", ["memory", "workers"])
 def test_the_shares_of_the_ranks_are_the_batches_of_one_process(pictures: Pictures, loader: str) -> None:
     alone = epoch_of(loader, pictures, Plan(np.arange(50), 12, seed=0))
-    shares = [epoch_of(loader, pictures, Plan(np.arange(50), 12, seed=0, rank=r, world_size=3)) for r in range(3)]
+    shares = [epoch_of(loader, pictures, Plan(np.arange(50), 12, seed=0, share=Share(r, 3))) for r in range(3)]
     for i, batch in enumerate(alone):
         for j in (0, 1):
             assert torch.equal(batch[j], torch.cat([share[i][j] for share in shares]))
@@ -127,9 +127,23 @@ def test_pictures_like_cifar10_come_out_with_mean_0_and_deviation_1() -> None:
     assert (images.std(dim=(0, 2, 3)) - 1).abs().max() < 0.05
 
 
-def test_a_batch_must_be_divisible_among_the_ranks_and_not_larger_than_the_data(pictures: Pictures) -> None:
-    with pytest.raises(InfeasibleError, match="batch_size 15 cannot be divided among 2 processes"):
-        Plan(np.arange(50), batch_size=15, seed=0, world_size=2)
+def test_shares_of_a_batch_that_cannot_be_divided_differ_by_one_picture(pictures: Pictures) -> None:
+    alone = epoch_of("memory", pictures, Plan(np.arange(50), 16, seed=0))
+    shares = [epoch_of("memory", pictures, Plan(np.arange(50), 16, 0, Share(number, 3))) for number in range(3)]
+    assert [len(labels) for _, labels in (share[0] for share in shares)] == [5, 5, 6]
+    for (images, _), *parts in zip(alone, *shares, strict=True):
+        assert torch.equal(torch.cat([part for part, _ in parts]), images)
+
+
+@pytest.mark.parametrize("loader", ["memory", "workers"])
+def test_who_reads_no_picture_gets_as_many_batches_of_nothing(loader: str, pictures: Pictures) -> None:
+    batches = epoch_of(loader, pictures, Plan(np.arange(50), 16, 0, Share(None, 3)))
+    assert [(images.shape, labels.shape) for images, labels in batches] == [((0, 3, 32, 32), (0,))] * 3
+
+
+def test_a_batch_has_a_picture_for_each_share_and_is_not_larger_than_the_data(pictures: Pictures) -> None:
+    with pytest.raises(InfeasibleError, match="batch_size 2 is less than a picture for each of 3"):
+        Plan(np.arange(50), batch_size=2, seed=0, share=Share(0, 3))
     with pytest.raises(InfeasibleError, match="batch_size 64: there are 50 training pictures"):
         Plan(np.arange(50), batch_size=64, seed=0)
 

@@ -42,6 +42,16 @@ def test_every_epoch_reports_the_metrics_that_the_trainable_names(folder: Path, 
     assert 0 < last["peak_memory_fraction"] < 1
 
 
+def test_a_strategy_of_several_processes_also_runs_in_one(folder: Path, few: Data) -> None:
+    """The same loss as `single`, to compare rates with; no process group is left behind."""
+    for name in ("single", "ddp"):
+        (folder / name).mkdir()
+    alone = trained(folder / "single", few)
+    one = trained(folder / "ddp", few, {"strategy": "ddp", "world_size": 1})
+    assert losses(one) == [pytest.approx(pair, rel=1e-3) for pair in losses(alone)]
+    assert not torch.distributed.is_initialized()
+
+
 def test_it_learns(folder: Path) -> None:
     """Bright pictures of one class, dark ones of the other: nothing is easier."""
     import numpy as np

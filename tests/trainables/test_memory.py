@@ -68,6 +68,27 @@ def test_on_a_cpu_each_process_of_a_trial_counts_with_its_share_of_the_batch() -
     assert "communication" not in one.parts
 
 
+def test_what_a_strategy_shares_out_is_taken_once() -> None:
+    """Pipeline and fsdp share out optimizer and gradients, a parameter server keeps the only optimizer."""
+    one = of(batch_size=128)
+    for strategy in ("pipeline", "fsdp", "parameter_server"):
+        two = of(processes=2, batch_size=128, strategy=strategy)
+        assert two.parts["optimizer"] == pytest.approx(one.parts["optimizer"], rel=1e-3)
+    assert of(processes=2, batch_size=128, strategy="parameter_server").parts["activations"] == pytest.approx(
+        one.parts["activations"], rel=1e-3
+    )
+    copies = of(processes=2, batch_size=128, strategy="ring_allreduce")
+    assert copies.parts["optimizer"] == 2 * one.parts["optimizer"]
+
+
+def test_with_1f1b_fewer_micro_batches_wait_for_their_way_back() -> None:
+    gpipe, one_each = (
+        of(processes=2, batch_size=512, strategy="pipeline", num_microbatches=8, schedule=schedule).parts["activations"]
+        for schedule in ("gpipe", "1f1b")
+    )
+    assert one_each == pytest.approx(gpipe / 4, rel=1e-3)
+
+
 def test_the_largest_batch_fits_and_one_a_little_larger_does_not() -> None:
     most = largest_batch(settings(), 10, 1000, 1, CPU)
     assert of(batch_size=most).total <= 2 * GIB < of(batch_size=most + most // 8).total

@@ -34,7 +34,7 @@ def burn(seconds: float) -> None:
 @linux
 @pytest.mark.parametrize("work", [burn, time.sleep])
 def test_utilisation_is_cpu_time_by_time_and_cores(work: Callable[[float], None]) -> None:
-    watch = Telemetry(CPU, [0, 1])
+    watch = Telemetry([CPU], [0, 1])
     clocks = time.process_time(), time.perf_counter()
     watch.start()
     work(0.3)
@@ -48,7 +48,7 @@ def test_utilisation_is_cpu_time_by_time_and_cores(work: Callable[[float], None]
 
 @linux
 def test_what_happens_in_a_pause_is_not_in_the_means() -> None:
-    watch = Telemetry(CPU, [0])
+    watch = Telemetry([CPU], [0])
     watch.start()
     time.sleep(0.1)
     watch.pause()
@@ -62,7 +62,7 @@ def test_what_happens_in_a_pause_is_not_in_the_means() -> None:
 def test_loader_processes_are_counted() -> None:
     child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
     child.start()
-    watch = Telemetry(CPU, [0])
+    watch = Telemetry([CPU], [0])
     watch.start()
     time.sleep(0.3)
     watch.stop()
@@ -75,7 +75,7 @@ def test_loader_processes_are_counted() -> None:
 def test_without_sensors_the_means_are_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("PROC", "POWERCAP"):
         monkeypatch.setattr(telemetry, folder, tmp_path / "none")
-    watch = Telemetry(torch.device("cuda", 7), [])
+    watch = Telemetry([torch.device("cuda", 7)], [])
     watch.start()
     time.sleep(0.3)
     watch.stop()
@@ -83,7 +83,7 @@ def test_without_sensors_the_means_are_empty(tmp_path: Path, monkeypatch: pytest
 
 
 def test_it_can_be_stopped_without_having_been_started() -> None:
-    watch = Telemetry(CPU, [0])
+    watch = Telemetry([CPU], [0])
     watch.stop()
     assert watch.means(100) == {}
 
@@ -93,7 +93,7 @@ def test_images_per_joule_are_of_all_packages(tmp_path: Path, monkeypatch: pytes
     for package in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0"):  # the last is a part of the first
         (tmp_path / package).mkdir()
         (tmp_path / package / "energy_uj").write_text("1000000")
-    watch = Telemetry(CPU, [0])
+    watch = Telemetry([CPU], [0])
     watch.resume()
     for package in ("intel-rapl:0", "intel-rapl:0:0"):
         (tmp_path / package / "energy_uj").write_text("6000000")
@@ -106,7 +106,7 @@ def test_images_per_joule_are_of_all_packages(tmp_path: Path, monkeypatch: pytes
 
 @linux
 def test_sampling_takes_less_than_a_two_hundredth_of_a_core() -> None:
-    watch = Telemetry(CPU, [0])
+    watch = Telemetry([CPU], [0])
     watch.resume()
     started = time.process_time()
     for _ in range(50):
@@ -158,10 +158,49 @@ def test_each_sensor_of_a_gpu_is_optional_and_units_are_as_named(monkeypatch: py
     assert gpu.sample()["gpu_throttled_fraction"] == 1.0
 
 
+class Measured:
+    """A GPU that has been busy for so much of the time, and has so much memory in use."""
+
+    def __init__(self, utilization: float, memory_gib: float) -> None:
+        self.utilization, self.memory_gib = utilization, memory_gib
+
+    def sample(self) -> dict[str, float | None]:
+        return {"gpu_utilization": self.utilization, "gpu_memory_gib": self.memory_gib, "gpu_power_watts": 300.0}
+
+    def joules(self) -> float:
+        return 300 * time.perf_counter()
+
+
+def test_several_gpus_are_one_figure_each_and_each_ones_utilisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of memory the fullest counts, of power the sum."""
+    gpus = iter([Measured(0.9, 30.0), Measured(0.3, 10.0)])
+    monkeypatch.setattr(telemetry, "Gpu", lambda device: next(gpus))
+    watch = Telemetry([torch.device("cuda", 0), torch.device("cuda", 1)], [0])
+    watch.start()
+    time.sleep(0.2)
+    watch.stop()
+    means = watch.means(600)
+    assert means["gpu_utilization"] == pytest.approx(0.6)
+    assert means["gpu_memory_gib"] == 30.0
+    assert means["gpu_power_watts"] == 600.0
+    assert 1 / means["images_per_joule"] == pytest.approx(0.2, rel=0.5)  # 600 W for 0.2 s or somewhat longer
+    assert watch.utilizations() == [pytest.approx(0.9), pytest.approx(0.3)]
+    assert "gpu_clock_mhz" not in means
+
+
+@linux
+def test_without_a_gpu_the_process_is_what_is_utilised() -> None:
+    watch = Telemetry([CPU], [0])
+    watch.start()
+    burn(0.1)
+    watch.stop()
+    assert watch.utilizations() == [pytest.approx(watch.means(0)["cpu_utilization"])]
+
+
 @pytest.mark.gpu
 def test_the_gpu_in_use_is_the_one_that_is_watched() -> None:
     device = torch.device("cuda", torch.cuda.current_device())
-    watch = Telemetry(device, [0])
+    watch = Telemetry([device], [0])
     watch.start()
     matrix = torch.randn(8192, 8192, device=device)
     for _ in range(200):

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from trainables.throughput import DRIFT, Throughput, ThroughputMeter, differ, student_t
+from trainables.drift import TYPICAL, UNKNOWN, Drift
+from trainables.throughput import (
+    YARDSTICK_WINDOWS,
+    Throughput,
+    ThroughputMeter,
+    Window,
+    differ,
+    student_t,
+    throughput,
+)
 
 
 @dataclass
@@ -86,9 +95,9 @@ def test_windows_close_when_they_have_lasted_long_enough_and_a_pause_does_not_ag
     meter.pause()
     clock.now += 50.0
     meter.resume()
-    assert meter.windows == 0
+    assert len(meter.windows) == 0
     run(meter, clock, [0.375])
-    assert meter.windows == 1
+    assert len(meter.windows) == 1
     assert (meter.result().images, meter.result().seconds) == (3 * 64, 1.125)
 
 
@@ -207,10 +216,19 @@ def test_windows_in_which_others_took_the_cores_are_left_out_and_counted() -> No
     assert result.images_per_second == pytest.approx(256.0)
 
 
-def test_where_too_few_windows_are_quiet_all_count_and_the_result_says_so() -> None:
-    result = disturbed("x.xx.")
-    assert (result.windows, result.disturbed_windows, result.disturbed) == (5, 0, True)
-    assert result.images_per_second == pytest.approx((2 * 256 + 3 * 128) / 5)
+def test_where_too_few_windows_are_quiet_the_least_disturbed_count_too_and_the_result_says_so() -> None:
+    shares = [0.9, 0.0, 0.5, 0.2, 0.3]
+    some = [Window(images=i, steps=1, seconds=1.0, foreign_seconds=share) for i, share in enumerate(shares)]
+    least = throughput(some, 1)
+    assert (least.images, least.disturbed_windows, least.disturbed) == (1 + 3 + 4, 2, True)
+
+
+def test_what_others_took_widens_the_interval_of_a_disturbed_rate() -> None:
+    alone = disturbed("......")
+    for taken in (0.1, 0.5):
+        result = disturbed("xxxxxx", taken=taken)
+        assert result.images_per_second * (1 + 1.9 * taken) < (result.high or 0)
+    assert (alone.high or 0) < 1.1 * alone.images_per_second
 
 
 def test_the_share_that_others_may_take_is_of_all_cores() -> None:
@@ -233,6 +251,24 @@ def test_windows_in_which_the_cores_were_slow_are_left_out_and_asking_takes_no_m
     result = meter.result()
     assert (result.windows, result.disturbed_windows, result.disturbed) == (3, 2, False)
     assert result.images_per_second == pytest.approx(128)
+
+
+def test_the_yardstick_is_asked_after_the_first_windows_and_takes_no_measured_time() -> None:
+    clock, asked = Clock(), []
+
+    def yardstick() -> float:
+        asked.append(clock.now)
+        clock.now += 7
+        return 7.0
+
+    meter = ThroughputMeter(
+        max_warmup_steps=0, synchronize=clock.synchronize, window_seconds=1.0, clock=clock, yardstick=yardstick
+    )
+    meter.resume()
+    run(meter, clock, [0.5] * 2 * (YARDSTICK_WINDOWS + 2))
+    assert meter.result().seconds == YARDSTICK_WINDOWS + 2
+    assert len(asked) == YARDSTICK_WINDOWS
+    assert [w.yardstick for w in meter.windows] == [7.0] * YARDSTICK_WINDOWS + [None] * 2
 
 
 def test_what_others_do_in_a_pause_disturbs_nobody() -> None:
@@ -295,7 +331,7 @@ def probes(world: World, count: int, windows: int, seed: int = 0) -> list[Throug
     for _ in range(count):
         meter = meter_of(clock, window_seconds=0.5)
         meter.resume()
-        while meter.windows < windows or not meter.settled(math.inf, windows):
+        while len(meter.windows) < windows or not meter.settled(math.inf, windows):
             seconds, foreign = next(steps)
             clock.now += seconds
             clock.foreign += foreign
@@ -345,8 +381,8 @@ def test_a_rate_that_drifts_is_less_sure_than_one_that_scatters_as_much() -> Non
 
 def test_windows_that_agree_perfectly_still_leave_the_drift_between_measurements() -> None:
     result = measured([1.0] * 10)
-    assert result.low == pytest.approx(64 * (1 - 1.96 * DRIFT))
-    assert result.high == pytest.approx(64 * (1 + 1.96 * DRIFT))
+    assert result.low == pytest.approx(64 * (1 - 1.96 * TYPICAL))
+    assert result.high == pytest.approx(64 * (1 + 1.96 * TYPICAL))
 
 
 @pytest.mark.parametrize("windows", [1, 2])
@@ -388,3 +424,17 @@ def test_a_probe_has_not_settled_while_windows_disagree_or_others_run() -> None:
 @pytest.mark.parametrize(("degrees_of_freedom", "t"), [(1, 12.706), (4, 2.776), (7, 2.365), (20, 2.086), (1e9, 1.96)])
 def test_students_t_is_as_in_tables(degrees_of_freedom: float, t: float) -> None:
     assert student_t(degrees_of_freedom) == pytest.approx(t, rel=0.01)
+
+
+def windows_of(seconds: float) -> list[Window]:
+    return [Window(images=64, steps=1, seconds=seconds)] * 10
+
+
+def test_the_interval_covers_the_drift_that_is_known_of_the_machine() -> None:
+    some = throughput(windows_of(0.5), 1, Drift(0.1, 10))
+    assert (some.high or 0) / some.images_per_second == pytest.approx(1 + 2.228 * 0.1)
+
+
+def test_rates_that_a_steady_machine_tells_apart_are_one_on_a_machine_that_drifts() -> None:
+    for drift, told_apart in ((Drift(0.005, 100), True), (UNKNOWN, True), (Drift(0.1, 100), False)):
+        assert differ(throughput(windows_of(0.5), 1, drift), throughput(windows_of(0.55), 1, drift)) == told_apart

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from trainables import loop, replay, train
-from trainables.contract import Resources
-from trainables.train import main
+from trainables.contract import PATIENCE_VARIABLE, Resources
+from trainables.train import LOST_ANOTHER, blamed, main
 
 TINY = [
     "--data",
@@ -89,8 +89,36 @@ def test_ddp_trains_in_two_processes(folder: Path, capfd: pytest.CaptureFixture[
 def test_a_process_that_dies_ends_the_others(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     command = ["--trainable", "replay", "--folder", str(folder), "--epochs", "2", "processes=2"]
     assert main([*command, "fail_at_epoch=2", "fail_with=kill"]) == 1
-    assert "epoch 1/2" in capfd.readouterr().out
+    out, err = capfd.readouterr()
+    assert "epoch 1/2" in out
+    assert err == "train: rank 0 was ended by SIGKILL\n"
     assert multiprocessing.active_children() == []
+
+
+def test_a_process_that_hangs_ends_all(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PATIENCE_VARIABLE, "1")
+    command = ["--trainable", "replay", "--folder", str(folder), "processes=2", "fail_at_epoch=1", "fail_with=hang"]
+    assert main(command) == 1
+    assert capfd.readouterr().err == "train: rank 0 did not answer the others for 1 s\n"
+
+
+@pytest.mark.parametrize(
+    ("ended", "code", "reason"),
+    [
+        ({1: 0, 0: 0}, 0, None),
+        ({0: LOST_ANOTHER, 1: -9}, 1, "rank 1 was ended by SIGKILL"),
+        ({0: LOST_ANOTHER, 1: 2}, 2, "rank 1 failed"),
+        ({1: 1, 0: LOST_ANOTHER}, 1, "rank 1 failed"),
+        ({0: LOST_ANOTHER}, 1, "rank 1 did not answer the others for 120 s"),
+        ({0: LOST_ANOTHER, 1: LOST_ANOTHER}, 1, "the ranks waited for each other in vain, up to 120 s"),
+    ],
+)
+def test_the_rank_that_went_wrong_is_named_not_one_that_noticed(
+    ended: dict[int, int], code: int, reason: str | None
+) -> None:
+    assert blamed(ended, 2, 120.0) == (code, reason)
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,17 @@ def test_what_a_machine_cannot_do_is_said(parameter: str, value: Any, resources:
         ({"strategy": "ddp", "world_size": 4}, Resources(cpus=16), Layout(4, 4, 0)),
         ({"strategy": "ddp"}, NODE, Layout(4, 8, 1)),
         ({"strategy": "ddp", "world_size": 2}, NODE, Layout(2, 16, 1)),
+        ({"strategy": "ddp", "world_size": 1}, ONE_GPU, Layout(1, 8, 1)),
+        ({}, Resources(cpus=64, gpus=8, nodes=2), Layout(1, 32, 1)),
+        ({"strategy": "ddp"}, Resources(cpus=64, gpus=8, nodes=2), Layout(8, 8, 1)),
+        ({"strategy": "ddp"}, Resources(cpus=16, nodes=2), Layout(2, 4, 0)),
+        ({"strategy": "ddp", "placement": "spread"}, Resources(cpus=16, nodes=2), Layout(2, 8, 0, "spread")),
+        (
+            {"strategy": "ddp", "placement": "spread", "world_size": 3},
+            Resources(cpus=16, nodes=2),
+            Layout(3, 4, 0, "spread"),
+        ),
+        ({"placement": "spread"}, Resources(cpus=16, nodes=2), Layout(1, 8, 0)),
     ],
 )
 def test_a_layout_depends_on_the_strategy_and_shares_the_machine_evenly(
@@ -110,6 +121,7 @@ def test_a_layout_depends_on_the_strategy_and_shares_the_machine_evenly(
         ({"strategy": "ddp", "threads": 2}, TWO_CORES, "threads 2: each of 2 processes has 1"),
         ({"world_size": 2}, TWO_CORES, "strategy single is one process"),
         ({"loader": "device"}, TWO_CORES, "loader device: needs a CUDA device"),
+        ({"strategy": "ddp", "placement": "spread"}, TWO_CORES, "placement spread: needs several nodes, there is 1"),
     ],
 )
 def test_a_configuration_without_a_layout_is_infeasible(

@@ -8,10 +8,11 @@ from typing import Any, Protocol, cast
 
 from torch import Tensor, device, nn
 
+from trainables.loaders import Share
 from trainables.settings import Settings
 from trainables.stages import Timeline
 
-STRATEGIES = ("single", "ddp")
+STRATEGIES = ("single", "data_parallel", "ddp", "fsdp", "ring_allreduce", "parameter_server", "pipeline")
 
 
 class TrainStep(Protocol):
@@ -23,9 +24,10 @@ class TrainStep(Protocol):
         ...
 
     def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
-        """Train on this rank's share of a batch; its mean loss, still on the device, detached.
+        """Train on this rank's share of a batch. Its part of the whole batch's mean loss, on the device, detached.
 
-        Marks the stages `forward`, `backward`, `communicate` (if there is any) and `update`, in this order.
+        The parts of all ranks add up to the mean. Marks the stages `forward`, `backward`, `communicate` (if there is
+        any) and `update`, in the order in which they happen; a stage may come several times.
         """
         ...
 
@@ -37,12 +39,19 @@ class TrainStep(Protocol):
         """Bring `model` up to date on all ranks. Called by all of them, before evaluation and checkpoints."""
         ...
 
+    def metrics(self) -> dict[str, float]:
+        """What only this strategy can tell, so far, of the whole job. Called by all ranks; what rank 0 gets is kept."""
+        ...
+
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold to go on: network and optimizer."""
+        """What a checkpoint must hold to go on, whole: network and optimizer, in one form for all strategies.
+
+        Called by all ranks, after `gather`; what rank 0 gets is kept. See `trainables.step.optimizer_state`.
+        """
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there.
+        """Go on from there; called by all ranks, each with the whole.
 
         Raises:
             RuntimeError, KeyError, ValueError: it is of another network or optimizer.
@@ -53,8 +62,8 @@ class TrainStep(Protocol):
 class Strategy(Protocol):
     """A module with these names."""
 
-    def layout(self, num_devices: int) -> int:
-        """How many processes it runs on so many devices."""
+    def share(self, rank: int, world_size: int) -> Share:
+        """Which part of each batch that rank reads."""
         ...
 
     def build(self, model: nn.Module, settings: Settings, device: device) -> TrainStep:

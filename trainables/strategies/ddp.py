@@ -1,6 +1,7 @@
 """DistributedDataParallel: a process per device, each with the whole network; gradients are averaged as they arise.
 
-Batch normalisation sees each rank's share of the batch only; the running statistics that count are rank 0's.
+Batch normalisation sees each rank's share of the batch only, unless it is synchronised; the running statistics that
+count are rank 0's.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainables.contract import InfeasibleError
+from trainables.loaders import Share
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step
 
 
-def layout(num_devices: int) -> int:
-    """A process per device."""
-    return num_devices
+def share(rank: int, world_size: int) -> Share:
+    """Each its own."""
+    return Share(rank, world_size)
 
 
 def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
@@ -37,9 +39,10 @@ def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
 class _DdpStep(Step):
     def _backward(self, loss: Tensor, timeline: Timeline) -> None:
         """Gradients travel while others are computed; what is left to travel after the last one is communication."""
+        world_size = dist.get_world_size()  # by which the sum of the gradients is divided
         first = next(self.model.parameters())  # its gradient comes last
         handle = first.register_post_accumulate_grad_hook(lambda _: timeline.mark("backward"))  # type: ignore[no-untyped-call]
-        torch.autograd.backward(loss)
+        torch.autograd.backward(loss * world_size)
         timeline.mark("communicate")
         handle.remove()
 

@@ -6,13 +6,14 @@ import torch
 from torch import nn
 
 from trainables.graphs import CapturedStep
+from trainables.loaders import Share
 from trainables.settings import Settings
 from trainables.step import Step
 
 
-def layout(num_devices: int) -> int:
-    """One process, however many devices there are."""
-    return 1
+def share(rank: int, world_size: int) -> Share:
+    """All of it."""
+    return Share()
 
 
 def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:

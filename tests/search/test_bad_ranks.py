@@ -1,0 +1,128 @@
+"""One bad rank ends its trial on all ranks and is named, whatever the strategy; the next trial runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from search import trial
+from search.journal import Event
+from search.results import Run
+from search.serve import Place
+from tests.search.test_study import study, train_workers
+from trainables.contract import PATIENCE_VARIABLE
+from trainables.layouts import FEWEST_PROCESSES, IN_ONE_PROCESS
+
+SEVERAL = [name for name in FEWEST_PROCESSES if name not in IN_ONE_PROCESS]
+ONE_AFTER_THE_OTHER: dict[str, Any] = {"searcher": {"name": "grid"}, "budget": {"epochs": 3}}
+
+
+class Saboteur:
+    """Listens to a run's journal, and sends a signal to a rank of some trials after their first epoch."""
+
+    def __init__(self, victims: dict[str, int], number: int) -> None:
+        """`victims`: a rank by trial."""
+        self._victims, self._number = victims, number
+        self.hit_at: dict[str, float] = {}
+        self.noticed_at: dict[str, float] = {}
+        self.pids: set[int] = set()  # of all ranks of the trials that it was after
+
+    def __call__(self, event: Event) -> None:
+        trial_id = event.get("trial_id", "")
+        if trial_id in self._victims and event["event"] == "measurement" and event["epoch"] == 1:
+            threading.Thread(target=self._hit, args=(trial_id,), daemon=True).start()
+        if trial_id in self._victims and event["event"] in ("retry", "finish"):
+            self.noticed_at.setdefault(trial_id, time.monotonic())
+
+    def _hit(self, trial_id: str) -> None:
+        time.sleep(0.5)  # the second epoch has begun
+        places = places_of(trial_id)
+        self.pids |= {place.pid for place in places.values()}
+        self.hit_at[trial_id] = time.monotonic()
+        os.kill(places[self._victims[trial_id]].pid, self._number)
+
+
+def places_of(trial_id: str) -> dict[int, Place]:
+    import ray
+
+    pools = [ray.get_actor(name) for name in ray.util.list_named_actors() if name.startswith("worker-pool-")]
+    return next((places for pool in pools if (places := ray.get(pool.places.remote(trial_id)))), {})
+
+
+def left_behind(pids: set[int]) -> list[str]:
+    """What is still there some seconds after a run."""
+    deadline = time.monotonic() + 15
+    while (left := [*train_workers(), *map(str, filter(psutil.pid_exists, pids))]) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return left
+
+
+@pytest.fixture(scope="module")
+def killed(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Saboteur, list[str]]:
+    """For each strategy a trial that loses a rank, in the first one rank 0, and a trial after it. Nobody is retried."""
+    saboteur = Saboteur({f"t{2 * i + 1:04d}": min(i, 1) for i in range(len(SEVERAL))}, signal.SIGKILL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trial, "MAX_RETRIES", 0)
+        run = study(
+            cluster,
+            tmp_path_factory.mktemp("results") / "killed",
+            [saboteur],
+            trainable="vgg19_cifar10",
+            parameters={"strategy": {"values": SEVERAL}, "seed": {"values": [0, 1]}},
+            fixed={"batch_size": 64, "width": 0.0625, "conv_kernel": "library", "world_size": 2, "learning_rate": 0.01},
+            data={"name": "generated", "train_images": 3000, "val_images": 100},
+            **ONE_AFTER_THE_OTHER,
+        )
+    return run, saboteur, left_behind(saboteur.pids)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # in which the fixture is
+@pytest.mark.parametrize("strategy", SEVERAL)
+def test_a_killed_rank_is_named_at_once_and_the_next_trial_runs(
+    killed: tuple[Run, Saboteur, list[str]], strategy: str
+) -> None:
+    run, saboteur, _ = killed
+    lost, after = (row for _, row in run.trials[run.trials["config.strategy"] == strategy].iterrows())
+    rank = min(SEVERAL.index(strategy), 1)
+    assert (lost.state, after.state) == ("failed", "complete"), (lost.reason, after.reason)
+    assert lost.reason.startswith(f"the worker of rank {rank} died: ")
+    assert saboteur.noticed_at[lost.trial_id] - saboteur.hit_at[lost.trial_id] < 10
+    assert lost.epochs < 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_killed_ranks_leave_no_process_behind(killed: tuple[Run, Saboteur, list[str]]) -> None:
+    assert killed[2] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_rank_that_hangs_or_is_stopped_ends_its_trial_and_is_named(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two ranks: rank 0 never comes back from its work; then rank 1's process is stopped; then all goes well."""
+    monkeypatch.setenv(PATIENCE_VARIABLE, "5")
+    saboteur = Saboteur({"t0002": 1}, signal.SIGSTOP)
+    run = study(
+        cluster,
+        tmp_path / "silent",
+        [saboteur],
+        parameters={"fail_at_epoch": {"values": [2, 0, 4]}},  # there is no fourth
+        fixed={"processes": 2, "seconds_per_epoch": 1.0, "fail_with": "hang"},
+        **ONE_AFTER_THE_OTHER,
+    )
+    assert run.trials.state.tolist() == ["failed", "failed", "complete"], run.trials.reason.tolist()
+    assert run.trials.reason[0] == "rank 0 did not answer for 5 s"
+    assert run.trials.reason[1] == "rank 1 did not answer for 5 s"
+    assert saboteur.noticed_at["t0002"] - saboteur.hit_at["t0002"] < 15
+    assert run.trials.retries.tolist() == [0, 0, 0]
+    assert left_behind(saboteur.pids) == []

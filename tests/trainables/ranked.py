@@ -1,0 +1,58 @@
+"""Runs a function in several processes that know each other by Gloo, as the ranks of a trial do."""
+
+import io
+import multiprocessing
+import tempfile
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+TIME_LIMIT_SECONDS = 60.0
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["tests.trainables.ranked", "torch", "trainables.loop"])
+
+
+def on_ranks(function: Callable[..., Any], world_size: int, *arguments: Any) -> list[Any]:
+    """What `function(rank, world_size, *arguments)`, of a module's top level, returns on each rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        ends = [_context.Pipe(duplex=False) for _ in range(world_size)]
+        store = f"file://{folder}/store"
+        processes = [
+            _context.Process(target=_rank, args=(function, rank, world_size, store, there, arguments))
+            for rank, (_, there) in enumerate(ends)
+        ]
+        for process in processes:
+            process.start()
+        try:
+            answers = []
+            for rank, (here, there) in enumerate(ends):
+                there.close()
+                assert here.poll(TIME_LIMIT_SECONDS), f"rank {rank} did not answer"
+                answers.append(here.recv())
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
+    for rank, (_, error) in enumerate(answers):
+        assert error is None, f"rank {rank}:\n{error}"
+    return [torch.load(io.BytesIO(content), weights_only=False) for content, _ in answers]
+
+
+def _rank(
+    function: Callable[..., Any], rank: int, world_size: int, store: str, answer: Connection, arguments: tuple[Any, ...]
+) -> None:
+    torch.set_num_threads(1)
+    limit = timedelta(seconds=TIME_LIMIT_SECONDS / 2)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world_size, timeout=limit)
+    try:
+        content = io.BytesIO()
+        torch.save(function(rank, world_size, *arguments), content)  # tensors in messages would end with this process
+        answer.send((content.getvalue(), None))
+    except BaseException:
+        answer.send((None, traceback.format_exc()))
+    dist.destroy_process_group()

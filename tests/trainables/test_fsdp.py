@@ -1,0 +1,75 @@
+"""Sharded data parallelism: what each process holds, and where the time goes."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.tensor import DTensor
+
+from tests.trainables.ranked import on_ranks
+from tests.trainables.test_strategies import CPU, OFF, TOLERANCE, assert_same_weights, settings_of, several, trained
+from trainables.stages import Timeline
+from trainables.strategies import get_strategy
+from trainables.vgg import vgg19
+
+
+def test_alone_it_is_single_also_with_batch_normalisation() -> None:
+    expected, (outcome,) = trained("single", 0, 1, norm=True), several("fsdp", 1, norm=True)
+    assert outcome.losses == pytest.approx(expected.losses, abs=TOLERANCE)
+    assert_same_weights(outcome.model, expected.model, atol=1e-6)
+
+
+def test_batch_normalisation_is_that_of_ddp() -> None:
+    expected, outcomes = several("ddp", 2, norm=True), several("fsdp", 2, norm=True)
+    assert outcomes[0].losses == pytest.approx(expected[0].losses, abs=TOLERANCE)
+    for outcome in outcomes:
+        assert_same_weights(outcome.model, expected[0].model, atol=1e-6)
+        assert_same_weights(outcome.model, outcomes[0].model, atol=0.0)
+
+
+def look(rank: int, world_size: int, config: dict[str, Any]) -> dict[str, Any]:
+    """At one process while it trains on one batch again and again."""
+    settings = settings_of("fsdp", **config)
+    torch.manual_seed(0)
+    step = get_strategy("fsdp").build(vgg19(width=settings.width, head=settings.head), settings, CPU)
+    images, labels = torch.randn(16, 3, 32, 32), torch.arange(16) % 10
+    mine = slice(16 * rank // world_size, 16 * (rank + 1) // world_size)
+    timeline = Timeline(CPU)
+    losses = [step(images[mine], labels[mine], OFF).item()]
+    timeline.start()
+    for _ in range(5):
+        losses.append(step(images[mine], labels[mine], timeline).item())
+        timeline.step()
+    timeline.stop()
+    losses.append(step(images[mine], labels[mine], OFF).item())
+    optimizer = step._optimizer  # type: ignore[attr-defined]
+    step.gather()
+    return {
+        "losses": losses,
+        "numbers": sum(p.numel() for p in step.model.parameters()),
+        "momenta": sum(known["momentum_buffer"].numel() for known in optimizer.state.values()),
+        "stages": timeline.seconds_per_step(),
+        "plain": not any(isinstance(p, DTensor) for p in step.model.parameters()),
+        "model": step.model.state_dict(),
+    }
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"precision": "bf16", "memory_format": "channels_last", "conv_kernel": "gemm"},
+        {"head": "fully_connected", "fused_optimizer": False},
+    ],
+    ids=str,
+)
+def test_each_process_optimises_its_part_and_evaluates_the_whole(config: dict[str, Any]) -> None:
+    views = on_ranks(look, 3, config)
+    losses = [sum(parts) for parts in zip(*(view["losses"] for view in views), strict=True)]
+    assert losses[-1] < losses[0]
+    assert sum(view["momenta"] for view in views) == views[0]["numbers"]
+    assert max(view["momenta"] for view in views) < 0.4 * views[0]["numbers"]
+    for view in views:
+        assert view["plain"]
+        assert set(view["stages"]) == {"forward", "backward", "communicate", "update"}
+        assert all(seconds > 0 for seconds in view["stages"].values())
+        assert_same_weights(view["model"], views[0]["model"], atol=0.0)

@@ -1,0 +1,47 @@
+"""Processes and devices of each strategy, and what a strategy refuses before anything is started."""
+
+from typing import Any
+
+import pytest
+
+from trainables import vgg19_cifar10
+from trainables.contract import InfeasibleError, Layout, Resources
+
+CORES = Resources(cpus=4)
+GPUS = Resources(cpus=8, gpus=4)
+
+
+def test_data_parallel_is_one_process_with_all_gpus() -> None:
+    assert vgg19_cifar10.layout({"strategy": "data_parallel"}, GPUS) == Layout(1, 8, gpus_per_process=4)
+    assert vgg19_cifar10.layout({"strategy": "ring_allreduce"}, GPUS) == Layout(4, 2, gpus_per_process=1)
+    assert vgg19_cifar10.layout({}, GPUS) == Layout(1, 8, gpus_per_process=1)
+
+
+def test_data_parallel_without_a_gpu_is_left_out_and_refused() -> None:
+    assert vgg19_cifar10.unavailable("strategy", "data_parallel", CORES) == "needs a CUDA device"
+    assert vgg19_cifar10.unavailable("strategy", "data_parallel", GPUS) is None
+    with pytest.raises(InfeasibleError, match="data_parallel: needs a CUDA device"):
+        vgg19_cifar10.layout({"strategy": "data_parallel"}, CORES)
+
+
+def test_a_parameter_server_alone_is_refused() -> None:
+    assert vgg19_cifar10.layout({"strategy": "parameter_server"}, CORES) == Layout(2, 2)
+    with pytest.raises(InfeasibleError, match="world_size 1: strategy parameter_server needs at least 2"):
+        vgg19_cifar10.layout({"strategy": "parameter_server", "world_size": 1}, CORES)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "config", "resources"),
+    [
+        ("parameter_server", {"precision": "fp16"}, GPUS),
+        ("parameter_server", {"batch_norm": "synchronised"}, CORES),
+        ("data_parallel", {"batch_norm": "synchronised"}, GPUS),
+        ("ring_allreduce", {"cuda_graphs": True}, GPUS),
+    ],
+)
+def test_what_a_strategy_does_not_have_is_refused_by_name(
+    strategy: str, config: dict[str, Any], resources: Resources
+) -> None:
+    ((name, value),) = config.items()
+    with pytest.raises(InfeasibleError, match=f"{name} {value}: not with strategy {strategy}"):
+        vgg19_cifar10.layout({"strategy": strategy, **config}, resources)

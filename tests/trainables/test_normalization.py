@@ -1,0 +1,61 @@
+"""Batch normalisation over the pictures of several ranks."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.trainables.ranked import on_ranks
+from trainables.normalization import synchronised
+
+CPU = torch.device("cpu")
+Result = tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]
+
+
+def whole_batch() -> tuple[Tensor, Tensor]:
+    """Pictures, and gradients of a loss by what becomes of them. Far from zero: squares of sums would cancel."""
+    torch.manual_seed(0)
+    return 300 + torch.randn(7, 5, 4, 4), torch.randn(7, 5, 4, 4)
+
+
+def normalised(rank: int, world_size: int) -> Result:
+    """By this rank's share: values, gradients by pictures, gradients by scales, running statistics."""
+    images, gradients = (part[7 * rank // world_size : 7 * (rank + 1) // world_size] for part in whole_batch())
+    images = images.clone().requires_grad_()
+    layer = synchronised(nn.Sequential(nn.BatchNorm2d(5)), CPU)
+    values = layer(images)
+    values.backward(gradients)
+    assert images.grad is not None
+    (scales, _) = layer.parameters()
+    assert scales.grad is not None
+    return values.detach(), images.grad, scales.grad, layer.state_dict()
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_shares_are_normalised_as_the_whole_batch_would_be(world_size: int) -> None:
+    """Values, gradients and running statistics, with shares of unequal sizes."""
+    values, image_gradients, scale_gradients, statistics = normalised(0, 1)
+    shares: list[Result] = on_ranks(normalised, world_size)
+    torch.testing.assert_close(torch.cat([share[0] for share in shares]), values, atol=1e-4, rtol=0)
+    torch.testing.assert_close(torch.cat([share[1] for share in shares]), image_gradients, atol=1e-4, rtol=0)
+    torch.testing.assert_close(sum(share[2] for share in shares), scale_gradients, atol=1e-4, rtol=0)
+    for share in shares:
+        torch.testing.assert_close(share[3], statistics)
+
+
+def sixteen_bits(rank: int, world_size: int) -> torch.dtype:
+    """Of what a layer gives under autocast. Afterwards rank 0 alone evaluates: if it asked others it would hang."""
+    network = synchronised(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), CPU)
+    with torch.autocast("cpu", torch.bfloat16):
+        given: Tensor = network(torch.randn(2, 3, 8, 8))
+    if rank == 0:
+        network.eval()(torch.ones(1, 3, 8, 8))
+    return given.dtype
+
+
+def test_sixteen_bits_stay_sixteen_bits_and_evaluation_asks_nobody() -> None:
+    assert on_ranks(sixteen_bits, 2) == [torch.bfloat16] * 2
+
+
+def test_without_other_ranks_nothing_changes() -> None:
+    network = nn.Sequential(nn.BatchNorm2d(3))
+    assert type(synchronised(network, CPU)[0]) is nn.BatchNorm2d  # type: ignore[index]
