@@ -44,7 +44,13 @@ def strategy_tables(trials: Sequence[Trial], varying: Sequence[str]) -> list[str
             refused = [f"{_named(t)} did not run: {t.reason}" for t in sorted(group, key=_order) if not measured(t)]
             words = [_strategy_words(rows), *refused]
             blocks += [*which(rows, varying, STRATEGY), *_strategy_table(rows), *map(wrapped, words)]
-    return blocks
+    return [*blocks, wrapped(COLUMNS)] if blocks else []
+
+
+COLUMNS = (
+    "comm.: the share of a step that waits for other processes or talks to them. GiB: memory at its peak; uneven: of "
+    "the fullest process or GPU over the mean. uneven work: likewise, of the busiest."
+)
 
 
 def _order(trial: Trial) -> tuple[bool, str, int, str]:
@@ -67,7 +73,7 @@ def _strategy_table(rows: Sequence[Trial]) -> list[str]:
     rates = {
         "images/s": [rate(t) for t in rows],
         "of single": [f"{t.metrics[RATE] / single.metrics[RATE]:.2f}x" if single else "" for t in rows],
-        "communication": [percent(communication(t)) for t in rows],
+        "comm.": [percent(communication(t)) for t in rows],
     }
     return tables(present(first), present(rates), _devices(rows))
 
@@ -81,9 +87,9 @@ def _with_processes(trial: Trial) -> str:
 def _devices(rows: Sequence[Trial]) -> dict[str, list[str]]:
     """Memory and how unevenly it and the work are spread, nodes, and what bound them."""
     columns = {
-        "memory (GiB)": "peak_memory_gib",
-        "memory imbalance": "memory_imbalance",
-        "work imbalance": "utilization_imbalance",
+        "GiB": "peak_memory_gib",
+        "uneven": "memory_imbalance",
+        "uneven work": "utilization_imbalance",
         "nodes": "nodes",
     }
     measures = {name: [number(t.metrics.get(metric, math.nan)) for t in rows] for name, metric in columns.items()}
@@ -150,7 +156,7 @@ def scaling_tables(trials: Sequence[Trial], varying: Sequence[str], cores: int, 
     return [*blocks, wrapped(_MEANING)] if blocks else []
 
 
-_MEANING = "Efficiency is the rate of n processes over n times the rate of one."
+_MEANING = f"Efficiency is the rate of n processes over n times the rate of one. {COLUMNS}"
 
 
 def _by_strategy(group: Iterable[Trial]) -> list[list[Trial]]:
@@ -177,7 +183,7 @@ def _scaling_table(rows: Sequence[Trial], alone: Trial) -> list[str]:
         "images/s": [rate(t) for t in rows],
         "times one": [f"{t.metrics[RATE] / base:.2f}x" for t in rows],
         "efficiency": [percent(efficiency(t.metrics[RATE], processes(t) or 1, base)) for t in rows],
-        "communication": [percent(communication(t)) for t in rows],
+        "comm.": [percent(communication(t)) for t in rows],
     }
     return tables({"processes": [str(processes(t)) for t in rows]}, present(figures), _devices(rows))
 

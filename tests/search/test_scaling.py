@@ -99,7 +99,7 @@ def scaled(**one):
 def test_the_cause_is_told_in_words_largest_first():
     blocks = scaling_tables(scaled(), ["world_size"], cores=2, gpus=0)
     heading, _, *rows = rows_of(blocks)
-    assert heading[:5] == ["processes", "images/s", "times one", "efficiency", "communication"]
+    assert heading[:5] == ["processes", "images/s", "times one", "efficiency", "comm."]
     assert [row[:5] for row in rows] == [
         ["1", "984 ± 1", "1.00x", "100%", "0%"],
         ["2", "1,333 ± 1", "1.35x", "68%", "21%"],

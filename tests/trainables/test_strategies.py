@@ -123,6 +123,7 @@ def test_with_synchronised_batch_normalisation_the_loss_is_that_of_single_with_i
         assert_same_weights(outcome.model, expected.model, atol=NORMED_TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", CONFORMING)
 def test_a_checkpoint_of_one_strategy_goes_on_in_another(strategy: str) -> None:
     """From `single` to this one and from this one to `single`: what follows is what `single` alone would do."""
