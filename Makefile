@@ -3,7 +3,7 @@ PYTHON ?= python3
 SPACE ?= spaces/quickstart.yaml
 VENV := .venv/bin
 
-.PHONY: search test check slow setup
+.PHONY: search test check slow long setup
 search: setup
 	$(VENV)/python -m search.run $(SPACE)
 
@@ -12,6 +12,9 @@ test: setup check
 
 slow: setup
 	$(VENV)/python -m pytest -m slow
+
+long: setup
+	$(VENV)/python -m pytest -m long
 
 check: setup
 	$(VENV)/ruff check .

@@ -1,6 +1,6 @@
 """What each parallel strategy costs: its rate beside that of `single`, and our loop beside a bare one by hand.
 
-    python benchmarks/strategies.py [--rounds 5] [--root PICTURES] [batch_size=128 width=0.25 ...]
+    python benchmarks/strategies.py [--rounds 5] [--loops] [--root PICTURES] [batch_size=128 width=0.25 ...]
 
 In each round every strategy that this machine can run is probed once (`trainables.train --probe`), in another order,
 all of them at the same global batch on the same cores or GPUs; `single` has all of the cores, or one GPU. A ratio is a
@@ -60,7 +60,7 @@ def possible(variant: Mapping[str, Any], config: Config) -> bool:
     try:
         vgg19_cifar10.layout({**config, **variant}, machine())
     except InfeasibleError as error:
-        print(f"left out: {words(variant)}: {error}")
+        print(f"left out: {error}")
         return False
     return True
 
@@ -198,6 +198,7 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE")
     parser.add_argument("--root", help="an image folder; without it generated pictures are used")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--loops", action="store_true", help="compare only our loop with a bare one")
     options = parser.parse_args()
     given = {name: parsed(value) for name, _, value in (setting.partition("=") for setting in options.settings)}
     config: dict[str, Any] = {"batch_size": 128, "width": 0.25, **given}
@@ -205,7 +206,7 @@ def main() -> None:
     data = vgg19_cifar10.locate_data(data)
     print(f"{os.cpu_count()} cores, {torch.cuda.device_count()} GPUs; load {os.getloadavg()[0]:.1f}; {config}")
     print(f"{vgg19_cifar10.describe_data(data)}; {time.strftime('%Y-%m-%d')}")
-    figures = compare_strategies(config, data, options.rounds)
+    figures = {} if options.loops else compare_strategies(config, data, options.rounds)
     figures |= compare_loops(config, data, options.rounds)
     print(json.dumps({**figures, "rounds": options.rounds}))
 

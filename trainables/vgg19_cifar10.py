@@ -95,7 +95,7 @@ METRICS: Mapping[str, Metric] | None = {
     "throughput_images": Metric("images", "in these windows"),
     "throughput_seconds": Metric("s", "of these windows"),
     "warmup_steps": Metric("steps", "left out at the beginning, until they got no faster"),
-    "disturbed_windows": Metric("windows", "left out because others took more than 8% of the trial's cores"),
+    "disturbed_windows": Metric("windows", "left out because others took more than 12% of the trial's cores"),
     "disturbed": Metric("0 or 1", "1: too few windows were quiet, so images_per_second is over disturbed ones"),
     "load_seconds": Metric("s", "per step, waiting for data; this and the next five by profiled steps"),
     "transfer_seconds": Metric("s", "per step, copying to the GPU"),

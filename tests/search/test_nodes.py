@@ -42,7 +42,7 @@ sys.exit(code)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_processes_are_packed_on_one_node_or_spread_over_two(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text(SPACE)
     command = [sys.executable, "-c", TWO_NODES]
