@@ -14,8 +14,8 @@ from trainables.drift import UNKNOWN, Drift
 
 WINDOW_SECONDS = 0.5
 MIN_WINDOWS = 3  # quiet ones; of fewer, nothing can be said about how they vary
-# Of the cores' time taken by others: a window is left out. Ray's own processes take 3% of 2 fast cores and up to 10% of 2
-# slow ones (results/LOG.md), and are there in each trial of a search.
+# Of the cores' time taken by others: a window is left out. Ray's own processes take 3% of 2 fast cores and up to 10% of
+# 2 slow ones (results/LOG.md), and are there in each trial of a search.
 DISTURBED = 0.12
 SLOWED = 1.15  # times as long as ever for a fixed piece of arithmetic: likewise
 YARDSTICK_WINDOWS = 16  # as many as a probe has; a long training is not held up further

@@ -225,15 +225,15 @@ def test_where_too_few_windows_are_quiet_the_least_disturbed_count_too_and_the_r
 
 def test_what_others_took_widens_the_interval_of_a_disturbed_rate() -> None:
     alone = disturbed("......")
-    for taken in (0.1, 0.5):
+    for taken in (0.2, 0.5):
         result = disturbed("xxxxxx", taken=taken)
         assert result.images_per_second * (1 + 1.9 * taken) < (result.high or 0)
     assert (alone.high or 0) < 1.1 * alone.images_per_second
 
 
 def test_the_share_that_others_may_take_is_of_all_cores() -> None:
-    assert disturbed("xxxx", cores=1, taken=0.1).disturbed
-    assert not disturbed("xxxx", cores=4, taken=0.1).disturbed
+    assert disturbed("xxxx", cores=1, taken=0.2).disturbed
+    assert not disturbed("xxxx", cores=4, taken=0.2).disturbed
 
 
 def test_windows_in_which_the_cores_were_slow_are_left_out_and_asking_takes_no_measured_time() -> None:
