@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -155,15 +156,22 @@ def rank(number: int, layout: Layout, config: dict[str, Any], data: Data, folder
     dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=number, world_size=layout.processes)
     settings = Settings(**checked(config, vgg19_cifar10.PARAMETERS or {}))
     resources = Resources(layout.cpus_per_process, layout.gpus_per_process)
-    rates = []
-    for _ in range(rounds):
-        worker = LocalWorker(Path(folder), 1, data, resources, number, layout.processes)
+
+    def ours(worker: LocalWorker) -> float:
         vgg19_cifar10.probe(config, worker)
+        return worker.reported[-1].metrics["images_per_second"]
+
+    def by_hand(worker: LocalWorker) -> float:
         with claimed_cores(resources.cpus):
-            by_hand = isolated(
-                lambda worker=worker: bare(settings, worker), threads=resources.cpus, allocator=settings.allocator
-            )
-        rates.append((worker.reported[-1].metrics["images_per_second"], by_hand))
+            return isolated(lambda: bare(settings, worker), threads=resources.cpus, allocator=settings.allocator)
+
+    rates = []
+    for turn in range(rounds):
+        worker = LocalWorker(Path(folder), 1, data, resources, number, layout.processes)
+        # Each goes first in every other round: what a machine drifts by falls on both.
+        order = [ours, by_hand] if turn % 2 == 0 else [by_hand, ours]
+        measured = {loop: loop(worker) for loop in order}
+        rates.append((measured[ours], measured[by_hand]))
     if number == 0:
         (Path(folder) / "rates.json").write_text(json.dumps(rates))
     dist.destroy_process_group()
@@ -188,7 +196,11 @@ def compare_loops(config: Config, data: Data, rounds: int) -> dict[str, float]:
     print(
         f"our loop: {spread([r[0] for r in rates], ',.0f')} images/s; by hand: {spread([r[1] for r in rates], ',.0f')}"
     )
-    print(f"overhead of our loop: {spread(overheads, '.1%')}, {rounds} rounds")
+    error = statistics.stdev(overheads) / rounds**0.5 if rounds > 1 else math.inf
+    print(
+        f"overhead of our loop: {spread(overheads, '.1%')}; mean {statistics.mean(overheads):.1%}"
+        f" ± {2 * error:.1%} (two standard errors), {rounds} rounds"
+    )
     return {"loop_overhead": round(statistics.median(overheads), 4)}
 
 

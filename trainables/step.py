@@ -28,16 +28,20 @@ class Step:
 
     def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
         """These pictures' part of the batch's mean loss, detached, on the device."""
-        with autocast(self._settings, self._device):
-            logits = self._forward(arranged(images, self._settings))
-            loss = loss_of(logits, labels, self._settings)
-        timeline.mark("forward")
+        loss = self._forward_and_loss(images, labels, timeline)
         self._optimizer.zero_grad(set_to_none=True)
         self._backward(self._scaler.scale(loss), timeline)
         self._scaler.step(self._optimizer)
         self._scaler.update()
         timeline.mark("update")
         return loss.detach()
+
+    def _forward_and_loss(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
+        with autocast(self._settings, self._device):
+            logits = self._forward(arranged(images, self._settings))
+            loss = loss_of(logits, labels, self._settings)
+        timeline.mark("forward")
+        return loss
 
     def _backward(self, loss: Tensor, timeline: Timeline) -> None:
         torch.autograd.backward(loss)

@@ -26,7 +26,7 @@ from trainables.flat import side_by_side
 from trainables.loaders import Share
 from trainables.settings import Settings
 from trainables.stages import Timeline
-from trainables.step import Step, arranged, autocast, loss_of
+from trainables.step import Step
 
 SERVER, FIRST_WORKER = 0, 1
 
@@ -72,10 +72,7 @@ class _Worker(_Node):
     """Computes gradients; its own optimizer is never used."""
 
     def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
-        with autocast(self._settings, self._device):
-            logits = self._forward(arranged(images, self._settings))
-            loss = loss_of(logits, labels, self._settings)
-        timeline.mark("forward")
+        loss = self._forward_and_loss(images, labels, timeline)
         self._gradients.zero_()
         torch.autograd.backward(loss)
         timeline.mark("backward")
