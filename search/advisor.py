@@ -1,11 +1,10 @@
-"""What to try next, what to stop: an Optuna study plus multi-objective halving. No Ray, no clock, no disk."""
+"""What to try next, what to stop: a model of the trials, or an Optuna sampler. No Ray, no clock, no disk."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Literal, get_args
 
 import numpy as np
@@ -14,46 +13,16 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.halving import Halving
 from search.journal import Event
+from search.model import Model
 from search.objective import losses, measured
 from search.pareto import is_pareto_optimal
+from search.proposal import Decision, FinishedTrial, Proposal, State, UnknownTrialError
 from search.samplers import encode, make_sampler, recording_sampler, suggest
 from search.space import Space
 from trainables.contract import Scalar
 
-State = Literal["complete", "stopped", "infeasible", "failed"]
-
 OUT_OF_EPOCHS = "budget.total_epochs is spent"
 ATTEMPTS = 10  # to find a configuration that has not been tried yet
-
-
-class Decision(StrEnum):
-    """The answer to a measurement."""
-
-    CONTINUE = "continue"
-    STOP = "stop"
-
-
-class UnknownTrialError(ValueError):
-    """No trial of that name was ever proposed."""
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A configuration to run. `probe`: only what a probe measures is wanted of it."""
-
-    trial_id: str
-    config: dict[str, Scalar]
-    kind: Literal["train", "probe"] = "train"
-
-
-@dataclass(frozen=True)
-class FinishedTrial:
-    """A trial that came to its end, with its last measurement. `metrics` holds finite values only."""
-
-    trial_id: str
-    config: dict[str, Scalar]
-    metrics: dict[str, float]
-    epoch: int
 
 
 @dataclass
@@ -85,9 +54,16 @@ class Advisor:
         stopping = space.stopping
         self._halving = (
             Halving(stopping.grace_epochs, stopping.reduction_factor, space.budget.epochs)
-            if stopping.name == "halving"
+            if space.stops_by == "halving"
             else None
         )
+        self._decoupled = space.evaluation == "decoupled"
+        models = space.searcher.name == "gp" or space.stops_by == "forecast" or self._decoupled
+        self._model = Model(space) if models else None
+        self._free = space.parameters.keys() - space.bearing_on("trained") if self._decoupled else set()
+        self._forecasts = space.stops_by == "forecast"
+        self._enough: str | None = None  # why no further trial is worth its time
+        self._tuning: dict[str, Scalar] | None = None  # what is to be trained once probes have found how
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # it announces each study on the terminal
         self._study = optuna.create_study(directions=["minimize"] * len(space.objectives))  # it is told losses
 
@@ -95,20 +71,37 @@ class Advisor:
         """The next configuration to run; None when the budget is spent or the grid is through."""
         if self.spent is not None:
             return None
-        number = len(self._trials)
-        return self._start(self._choose(number) if self._grid is None else self._grid[number])
+        self._enough = self._gains_too_little()
+        if self._enough is not None:
+            return None
+        number = self._counted
+        chosen = self._tuning or (self._choose(number) if self._grid is None else self._grid[number])
+        if self._decoupled and self._model is not None:
+            config, probe = self._model.tuned(chosen, self._rng(1))
+            return self._start(config, "probe" if probe else "train")
+        return self._start(chosen, self._space.kind)
 
     @property
     def spent(self) -> str | None:
         """Why there will be no further proposal; None: there will be."""
-        budget, number = self._space.budget, len(self._trials)
+        budget, number = self._space.budget, self._counted
         if budget.trials is not None and number >= budget.trials:
             return "budget.trials is spent"
         if budget.total_epochs is not None and self._epochs >= budget.total_epochs:
             return OUT_OF_EPOCHS
         if self._grid is not None and number >= len(self._grid):
             return "the grid is through"
-        return None
+        return self._enough
+
+    def _gains_too_little(self) -> str | None:
+        """Why the next trial is not worth its time; None: it is, or nobody asked."""
+        least = self._space.budget.least_gain
+        if least is None or self._model is None or self._tuning is not None:
+            return None
+        gain = self._model.expected_gain(self._rng(3))
+        if gain is None or gain >= least:
+            return None
+        return f"the next trial was expected to add {gain:.2%} to the front's hypervolume, below budget.least_gain"
 
     def observe(self, trial_id: str, epoch: int, metrics: Mapping[str, float | None]) -> Decision:
         """Take in what a trial measured after `epoch` epochs (0: a probe), and say whether it is worth more of them.
@@ -120,16 +113,23 @@ class Advisor:
             UnknownTrialError: there is no such trial.
             ValueError: it has finished, or there is no such epoch.
         """
+        return self._take_in(trial_id, epoch, metrics, None)
+
+    def _take_in(self, trial_id: str, epoch: int, metrics: Mapping[str, float | None], decided: str | None) -> Decision:
+        """As `observe`; `decided`: what was answered in an earlier life."""
         trial = self._running(trial_id)
-        if epoch < min(1, self._space.last_epoch):
+        last_epoch = 0 if trial.proposal.kind == "probe" else self._space.last_epoch
+        if epoch < min(1, last_epoch):
             raise ValueError(f"{trial_id}: epoch {epoch}; the first is 1, and 0 is for probes")
         self._epochs += max(0, epoch - trial.epoch)
         trial.epoch = max(epoch, trial.epoch)
         trial.metrics = {
             name: float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)
         }
-        if epoch < self._space.last_epoch:
-            trial.stop = trial.stop or not self._goes_on(trial, epoch)
+        self._note(trial, epoch)
+        if epoch < last_epoch:
+            goes_on = decided != Decision.STOP if decided and self._forecasts else self._goes_on(trial, epoch)
+            trial.stop = trial.stop or not goes_on
         return Decision.STOP if trial.stop else Decision.CONTINUE
 
     def metrics(self, trial_id: str) -> dict[str, float]:
@@ -158,7 +158,8 @@ class Advisor:
         trial.state = state  # type: ignore[assignment]
         if reason is not None:
             trial.told.set_user_attr("reason", reason)
-        if state == "failed":
+        self._conclude(trial)
+        if state == "failed" or trial.proposal.kind != self._space.kind:
             self._study.tell(trial.told, state=TrialState.FAIL)
         elif state == "stopped":
             self._study.tell(trial.told, state=TrialState.PRUNED)
@@ -173,6 +174,7 @@ class Advisor:
         Of those that are complete, measured, within the constraints and trained as long as the longest such trial.
         """
         trials = [t for t in self._trials.values() if t.state == "complete" and self._acceptable(t)]
+        trials = [t for t in trials if t.proposal.kind == self._space.kind]
         longest = max((t.epoch for t in trials), default=0)
         trials = [t for t in trials if t.epoch == longest]
         table = losses([t.metrics for t in trials], self._space.objectives)
@@ -192,7 +194,7 @@ class Advisor:
                 case "start":
                     self._restart(Proposal(event["trial_id"], event["config"], event.get("kind", "train")))
                 case "measurement":
-                    self.observe(event["trial_id"], event["epoch"], event["metrics"])
+                    self._take_in(event["trial_id"], event["epoch"], event["metrics"], event.get("decision"))
                 case "finish":
                     self.finish(event["trial_id"], event["state"], event.get("reason"))
         return [trial.proposal for trial in self._trials.values() if trial.state is None]
@@ -203,32 +205,78 @@ class Advisor:
         return [told[trial.told.number] for trial in self._trials.values()]
 
     def _choose(self, number: int) -> dict[str, Scalar]:
-        """What the sampler suggests for the trial of this number: not tried yet, if it can think of any."""
+        """What is suggested for the trial of this number: not tried yet, if there is any."""
+        if self._space.searcher.name == "gp" and self._model is not None:
+            return self._model.propose(self._rng(0))
         for attempt in range(ATTEMPTS):
             seed = np.random.SeedSequence([self._seed, number, attempt]).generate_state(1)
             self._study.sampler = make_sampler(self._space, int(seed[0]))
             draft = self._study.ask()
             chosen = suggest(draft, self._space)
             self._study.tell(draft, state=TrialState.FAIL)  # samplers look at no failed trial: as if never asked
-            if _key(chosen) not in self._tried:
+            if self._key(chosen) not in self._tried:
                 break
         return chosen
 
-    def _start(self, config: Mapping[str, Scalar]) -> Proposal:
+    def _key(self, chosen: Mapping[str, Scalar]) -> frozenset[tuple[str, Scalar]]:
+        """What tells trials apart; what probes tune does not."""
+        return frozenset((name, value) for name, value in chosen.items() if name not in self._free)
+
+    @property
+    def _counted(self) -> int:
+        """Trials that the budget counts: probes that only prepare others are none."""
+        return sum(trial.proposal.kind == self._space.kind for trial in self._trials.values())
+
+    def _rng(self, purpose: int) -> np.random.Generator:
+        """Depends on what happened, not on how often anything was asked."""
+        return np.random.default_rng([self._seed, len(self._trials), self._epochs, purpose])
+
+    def _note(self, trial: _Trial, epoch: int) -> None:
+        """Tell the model what was measured."""
+        if self._model is None:
+            return
+        trial_id, objectives = trial.proposal.trial_id, self._space.objectives
+        if trial.proposal.kind != self._space.kind:
+            found = [o.loss(trial.metrics.get(o.metric, math.nan)) for o in objectives]
+            self._model.probed(trial.proposal.config, np.array(found))
+        elif measured(trial.metrics, objectives):
+            self._model.observe(trial_id, epoch, losses([trial.metrics], objectives)[0])
+
+    def _conclude(self, trial: _Trial) -> None:
+        """Tell the model what became of a trial."""
+        if self._model is None or trial.state == "failed":
+            return
+        trial_id, objectives = trial.proposal.trial_id, self._space.objectives
+        if trial.metrics:
+            self._model.violates(trial_id, self._violations(trial))
+        counted = trial.proposal.kind == self._space.kind
+        complete = trial.state == "complete" and measured(trial.metrics, objectives)
+        if complete and counted:
+            self._model.complete(trial_id, losses([trial.metrics], objectives)[0])
+        prepared = trial.state == "complete" and not counted
+        self._model.runs(trial_id, works=complete or prepared or trial.state == "stopped")
+
+    def _start(self, config: Mapping[str, Scalar], kind: Literal["train", "probe"]) -> Proposal:
         """Enter a configuration into the study: the one way in, for new and for replayed trials."""
         self._study.sampler = recording_sampler(self._space)
         self._study.enqueue_trial(encode(self._space, config))
         told = self._study.ask()
         _ = told.relative_params  # here NSGA-II gives a trial its generation; Optuna would skip it for a forced one
         chosen = suggest(told, self._space)
-        proposal = Proposal(f"t{len(self._trials) + 1:04d}", {**self._space.fixed, **chosen}, self._space.evaluation)
+        counted = kind == self._space.kind
+        number = self._counted + 1 if counted else len(self._trials) - self._counted + 1
+        proposal = Proposal(f"{'t' if counted else 'p'}{number:04d}", {**self._space.fixed, **chosen}, kind)
         self._trials[proposal.trial_id] = _Trial(proposal, told)
-        self._tried.add(_key(chosen))
+        self._tuning = None if counted else dict(chosen)
+        if counted:
+            self._tried.add(self._key(chosen))
+        if self._model is not None:
+            self._model.start(proposal.trial_id, chosen, counted=counted)
         return proposal
 
     def _restart(self, past: Proposal) -> None:
         try:
-            proposal = self._start(past.config)
+            proposal = self._start(past.config, past.kind)
         except ValueError as error:
             raise ValueError(f"{past.trial_id}: its configuration is not of this space: {error}") from error
         if proposal != past:
@@ -249,6 +297,10 @@ class Advisor:
         total = self._space.budget.total_epochs
         if total is not None and self._epochs >= total:
             return False
+        if self._forecasts and self._model is not None and epoch in self._model.rungs:
+            if total is not None and total - self._epochs < self._space.last_epoch - epoch:
+                return False  # it could not get to its end
+            return self._model.worth_going_on(trial.proposal.trial_id, epoch, self._rng(2))
         if self._halving is None:
             return True
         objectives = self._space.objectives
@@ -277,10 +329,6 @@ class Advisor:
         # and then never look at the values, which Optuna wants all the same. 1 is worse than any measured violation.
         trial.told.set_constraint("works here", 1.0)
         self._study.tell(trial.told, [math.inf] * len(self._space.objectives))
-
-
-def _key(chosen: Mapping[str, Scalar]) -> frozenset[tuple[str, Scalar]]:
-    return frozenset(chosen.items())
 
 
 def _finished(trial: _Trial) -> FinishedTrial:

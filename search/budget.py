@@ -11,34 +11,45 @@ from search.faults import Fault
 from search.parameters import STRICT, Choice, Range
 
 Count = Annotated[int, Field(ge=1)]
-Evaluation = Literal["train", "probe"]
+Evaluation = Literal["coupled", "decoupled", "probe"]
 
 
 class SearcherSettings(BaseModel):
     """What proposes configurations."""
 
     model_config = STRICT
-    name: Literal["tpe", "nsga2", "random", "grid"] = "tpe"
+    name: Literal["gp", "tpe", "nsga2", "random", "grid"] = "gp"
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
 
 class StoppingSettings(BaseModel):
-    """What ends trials early. `halving`: at `grace_epochs`, then at `reduction_factor` times as many, and so on."""
+    """What ends trials early.
+
+    forecast: whatever promises less per epoch than a new trial would. halving: at `grace_epochs`, then at
+    `reduction_factor` times as many, and so on, whatever is behind the others. auto: forecast for the searcher gp where
+    hours or total_epochs bound the search, as what is saved buys other trials; none where only trials are counted.
+    """
 
     model_config = STRICT
-    name: Literal["none", "halving"] = "none"
+    name: Literal["auto", "none", "halving", "forecast"] = "auto"
     grace_epochs: Count = 1
     reduction_factor: Annotated[int, Field(ge=2)] = 3
 
 
 class Budget(BaseModel):
-    """When to start no further trial: whichever comes first. `epochs` are those of one trial at full length."""
+    """When to start no further trial: whichever comes first. `epochs` are those of one trial at full length.
+
+    `least_gain`: the part of the front's hypervolume that the next trial must be expected to add. `repeats`: how often
+    the points of the front are measured again, in turn, before it is published.
+    """
 
     model_config = STRICT
     trials: Count | None = None
     epochs: Count = 1
     hours: Annotated[float, Field(gt=0)] | None = None
     total_epochs: Count | None = None
+    least_gain: Annotated[float, Field(gt=0, lt=1)] | None = None
+    repeats: Annotated[int, Field(ge=0)] = 1
 
 
 def budget_faults(
@@ -49,6 +60,8 @@ def budget_faults(
     budget: Budget,
 ) -> Iterator[Fault]:
     """All that is wrong with them together."""
+    if searcher.name == "grid" and evaluation == "decoupled":
+        yield Fault(("evaluation",), "a grid trains every combination; decoupled leaves some out; set coupled")
     if searcher.name == "grid":
         for name, parameter in parameters.items():
             if isinstance(parameter, Range):
@@ -57,6 +70,8 @@ def budget_faults(
                 )
     elif budget.trials is None and budget.hours is None and budget.total_epochs is None:
         yield Fault(("budget",), "the search would never end; set trials, hours or total_epochs")
+    if budget.least_gain is not None and searcher.name != "gp":
+        yield Fault(("budget", "least_gain"), f"{searcher.name} expects nothing of its trials; leave it out, or use gp")
     if evaluation == "probe":
         yield from _probe_faults(stopping, budget)
     if budget.total_epochs is not None and budget.total_epochs < budget.epochs:
@@ -65,7 +80,7 @@ def budget_faults(
 
 def _probe_faults(stopping: StoppingSettings, budget: Budget) -> Iterator[Fault]:
     """A probe is over before its first epoch."""
-    if stopping.name != "none":
+    if stopping.name not in ("none", "auto"):
         yield Fault(("stopping", "name"), f'found "{stopping.name}"; probes have no epochs to be stopped at')
     for name in ("epochs", "total_epochs"):
         if (epochs := getattr(budget, name)) not in (None, 1):

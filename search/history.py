@@ -11,9 +11,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from search.certainty import front_probability
 from search.journal import Event
 from search.objective import Constraint, Objective, losses, measured
 from search.pareto import hypervolume, is_pareto_optimal, reference_point
+from search.repeats import merged
+from search.wording import half_width
 
 STATES = ("running", "complete", "stopped", "infeasible", "failed")
 
@@ -33,6 +36,7 @@ class Trial:
     retries: int = 0
     curve: dict[int, Event] = field(default_factory=dict)  # by epoch; of an epoch reported twice, the later report
     tested: dict[str, float] = field(default_factory=dict)
+    repeats: list[dict[str, float]] = field(default_factory=list)  # what probes of it measured again, at the end
     verdict: dict[str, Any] | None = None  # what bound it, and what would help: the fields of `contract.Verdict`
 
     @property
@@ -42,9 +46,9 @@ class Trial:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The last measurement, and what the test set says where it was asked."""
+        """The last measurement, merged with its repeats, and what the test set says where it was asked."""
         last = self.curve[self.epochs]["metrics"] if self.curve else {}
-        return {**last, **self.tested}
+        return {**merged(last, self.repeats), **self.tested} if self.repeats else {**last, **self.tested}
 
 
 class History:
@@ -77,9 +81,17 @@ class History:
         self._last_at = event["time"]
 
     def counts(self) -> dict[str, int]:
-        """Trials by state, all states."""
-        counted = Counter(trial.state for trial in self.trials.values())
-        return {state: counted[state] for state in STATES}
+        """Trials by state, all states; without the probes that only prepare others."""
+        states = Counter(trial.state for trial in self.counted())
+        return {state: states[state] for state in STATES}
+
+    def counted(self) -> list[Trial]:
+        """The trials that the budget counts."""
+        return [trial for trial in self.trials.values() if self.probes or trial.kind != "probe"]
+
+    def preparing(self) -> list[Trial]:
+        """The probes of a run that trains, by which it found the settings to train with."""
+        return [] if self.probes else [trial for trial in self.trials.values() if trial.kind == "probe"]
 
     def active_seconds(self, now: float | None = None) -> float:
         """Wall time of the run without the gaps between its processes, up to the last event or to `now`."""
@@ -103,6 +115,27 @@ class History:
             optimal = is_pareto_optimal(table)
             self._front = [points[i] for i in np.lexsort(table.T[::-1]) if optimal[i]]
         return self._front
+
+    def certainty(self) -> dict[str, float]:
+        """Of each candidate, how probable it is that it belongs to the front, by the uncertainty of what was measured.
+
+        That of a rate is its 95% interval, that of an accuracy the luck of which pictures it was validated on; other
+        metrics are taken as exact.
+        """
+        points = self.candidates()
+        if not points:
+            return {}
+        deviations = np.array([[self._deviation(t, o.metric) for o in self.objectives] for t in points])
+        odds = front_probability(self.losses(points), deviations)
+        return {trial.trial_id: float(p) for trial, p in zip(points, odds, strict=True)}
+
+    def _deviation(self, trial: Trial, metric: str) -> float:
+        metrics = trial.metrics
+        pictures = self.info.get("space", {}).get("data", {}).get("val_images")
+        if metric == "val_accuracy" and pictures:
+            return math.sqrt(max(0.0, metrics[metric] * (1 - metrics[metric])) / pictures)
+        half = half_width(metrics, metric)
+        return 0.0 if half is None or not math.isfinite(half) else half / 1.96
 
     def losses(self, trials: list[Trial]) -> NDArray[np.float64]:
         """Losses of measured trials, shape (num_trials, num_objectives), lower is better."""
@@ -174,6 +207,8 @@ def _apply(trial: Trial, event: Event) -> None:
                 trial.seconds = event["seconds"]
             trial.setup_seconds = _number(event.get("setup_seconds"))
             trial.verdict = event.get("verdict")
+        case "repeat":
+            trial.repeats.append(_numbers(event["metrics"]))
         case "test":
             trial.tested = _numbers(event["metrics"])
 

@@ -9,6 +9,7 @@ One JSON object a line, with `event` and `time` (seconds since 1970) in each:
     retry        trial_id, reason: the workers died, the trial goes on from its checkpoint
     finish       trial_id, state, reason, seconds (in the workers' hands), setup_seconds (waiting for workers), verdict
                  (what bound it and what would help, as `contract.Verdict`; null: nothing is known)
+    repeat       trial_id, metrics: a probe of a point of the front, before it is published
     test         trial_id, metrics: what the test set says of a point of the front
     end          reason: why no further trial was started
 """

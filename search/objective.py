@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Objective:
-    """A metric and the direction in which it improves."""
+    """A metric and the direction in which it improves. `probed`: a probe measures it; None: the trainable knows."""
 
     metric: str
     goal: Literal["maximize", "minimize"]
+    probed: bool | None = None
 
     def loss(self, value: float) -> float:
         """The value on a scale where lower is better."""

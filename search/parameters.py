@@ -47,6 +47,7 @@ def _list(value: Any) -> Any:
 Scalar = Annotated[contract.Scalar, PlainValidator(_scalar)]
 Scalars = Annotated[tuple[Scalar, ...], Listed]
 Number = Annotated[int | float, PlainValidator(_number)]
+BearsOn = Literal["all", "probed", "trained"] | None  # metrics; None: as the trainable says
 Condition = dict[str, Annotated[Scalars, BeforeValidator(_list)]]
 
 
@@ -56,10 +57,21 @@ class Choice(BaseModel):
     model_config = STRICT
     values: Scalars
     when: Condition = {}
+    bears_on: BearsOn = None
 
     def takes(self, value: contract.Scalar) -> bool:
         """Whether the parameter can have this value."""
         return value in self.values
+
+    @property
+    def is_ladder(self) -> bool:
+        """Whether the values are numbers: 64, 128, 256, ...; what is good beside 256 is likely to be 128 or 512."""
+        return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
+
+    @property
+    def options(self) -> list[contract.Scalar]:
+        """The values in the order in which they are numbered: a ladder from the lowest up, names as listed."""
+        return sorted(self.values) if self.is_ladder else list(self.values)
 
 
 class Range(BaseModel):
@@ -71,6 +83,7 @@ class Range(BaseModel):
     log: bool = False
     type: Literal["float", "int"] = "float"
     when: Condition = {}
+    bears_on: BearsOn = None
 
     def takes(self, value: contract.Scalar) -> bool:
         """Whether the parameter can have this value."""

@@ -20,10 +20,9 @@ from rich.text import Text
 
 from search.history import History, Trial
 from search.journal import Event
-from search.wording import about, count, duration, half_width, metric_label, number, short_settings, spread
+from search.wording import ARROWS, about, count, duration, half_width, metric_label, number, short_settings, spread
 
 COLORS = {"running": "cyan", "complete": "green", "stopped": "yellow", "infeasible": "magenta", "failed": "red"}
-ARROWS = {"maximize": "↑", "minimize": "↓"}
 MOST_TRIALS, MOST_FRONT = 6, 5
 OTHER_LINES = 9  # of the view that are not rows of a table
 NARROW = 60  # columns below which epochs, spreads and settings are left out
@@ -95,12 +94,14 @@ def spent(history: History, now: float) -> Spent | None:
     if not history.trials:
         return None
     budget = history.budget
-    trials = list(history.trials.values())
+    trials = history.counted()
     ended = [t for t in trials if t.state != "running"]
     epochs = sum(t.epochs for t in trials)
     parts = sum(t.epochs / budget["epochs"] for t in trials if t.state == "running")
     used = history.active_seconds(now)
-    working = max(used - (trials[0].started_at - history.info["time"]), 0.0)  # Ray's start is not paid for again
+    working = max(
+        used - (next(iter(history.trials.values())).started_at - history.info["time"]), 0.0
+    )  # Ray's start is not paid for again
     limits = (budget.get("trials"), history.info.get("grid_points"))
     most = min((limit for limit in limits if limit), default=None)
     amounts = {
@@ -199,6 +200,8 @@ def _bar(history: History, now: float, width: int) -> RenderableType:
 def _states(history: History) -> Text:
     counts = {state: total for state, total in history.counts().items() if total}
     parts = [Text(f"{total} {state}", style=COLORS[state]) for state, total in counts.items()]
+    if preparing := len(history.preparing()):
+        parts.append(Text(count(preparing, "probe"), style="dim"))
     line = Text(" · ").join(parts or [Text("no trial yet")])
     line.no_wrap, line.overflow = True, "ellipsis"
     return line
@@ -229,7 +232,14 @@ def _columns(history: History, width: int) -> list[_Column]:
         _Column("state", 10, lambda trial: Text(trial.state, style=COLORS[trial.state])),
     ]
     if wide and not history.probes:
-        columns.append(_Column("epoch", 2 * len(str(epochs)) + 3, lambda t: f"{t.epochs}/{epochs}", right=True))
+        columns.append(
+            _Column(
+                "epoch",
+                2 * len(str(epochs)) + 3,
+                lambda t: f"{t.epochs}/{epochs}" if t.kind == "train" else "probe",
+                right=True,
+            )
+        )
     for o in history.objectives:
         title = _two_lines(f"{o.metric} {ARROWS[o.goal]}")
         columns.append(

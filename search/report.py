@@ -15,37 +15,35 @@ from typing import Any
 
 from search.causes import where_time_goes
 from search.command import command
+from search.front_tables import front_section, measured
 from search.history import Trial
-from search.markdown import fits, table, tables, wrapped
+from search.markdown import table, wrapped
 from search.pareto import knee
 from search.results import Run, load
 from search.scaling import nodes_used, scaling_tables, strategy_tables
 from search.sweeps import batch_tables, loader_tables
-from search.wording import count, duration, half_width, metric_label, number, setting, spread
+from search.wording import count, duration, listed, metric_label, number, setting
 
 FILE_NAME = "summary.md"
 
 # what people call the best of an objective; others are "best <metric>"
 BEST = {"val_accuracy": "most accurate", "images_per_second": "fastest"}
 
-ARROWS = {"maximize": "↑", "minimize": "↓"}
-MEANING = {"maximize": "higher is better", "minimize": "lower is better"}
-BUDGET = {"trials": "trials", "epochs": "epochs a trial", "hours": "h", "total_epochs": "epochs in all"}
+BUDGET = {
+    "trials": "trials",
+    "epochs": "epochs a trial",
+    "hours": "h",
+    "total_epochs": "epochs in all",
+    "least_gain": "of the hypervolume expected of the next trial",
+    "repeats": "more probes of the front",
+}
 
 GENERATED = """\
 > **Generated data.** No real picture was seen in this run. Its accuracies
 > compare configurations; they say nothing about CIFAR-10 or other pictures."""
 
-RATE = """\
-`images_per_second` is the rate of the whole job, end to end (loading, transfer, forward, backward, update), over
-windows after the warm-up; no evaluation and no checkpoint is inside. The figure after ± is"""
-
-INTERVAL = "half of its 95% interval, of one run. A question mark: too little was measured to tell."
-DEVIATION = "the standard deviation between those windows, within one run."
-
+PROBES = "what bears on the rate alone was tuned by them, and trained only as it was best."
 MOST_ROWS = 16  # of a table of probes that are not all on the front
-
-ONE_RUN = "One run per configuration (n = 1): rates within a few percent are ties, and so are accuracies that close."
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def summary(run: Run) -> str:
     if run.info["data"]["name"] == "generated":
         blocks.append(GENERATED)
     if run.history.front():
-        blocks += ["## Pareto front", *_front(run), "## Picks", *_picks(run)]
+        blocks += ["## Pareto front", *front_section(run), "## Picks", *_picks(run)]
     blocks += [
         *_causes(run),
         "## Trials",
@@ -120,7 +118,9 @@ def closing_lines(folder: str | Path) -> str:
     if groups:
         complete = count(run.history.counts()["complete"], "complete trial")
         head = f"Pareto front: {count(len(run.history.front()), 'point')} from {complete}"
-        lines = [f"  {g[0].trial.trial_id}  {_and([p.name for p in g])}: {_measured(run, g[0].trial)}" for g in groups]
+        lines = [
+            f"  {g[0].trial.trial_id}  {listed([p.name for p in g])}: {_measured(run, g[0].trial)}" for g in groups
+        ]
     else:
         head = wrapped(f"No configuration to recommend: {_no_front(run)}.")
         lines = [f"  {line}" for line in _reasons(run)[:3]]
@@ -150,43 +150,7 @@ def _no_front(run: Run) -> str:
 def _measured(run: Run, trial: Trial) -> str:
     """A trial's objectives, and its test accuracy where it was asked."""
     metrics = [o.metric for o in run.history.objectives] + [name for name in trial.tested if "accuracy" in name]
-    return ", ".join(f"{metric_label(name, run.info['data'])} {_spread(trial, name)}" for name in metrics)
-
-
-def _spread(trial: Trial, metric: str) -> str:
-    return spread(trial.metrics[metric], half_width(trial.metrics, metric)) if metric in trial.metrics else ""
-
-
-def _cells(trials: Iterable[Trial], metric: str) -> list[str]:
-    return [_spread(trial, metric) for trial in trials]
-
-
-def _front(run: Run) -> list[str]:
-    """The front as tables, what its points share, and what the figures mean."""
-    front, data, objectives = run.history.front(), run.info["data"], run.history.objectives
-    measured = {f"{metric_label(o.metric, data)} ({ARROWS[o.goal]})": _cells(front, o.metric) for o in objectives}
-    names = dict.fromkeys(name for t in front for name in t.tested if "accuracy" in name)
-    tested = {metric_label(name, data): _cells(front, name) for name in names}
-    varying = run.history.varying(front)
-    chosen = {name: [setting(t.config[name]) if name in t.config else "" for t in front] for name in varying}
-    first = {"trial": [t.trial_id for t in front]}
-    groups = (measured | tested, chosen) if fits(first | measured | tested) else (measured, tested | chosen)
-    shared = [f"{key}={setting(value)}" for key, value in run.history.ordered(front[0]).items() if key not in varying]
-    legend = " ".join(f"{ARROWS[goal]}: {MEANING[goal]}." for goal in dict.fromkeys(o.goal for o in objectives))
-    same = f" The same for all of them: {', '.join(shared)}." if len(front) > 1 and shared else ""
-    return [*tables(first, *groups), wrapped(legend + same), wrapped(ONE_RUN), *_rates(front)]
-
-
-def _rates(front: Sequence[Trial]) -> list[str]:
-    """How rates were measured, where they were, and which of them others disturbed."""
-    blocks = []
-    if any(half_width(trial.metrics, "images_per_second") is not None for trial in front):
-        of_old = any("images_per_second_std" in trial.metrics for trial in front)
-        blocks = [wrapped(f"{RATE} {DEVIATION if of_old else INTERVAL}")]
-    disturbed = [trial.trial_id for trial in front if trial.metrics.get("disturbed")]
-    if disturbed:
-        blocks.append(wrapped(f"Measured while something else took the cores, so perhaps too low: {_and(disturbed)}."))
-    return blocks
+    return ", ".join(f"{metric_label(name, run.info['data'])} {measured(trial, name)}" for name in metrics)
 
 
 def _picks(run: Run) -> list[str]:
@@ -194,7 +158,7 @@ def _picks(run: Run) -> list[str]:
     groups, blocks = _merged(picks(run)), []
     for same in groups:
         trial = same[0].trial
-        names = _and([pick.name for pick in same])
+        names = listed([pick.name for pick in same])
         why = "Why: " + "; ".join(pick.why for pick in same)
         others = [other[0] for other in groups if other is not same]
         against = [f"Against the {other.name}: {_against(run, trial, other.trial)}." for other in others]
@@ -237,10 +201,6 @@ def _merged(named: Iterable[Pick]) -> list[list[Pick]]:
     return list(by_trial.values())
 
 
-def _and(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
 def _against(run: Run, trial: Trial, other: Trial) -> str:
     """Each objective beside that of the other pick: fractions as a difference, the rest as a ratio."""
     parts = []
@@ -255,13 +215,16 @@ def _against(run: Run, trial: Trial, other: Trial) -> str:
 
 def _trials(run: Run) -> list[str]:
     """How many trials ended how, reasons grouped."""
-    trials = list(run.history.trials.values())
+    trials, preparing = list(run.history.trials.values()), run.history.preparing()
     if not trials:
         return ["No trial was started."]
     states = {state: total for state, total in run.history.counts().items() if total}
-    totals = {**states, "**started**": len(trials)}
+    totals = {**states, "**started**": sum(states.values())}
     blocks = [table({"state": list(totals), "trials": [str(total) for total in totals.values()]})]
     blocks += ["\n".join(wrapped(f"- {line}", "  ") for line in _reasons(run))]
+    if preparing:
+        took = duration(sum(t.seconds for t in preparing if t.seconds == t.seconds))
+        blocks.append(wrapped(f"Before them {count(len(preparing), 'probe')} of rates, {took} in all: {PROBES}"))
     left = run.history.counts()["complete"] - len(run.history.candidates())
     blocks += [f"{count(left, 'complete trial')} not compared: beyond a constraint or not fully measured."] * (left > 0)
     retries = sum(trial.retries for trial in trials)
@@ -313,7 +276,7 @@ def _conditions(run: Run) -> str:
 def _budget(run: Run) -> str:
     given = {key: value for key, value in run.history.budget.items() if value is not None}
     if run.history.probes:
-        given.pop("epochs", None)
+        given = {key: value for key, value in given.items() if key not in ("epochs", "repeats")}
     limits = [f"{value} {BUDGET[key]}" for key, value in given.items()]
     if grid := run.info.get("grid_points"):
         limits.append(count(grid, "grid point"))

@@ -29,6 +29,7 @@ COLUMNS = {
     "advice": ("", "the setting whose change should help most, e.g. num_workers=2"),
     "advice_gain": ("", "images per second expected of it, as a multiple"),
     "retries": ("", "how often it went on from its checkpoint after its workers died"),
+    "front_probability": ("fraction", "in `front`: how probable it is that it belongs there, by what is uncertain"),
     "started_at": ("UTC", "when it started"),
     "epoch": ("epochs", "1, 2, ...; 0: a probe"),
     "decision": ("", "what the scheduler answered: continue or stop"),
@@ -64,6 +65,8 @@ def load(folder: str | Path) -> Run:
     history = History(read_journal(journal))
     trials = _trials(history)
     front = trials.set_index("trial_id", drop=False).loc[[t.trial_id for t in history.front()]]
+    certainty = history.certainty()
+    front["front_probability"] = [certainty[trial_id] for trial_id in front["trial_id"]]
     return Run(history.info["name"], history.info, trials, _curves(history), front.reset_index(drop=True), history)
 
 

@@ -54,7 +54,7 @@ def encode(space: Space, config: Mapping[str, Scalar]) -> dict[str, Any]:
         if name in config:
             if not parameter.takes(config[name]):
                 raise ValueError(f"{name} cannot be {config[name]!r}")
-            encoded[name] = _options(parameter).index(config[name]) if isinstance(parameter, Choice) else config[name]
+            encoded[name] = parameter.options.index(config[name]) if isinstance(parameter, Choice) else config[name]
     return encoded
 
 
@@ -63,20 +63,10 @@ def _suggest_value(trial: optuna.Trial, name: str, parameter: Choice | Range) ->
         if parameter.type == "int":
             return trial.suggest_int(name, int(parameter.min), int(parameter.max), log=parameter.log)
         return trial.suggest_float(name, parameter.min, parameter.max, log=parameter.log)
-    options = _options(parameter)
-    if _is_numeric(parameter):
-        # 64, 128, 256, ... as steps of a ladder: what is good beside 256 is likely to be 128 or 512
+    options = parameter.options
+    if parameter.is_ladder:
         return options[trial.suggest_int(name, 0, len(options) - 1)]
     return options[trial.suggest_categorical(name, range(len(options)))]
-
-
-def _options(choice: Choice) -> list[Scalar]:
-    """In the order in which they are numbered for Optuna."""
-    return sorted(choice.values) if _is_numeric(choice) else list(choice.values)
-
-
-def _is_numeric(choice: Choice) -> bool:
-    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in choice.values)
 
 
 def _tpe(seed: int, *, joint: bool) -> TPESampler:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, PlainSerializer, ValidationError
 from pydantic_core import PydanticCustomError
@@ -67,12 +67,13 @@ Bound = Annotated[Constraint, BeforeValidator(_constraint), PlainSerializer(_con
 class Space(BaseModel):
     """A checked space file. Each of `parameters` comes after those that its `when` names.
 
-    `evaluation`: whether a trial is trained, or only probed for what takes no training, such as its rate.
+    `evaluation`: coupled trains every trial; decoupled first probes for the settings that give the best rate, and
+    trains with those; probe only probes, for what takes no training.
     """
 
     model_config = STRICT
     trainable: str | None = None
-    evaluation: Evaluation = "train"
+    evaluation: Evaluation = "coupled"
     objectives: Annotated[tuple[Annotated[Objective, Mapped], ...], Listed]
     constraints: Annotated[tuple[Bound, ...], Listed] = ()
     parameters: dict[str, AnyParameter]
@@ -87,7 +88,37 @@ class Space(BaseModel):
     @property
     def last_epoch(self) -> int:
         """The epoch at which a trial is complete; 0: a probe has none."""
-        return self.budget.epochs if self.evaluation == "train" else 0
+        return 0 if self.evaluation == "probe" else self.budget.epochs
+
+    @property
+    def kind(self) -> Literal["train", "probe"]:
+        """What the trials are that the budget counts."""
+        return "probe" if self.evaluation == "probe" else "train"
+
+    @property
+    def stops_by(self) -> Literal["none", "halving", "forecast"]:
+        """`stopping.name`, with `auto` decided."""
+        if self.stopping.name != "auto":
+            return self.stopping.name
+        bounded = self.budget.hours is not None or self.budget.total_epochs is not None
+        return "forecast" if self.searcher.name == "gp" and self.kind == "train" and bounded else "none"
+
+    def is_probed(self, objective: Objective) -> bool:
+        """Whether a probe measures it, so that training for longer changes nothing."""
+        known = load_trainable(self.trainable).METRICS if self.trainable else None
+        if objective.probed is None and known is not None:
+            return known[objective.metric].probed
+        return bool(objective.probed)
+
+    def bearing_on(self, what: Literal["probed", "trained"]) -> set[str]:
+        """Names of the parameters that bear on the metrics that a probe measures, or on those that take training."""
+        known = (load_trainable(self.trainable).PARAMETERS if self.trainable else None) or {}
+        names = set()
+        for name, parameter in self.parameters.items():
+            said = parameter.bears_on or (known[name].bears_on if name in known else "all")
+            if said in ("all", what):
+                names.add(name)
+        return names
 
     @property
     def grid_points(self) -> int | None:
@@ -273,7 +304,7 @@ def _metric_faults(space: Space, known: Mapping[str, contract.Metric] | None, ow
         if known is not None and metric not in known:
             yield Fault(path, f'{owner} reports no "{metric}"{nearest(metric, known)}')
         elif known is not None and space.evaluation == "probe" and not known[metric].probed:
-            yield Fault(path, f"a probe does not measure {metric}; leave it out, or set evaluation: train")
+            yield Fault(path, f"a probe does not measure {metric}; leave it out, or set evaluation: coupled")
 
 
 def _data_faults(data: Data) -> Iterator[Fault]:

@@ -8,13 +8,14 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from search import trial, tune, workers
-from search.advisor import OUT_OF_EPOCHS, Advisor, Decision, Proposal
+from search.advisor import OUT_OF_EPOCHS, Advisor
 from search.cluster import Cluster
 from search.history import History
 from search.journal import Event, Journal
+from search.proposal import Decision, FinishedTrial, Proposal
 from search.report import write_summary
 from search.results import write_tables
 from search.serve import Ended, Task
@@ -22,6 +23,11 @@ from search.space import Space
 from trainables.contract import Data, Resources, load_trainable
 
 OUT_OF_TIME = "budget.hours is spent"
+STOPPED_BY = {
+    "halving": "others were better at this epoch",
+    "forecast": "promised less per epoch than a new trial, or could not get to its end",
+    "none": "",
+}
 
 
 class Study:
@@ -82,7 +88,7 @@ class Study:
     ) -> Decision:
         """Journal a measurement with its answer. Out of time, a trial that has epochs to go is stopped."""
         decision = self._advisor.observe(trial_id, epoch, metrics)
-        reason = "others were better at this epoch"
+        reason = STOPPED_BY[self._space.stops_by]
         if self._advisor.spent == OUT_OF_EPOCHS:
             reason = OUT_OF_EPOCHS
         if self.out_of_time and epoch < self._space.last_epoch:
@@ -147,28 +153,49 @@ class Study:
             "retries": trial.MAX_RETRIES,
         }
 
+    def remeasure_front(self, pool: Any, check: Callable[[], None]) -> None:
+        """Probe the trained points of the front again, in turn, so that a lucky moment is not taken for a fast one."""
+        if self._space.kind == "probe":
+            return
+        front = self._advisor.pareto_set()
+        for turn in range(self._space.budget.repeats):
+            for point in front:
+                known = self._before.trials.get(point.trial_id)
+                if known is None or len(known.repeats) <= turn:
+                    self._journal_metrics("repeat", point, "probe", pool, check)
+
     def test_front(self, pool: Any, check: Callable[[], None]) -> None:
         """Read the test set, once, for each trained point of the front that it was not read for."""
-        if self._space.evaluation == "probe":
+        if self._space.kind == "probe":
             return
-        assert self._space.trainable is not None
-        trainable = load_trainable(self._space.trainable)
         for point in self._advisor.pareto_set():
             known = self._before.trials.get(point.trial_id)
-            if known is not None and known.tested:
-                continue
-            task = Task(
-                trial_id=point.trial_id,
-                trainable=self._space.trainable,
-                function="test",
-                config=point.config,
-                data=self._data,
-                folder=str(self._trial_folder(point.trial_id)),
-                epochs=self._space.budget.epochs,
-            )
-            ended = workers.call(pool, trainable.layout(point.config, self._resources), task, check)
-            if isinstance(ended, Ended) and ended.state == "complete":
-                self._journal.append("test", trial_id=point.trial_id, metrics=dict(ended.metrics))
+            if known is None or not known.tested:
+                self._journal_metrics("test", point, "test", pool, check)
+
+    def _journal_metrics(
+        self,
+        event: str,
+        point: FinishedTrial,
+        function: Literal["probe", "test"],
+        pool: Any,
+        check: Callable[[], None],
+    ) -> None:
+        """Run a function of the trainable for a point of the front, and journal what it gave."""
+        assert self._space.trainable is not None
+        trainable = load_trainable(self._space.trainable)
+        task = Task(
+            trial_id=point.trial_id,
+            trainable=self._space.trainable,
+            function=function,
+            config=point.config,
+            data=self._data,
+            folder=str(self._trial_folder(point.trial_id)),
+            epochs=self._space.budget.epochs,
+        )
+        ended = workers.call(pool, trainable.layout(point.config, self._resources), task, check)
+        if isinstance(ended, Ended) and ended.state == "complete":
+            self._journal.append(event, trial_id=point.trial_id, metrics=dict(ended.metrics))
 
     def why_ended(self) -> str:
         """Why no further trial was started."""
@@ -217,6 +244,7 @@ def run_study(
         study = Study(space, data, folder, journal, share, pool_name, events)
         tune.run_trials(study, space.concurrent_trials, storage, check)
         reason = study.why_ended()
+        study.remeasure_front(pool, check)
         study.test_front(pool, check)
         journal.append("end", reason=reason)
 

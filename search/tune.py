@@ -12,7 +12,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
-from search.advisor import Decision, Proposal
+from search.proposal import Decision, Proposal
 from search.trial import Finished, Measured, Retried, Trial
 
 

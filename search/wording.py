@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+ARROWS = {"maximize": "↑", "minimize": "↓"}
 SHORT_NAMES = {"learning_rate": "lr", "batch_size": "batch", "weight_decay": "decay", "num_microbatches": "micro"}
 
 
@@ -85,3 +86,8 @@ def metric_label(metric: str, data: Mapping[str, Any]) -> str:
     """The metric's name; learned from generated pictures it says so, for it means nothing on others."""
     learned = any(word in metric for word in ("accuracy", "loss"))
     return f"{metric} (generated)" if learned and data.get("name") == "generated" else metric
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -55,7 +56,7 @@ def worker_pool(name: str, capacity: Resources, storage: str, reserve_cpus: bool
 
 
 def call(pool: ray.actor.ActorHandle, layout: Layout, task: Task, check: Callable[[], None]) -> Ended | Died:
-    """Run a task that reports nothing on the way, and wait for its end; `check` is called all the while.
+    """Run a task, and wait for its end; `check` is called all the while. The metrics are those that it reported last.
 
     Raises:
         InfeasibleError, GroupError: as `WorkerPool.lease`.
@@ -63,8 +64,12 @@ def call(pool: ray.actor.ActorHandle, layout: Layout, task: Task, check: Callabl
     group = _wait_for(pool.lease.remote(layout, task.trial_id), check)
     ray.get(pool.submit.remote(group, task))
     try:
-        message: Ended | Died = _wait_for(pool.next_message.remote(group), check)
-        return message
+        reported: Mapping[str, float] = {}
+        while isinstance(message := _wait_for(pool.next_message.remote(group), check), Measurement):
+            reported = message.metrics
+            ray.get(pool.answer.remote(group, message.epoch, True))
+        outcome: Ended | Died = message
+        return replace(outcome, metrics=reported) if reported and isinstance(outcome, Ended) else outcome
     finally:
         ray.get(pool.release.remote(group))
 

@@ -71,6 +71,7 @@ class Parameter:
     choices: tuple[Scalar, ...] = ()  # empty: anything of the type within the bounds
     low: float | None = None
     high: float | None = None
+    bears_on: Literal["all", "probed", "trained"] = "all"  # metrics: all, those that a probe measures, or the others
 
 
 @dataclass(frozen=True)

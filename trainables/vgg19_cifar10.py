@@ -28,13 +28,17 @@ T = TypeVar("T")
 PARAMETERS: Mapping[str, Parameter] | None = {
     "batch_size": Parameter("int", 128, "pictures per step, over all processes", low=1),
     "learning_rate": Parameter(
-        "float", 0.1, "the highest; reached after a fifth of the steps, zero at the end", low=1e-8
+        "float", 0.1, "the highest; reached after a fifth of the steps, zero at the end", low=1e-8, bears_on="trained"
     ),
     "optimizer": Parameter("str", "sgd", "sgd has Nesterov momentum", choices=("sgd", "adamw")),
-    "momentum": Parameter("float", 0.9, "of sgd; the first beta of adamw", low=0.0, high=0.9999),
-    "weight_decay": Parameter("float", 5e-4, "of weights; normalisation and biases do not decay", low=0.0),
-    "label_smoothing": Parameter("float", 0.1, "of the training loss", low=0.0, high=0.9999),
-    "seed": Parameter("int", 0, "of weights, order, augmentation and dropout; not of the validation split", low=0),
+    "momentum": Parameter("float", 0.9, "of sgd; the first beta of adamw", low=0.0, high=0.9999, bears_on="trained"),
+    "weight_decay": Parameter(
+        "float", 5e-4, "of weights; normalisation and biases do not decay", low=0.0, bears_on="trained"
+    ),
+    "label_smoothing": Parameter("float", 0.1, "of the training loss", low=0.0, high=0.9999, bears_on="trained"),
+    "seed": Parameter(
+        "int", 0, "of weights, order, augmentation and dropout; not of the validation split", low=0, bears_on="trained"
+    ),
     "width": Parameter("float", 1.0, "channels as a multiple of VGG19's own", low=0.01),
     "head": Parameter("str", "average_pooling", "classifier", choices=("average_pooling", "fully_connected")),
     "strategy": Parameter("str", "single", "how devices share the work", choices=tuple(FEWEST_PROCESSES)),
@@ -56,32 +60,56 @@ PARAMETERS: Mapping[str, Parameter] | None = {
         "gpipe",
         "of pipeline: all micro-batches forward, then all backward; or each backward as soon as it can",
         choices=("gpipe", "1f1b"),
+        bears_on="probed",
     ),
     "placement": Parameter(
-        "str", "pack", "of processes on the nodes of a cluster: on few, or on many", choices=("pack", "spread")
+        "str",
+        "pack",
+        "of processes on the nodes of a cluster: on few, or on many",
+        choices=("pack", "spread"),
+        bears_on="probed",
     ),
-    "threads": Parameter("int", None, "per process; null: all cores that it has", low=1),
+    "threads": Parameter("int", None, "per process; null: all cores that it has", low=1, bears_on="probed"),
     "precision": Parameter("str", "bf16", "fp32, or autocast to 16 bits", choices=("fp32", "bf16", "fp16")),
-    "memory_format": Parameter("str", "channels_last", "of pictures", choices=("contiguous", "channels_last")),
-    "loader": Parameter(
-        "str", "memory", "a picture at a time, a batch at once, or on the GPU", choices=("workers", "memory", "device")
+    "memory_format": Parameter(
+        "str", "channels_last", "of pictures", choices=("contiguous", "channels_last"), bears_on="probed"
     ),
-    "num_workers": Parameter("int", 0, "processes of the loader `workers`, per process of the trial", low=0),
-    "pin_memory": Parameter("bool", False, "copy to the GPU from pinned memory"),
+    "loader": Parameter(
+        "str",
+        "memory",
+        "a picture at a time, a batch at once, or on the GPU",
+        choices=("workers", "memory", "device"),
+        bears_on="probed",
+    ),
+    "num_workers": Parameter(
+        "int", 0, "processes of the loader `workers`, per process of the trial", low=0, bears_on="probed"
+    ),
+    "pin_memory": Parameter("bool", False, "copy to the GPU from pinned memory", bears_on="probed"),
     "conv_kernel": Parameter(
         "str",
         "auto",
         "of small maps on a CPU: PyTorch's, few matrix products, or the faster one for each layer, measured once",
         choices=("library", "gemm", "auto"),
+        bears_on="probed",
     ),
     "allocator": Parameter(
-        "str", "retain", "of host memory: retain keeps freed blocks until the trial ends", choices=("system", "retain")
+        "str",
+        "retain",
+        "of host memory: retain keeps freed blocks until the trial ends",
+        choices=("system", "retain"),
+        bears_on="probed",
     ),
-    "fused_optimizer": Parameter("bool", True, "update all weights by one kernel"),
-    "flush_denormals": Parameter("bool", False, "take numbers below 1e-38 as zero, on a CPU"),
-    "compile": Parameter("bool", False, "compile the network by torch.compile before the first step"),
-    "cuda_graphs": Parameter("bool", False, "replay the step as one CUDA graph; needs fused_optimizer"),
-    "trace_steps": Parameter("int", 0, "that torch.profiler records in trace.json in the trial's folder", low=0),
+    "fused_optimizer": Parameter("bool", True, "update all weights by one kernel", bears_on="probed"),
+    "flush_denormals": Parameter("bool", False, "take numbers below 1e-38 as zero, on a CPU", bears_on="probed"),
+    "compile": Parameter(
+        "bool", False, "compile the network by torch.compile before the first step", bears_on="probed"
+    ),
+    "cuda_graphs": Parameter(
+        "bool", False, "replay the step as one CUDA graph; needs fused_optimizer", bears_on="probed"
+    ),
+    "trace_steps": Parameter(
+        "int", 0, "that torch.profiler records in trace.json in the trial's folder", low=0, bears_on="probed"
+    ),
 }
 
 METRICS: Mapping[str, Metric] | None = {

@@ -305,7 +305,7 @@ BAD_SPACES = [
     Bad(
         "objective that takes training",
         "objectives[0].metric",
-        "a probe does not measure val_accuracy; leave it out, or set evaluation: train",
+        "a probe does not measure val_accuracy; leave it out, or set evaluation: coupled",
         "evaluation: probe\nobjectives:\n  - {metric: val_accuracy, goal: maximize}  # <-\n"
         "  - {metric: images_per_second, goal: maximize}\n",
     ),
@@ -419,4 +419,43 @@ BAD_SPACES = [
     Bad("empty", "", "found nothing; a space file is a mapping", "", without=" ".join(GOOD)),
     Bad("list", "", "found a list; a space file is a mapping", "- 1\n", without=" ".join(GOOD)),
     Bad("word", "", 'found "parameters"; a space file is a mapping', "parameters\n", without=" ".join(GOOD)),
+    # what bears on what, and what ends trials
+    Bad(
+        "bears on a probe",
+        "parameters.loader.bears_on",
+        'found "probe"; did you mean "probed"?',
+        "parameters:\n  loader: {values: [workers, memory], bears_on: probe}  # <-\n",
+    ),
+    Bad(
+        "range bears on nothing",
+        "parameters.momentum.bears_on",
+        'found "none"; there are all, probed, trained',
+        "parameters:\n  momentum:\n    min: 0.5\n    max: 0.9\n    bears_on: none  # <-\n",
+    ),
+    Bad(
+        "probed a word",
+        "objectives[1].probed",
+        'found "often"; expected true or false',
+        "objectives:\n  - {metric: val_accuracy, goal: maximize}\n"
+        "  - {metric: images_per_second, goal: maximize, probed: often}  # <-\n",
+    ),
+    Bad(
+        "evaluation misspelt",
+        "evaluation",
+        'found "decopled"; did you mean "decoupled"?',
+        "evaluation: decopled  # <-\n",
+    ),
+    Bad("searcher of others", "searcher.name", 'found "bohb"; there are gp, tpe,', "searcher: {name: bohb}  # <-\n"),
+    Bad(
+        "stopping misspelt",
+        "stopping.name",
+        'found "forcast"; did you mean "forecast"?',
+        "stopping: {name: forcast}  # <-\n",
+    ),
+    Bad(
+        "probes by forecast",
+        "stopping.name",
+        'found "forecast"; probes have no epochs to be stopped at',
+        f"evaluation: probe\n{PROBED}stopping: {{name: forecast}}  # <-\n",
+    ),
 ]

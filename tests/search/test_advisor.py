@@ -4,7 +4,8 @@ import math
 import pytest
 from optuna.trial import TrialState
 
-from search.advisor import Advisor, Decision, UnknownTrialError
+from search.advisor import Advisor
+from search.proposal import Decision, UnknownTrialError
 from search.space import parse_space
 
 EPOCHS = 9
@@ -91,6 +92,7 @@ def complete(advisor, proposal, accuracy, seconds=1.0, epoch=EPOCHS, **metrics):
 
 
 SEARCHES = {
+    "gp over lists": space(LISTS, searcher="gp", stopping="forecast"),
     "tpe over lists": space(LISTS, stopping="halving"),
     "tpe over ranges": space(RANGES),
     "nsga2": space(RANGES, searcher="nsga2"),

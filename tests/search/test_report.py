@@ -242,7 +242,8 @@ def test_the_conditions_of_the_figures_are_stated(folder):
         "Ended: the budget of 1 hour is spent",
         "Wall time: 8 min 17 s from 2026-11-20 18:40 UTC",
         "reference point val_accuracy 0.4790, images_per_second 158",
-        "One run per configuration (n = 1): rates within a few percent are ties",
+        "Each configuration was trained once (n = 1).",
+        "on the front: how probable it is that the point belongs there",
         "windows after the warm-up; no evaluation and no checkpoint is inside",
         'run = load("results/throughput-2026-11-20-1")',
     ):

@@ -79,7 +79,8 @@ def test_a_column_has_a_unit_in_its_name_or_is_documented(run):
 
 def test_the_front_is_complete_within_constraints_and_sorted_by_the_first_objective(run):
     assert run.front["trial_id"].tolist() == ["t0003", "t0007", "t0011"]  # t0010 beats two, with too much memory
-    assert list(run.front.columns) == list(run.trials.columns)
+    assert list(run.front.columns) == [*run.trials.columns, "front_probability"]
+    assert run.front.front_probability.between(0, 1).all()
 
 
 def test_what_bound_a_trial_and_the_first_advice_are_columns(tmp_path):

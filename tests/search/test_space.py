@@ -85,8 +85,8 @@ concurrent_trials: 2
 
 def test_what_a_file_does_not_say_is_plain():
     plain = space(parameters={"x": {"min": 0, "max": 1}})
-    assert plain.searcher == SearcherSettings(name="tpe", seed=0)
-    assert plain.stopping.name == "none"
+    assert plain.searcher == SearcherSettings(name="gp", seed=0)
+    assert (plain.stopping.name, plain.stops_by, plain.evaluation) == ("auto", "none", "coupled")
     assert plain.budget.epochs == 1
     assert plain.data == Data()
     assert plain.concurrent_trials == 1
@@ -451,3 +451,102 @@ def mappings(draw):
 def test_a_space_survives_the_journal(mapping):
     original = parse_space(mapping)
     assert parse_space(json.loads(json.dumps(original.to_mapping(), allow_nan=False))) == original
+
+
+# ---- what bears on what, and what ends trials
+
+
+def test_the_trainable_says_what_bears_on_what_and_the_file_has_the_last_word():
+    searched = parse_space(
+        {
+            **VGG,
+            "parameters": {
+                "batch_size": {"values": [64, 128]},
+                "learning_rate": {"min": 0.1, "max": 0.2},
+                "loader": {"values": ["workers", "memory"]},
+                "num_workers": {"values": [0, 2], "bears_on": "all"},
+                "momentum": {"min": 0.5, "max": 0.9, "bears_on": "probed"},
+            },
+        }
+    )
+    assert searched.bearing_on("probed") == {"batch_size", "loader", "num_workers", "momentum"}
+    assert searched.bearing_on("trained") == {"batch_size", "learning_rate", "num_workers"}
+
+
+def test_without_a_trainable_all_bears_on_all_unless_said_otherwise():
+    foreign = space(parameters={"x": {"values": [1, 2]}, "y": {"min": 0, "max": 1, "bears_on": "trained"}})
+    assert foreign.bearing_on("probed") == {"x"}
+    assert foreign.bearing_on("trained") == {"x", "y"}
+    assert [foreign.is_probed(objective) for objective in foreign.objectives] == [False, False]
+
+
+def test_the_trainable_says_what_a_probe_measures_and_the_file_has_the_last_word():
+    metrics = [
+        {"metric": "val_accuracy", "goal": "maximize"},
+        {"metric": "images_per_second", "goal": "maximize"},
+        {"metric": "peak_memory_gib", "goal": "minimize", "probed": False},
+        {"metric": "val_loss", "goal": "minimize", "probed": True},
+    ]
+    searched = parse_space({**VGG, "objectives": metrics, "parameters": {"seed": {"values": [1, 2]}}})
+    assert [searched.is_probed(objective) for objective in searched.objectives] == [False, True, False, True]
+
+
+def test_the_main_job_probes_how_fast_and_trains_how_well():
+    """The batch size and the precision bear on both."""
+    main = load_space(SPACES / "throughput.yaml")
+    assert main.evaluation == "decoupled"
+    assert {"learning_rate"} == main.bearing_on("trained") - main.bearing_on("probed")
+    assert {"loader", "num_workers", "memory_format"} <= main.bearing_on("probed") - main.bearing_on("trained")
+    assert {"batch_size", "precision"} <= main.bearing_on("probed") & main.bearing_on("trained")
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "kind", "last_epoch"), [("coupled", "train", 12), ("decoupled", "train", 12), ("probe", "probe", 0)]
+)
+def test_only_where_nothing_trains_are_the_trials_probes(evaluation, kind, last_epoch):
+    epochs = 1 if evaluation == "probe" else 12
+    judged = space(parameters={"x": {"values": [1, 2]}}, evaluation=evaluation, budget={"trials": 8, "epochs": epochs})
+    assert (judged.kind, judged.last_epoch) == (kind, last_epoch)
+
+
+@pytest.mark.parametrize(
+    ("searcher", "stopping", "budget", "stops_by"),
+    [
+        ("gp", "auto", {"trials": 8}, "none"),  # an epoch saved buys nothing
+        ("gp", "auto", {"hours": 1}, "forecast"),
+        ("gp", "auto", {"total_epochs": 8, "trials": 8}, "forecast"),
+        ("tpe", "auto", {"hours": 1}, "none"),
+        ("gp", "none", {"hours": 1}, "none"),
+        ("gp", "halving", {"hours": 1}, "halving"),
+        ("tpe", "forecast", {"trials": 8}, "forecast"),
+    ],
+)
+def test_trials_are_stopped_by_forecast_where_that_buys_others(searcher, stopping, budget, stops_by):
+    judged = space(
+        parameters={"x": {"values": [1, 2]}},
+        searcher={"name": searcher},
+        stopping={"name": stopping},
+        budget=budget,
+    )
+    assert judged.stops_by == stops_by
+
+
+def test_probes_are_never_stopped():
+    assert space(parameters={"x": {"values": [1, 2]}}, evaluation="probe", budget={"hours": 1}).stops_by == "none"
+
+
+@pytest.mark.parametrize("evaluation", ["coupled", "decoupled"])
+def test_what_bears_on_what_survives_the_journal_and_the_machine(evaluation):
+    original = parse_space(
+        {
+            **VGG,
+            "evaluation": evaluation,
+            "objectives": [{"metric": m, "goal": "minimize", "probed": m == "x"} for m in ("x", "y")],
+            "trainable": None,
+            "parameters": {"p": {"values": [1, 2], "bears_on": "probed"}, "q": {"min": 0, "max": 1, "bears_on": "all"}},
+            "searcher": {"name": "gp"},
+            "stopping": {"name": "forecast"},
+        }
+    )
+    assert parse_space(json.loads(json.dumps(original.to_mapping(), allow_nan=False))) == original
+    assert original.restricted(LAPTOP) == (original, [])

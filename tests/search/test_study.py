@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from search.advisor import Decision
 from search.journal import FILE_NAME, Event, Journal, Listener, read_journal
+from search.proposal import Decision
 from search.results import Run, load
 from search.serve import leave_nothing_behind
 from search.space import parse_space
@@ -103,7 +103,7 @@ def test_when_the_hours_are_spent_trials_are_stopped_and_none_is_started(tmp_pat
 
 def test_a_trial_that_is_stopped_says_what_for(tmp_path: Path) -> None:
     with Journal(tmp_path / FILE_NAME) as journal:
-        study = decider(tmp_path, journal, Clock(), budget={"total_epochs": 3, "epochs": 3})
+        study = decider(tmp_path, journal, Clock(), budget={"total_epochs": 3, "epochs": 3}, stopping={"name": "none"})
         first, second = study.propose(), study.propose()
         assert first is not None
         assert second is not None

@@ -1,0 +1,88 @@
+"""How much of a search is lost on what cannot run: a toy whose better side is out of memory.
+
+Two fifths of the space need more memory than there is, by a simple formula; a larger batch is faster, a wider network
+more accurate, so both objectives pull there. Counted are the trials of 40 that are spent on what cannot run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import optuna
+from baselines import METHODS, TOLD
+from problems import CANNOT_RUN, Config, Point, Row
+from race import trials_of
+
+TRIALS = 40
+CAPACITY_GIB = 3.15
+
+
+class Toy:
+    """A problem as `problems.Problem` says; one epoch."""
+
+    name = "toy:out-of-memory"
+    space: Mapping[str, tuple[Any, ...]] = {
+        "batch_size": ("cat", [64, 128, 256, 512, 1024, 2048]),
+        "width": ("float", 0.25, 2.0, True),
+        "precision": ("cat", ["fp32", "bf16"]),
+        "strategy": ("cat", ["single", "ddp", "pipeline"]),
+        "learning_rate": ("float", 0.001, 0.5, True),
+        "num_workers": ("int", 0, 8, False),
+    }
+    max_epoch = 1
+
+    def curve(self, config: Config) -> Sequence[Row]:
+        """One row, or that it cannot run."""
+        if needed_gib(config) > CAPACITY_GIB:
+            return CANNOT_RUN
+        accuracy, rate = outcome(config)
+        return [(1, accuracy, rate, 1.0)]
+
+    def hv(self, points: Sequence[Point]) -> float:
+        """Not asked for."""
+        raise NotImplementedError
+
+
+def needed_gib(config: Config) -> float:
+    """On the fullest of two devices: activations of the batch, and weights with gradients and momentum."""
+    activation_bytes = 4 if config["precision"] == "fp32" else 2
+    share = 1.0 if config["strategy"] == "single" else 0.5
+    activations = config["batch_size"] * 4.0e6 * config["width"] * activation_bytes * share
+    weights = 12 * 20e6 * config["width"] ** 2 * (0.5 if config["strategy"] == "pipeline" else 1.0)
+    return float((activations + weights) / 2**30) + 0.5
+
+
+def outcome(config: Config) -> Point:
+    """Accuracy and images per second."""
+    rate = 20000 / config["width"] ** 1.5 * config["batch_size"] / (config["batch_size"] + 256)
+    rate *= {"fp32": 1.0, "bf16": 1.8}[config["precision"]]
+    rate *= {"single": 1.0, "ddp": 1.7, "pipeline": 1.4}[config["strategy"]] * min(1.0, (1 + config["num_workers"]) / 4)
+    missed = 0.1 * abs(math.log10(config["learning_rate"] / 0.1)) + 0.01 * math.log2(config["batch_size"] / 64)
+    return 0.95 - 0.15 * math.exp(-1.5 * config["width"]) - missed, rate
+
+
+def main(seeds: Iterable[int]) -> None:
+    """Print the share of trials lost by method; the last line is one JSON object."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    methods = {"ours": METHODS["ours"], "random": METHODS["random"], **TOLD}
+    seeds = list(seeds)
+    shares = {name: [lost(name, seed) for seed in seeds] for name in methods}
+    figures = {
+        name: {"mean": round(statistics.mean(values), 4), "sd": round(statistics.pstdev(values), 4)}
+        for name, values in shares.items()
+    }
+    print(f"share of {TRIALS} trials that ran out of memory, mean +- standard deviation of {len(seeds)} seeds")
+    for name, figure in figures.items():
+        print(f"{name:25s} {figure['mean']:.3f} +- {figure['sd']:.3f}")
+    print(json.dumps({"out_of_memory_share": figures, "trials": TRIALS, "seeds": len(seeds)}))
+
+
+def lost(method: str, seed: int) -> float:
+    """The share of the trials that could not run."""
+    problem = Toy()
+    search = {**METHODS, **TOLD}[method](problem, TRIALS, seed, "full")
+    return sum(point is None for _, point in trials_of(problem, search, TRIALS)) / TRIALS

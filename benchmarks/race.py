@@ -1,0 +1,124 @@
+"""One search on one recorded problem: the hypervolume of its finished trials over what it has spent, kept on disk."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import optuna
+from baselines import METHODS, Method, Setting, method_version
+from numpy.typing import NDArray
+from problems import CANNOT_RUN, Point, Problem, load
+
+
+@dataclass(frozen=True)
+class Race:
+    """Which method ran where: what a result is filed under."""
+
+    problem: str
+    setting: Setting
+    runs: int
+    method: str
+    version: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Course:
+    """What came of it. `steps`: (cost in full runs, hypervolume), one for each finished trial that gained some."""
+
+    steps: tuple[tuple[float, float], ...]
+    trials: int
+    complete: int
+    seconds: float
+
+    @property
+    def final(self) -> float:
+        """The hypervolume at the end, 1 being that of the best known front."""
+        return self.steps[-1][1] if self.steps else 0.0
+
+    def over(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The hypervolume once so many full runs were spent."""
+        reached = np.searchsorted([cost for cost, _ in self.steps], costs + 1e-9)
+        return np.array([0.0, *(value for _, value in self.steps)])[reached]
+
+
+def run(folder: Path, race: Race) -> Course:
+    """Drive the method until its budget is spent."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    problem = load(folder, race.problem)
+    method = METHODS[race.method](problem, race.runs, race.seed, race.setting)
+    started = time.perf_counter()
+    found: list[Point] = []
+    steps: list[tuple[float, float]] = []
+    trials = 0
+    for cost, point in trials_of(problem, method, race.runs):
+        trials += 1
+        if point is not None:
+            found.append(point)
+            value = float(problem.hv(found))
+            if not steps or value > steps[-1][1]:
+                steps.append((float(cost), value))
+    return Course(tuple(steps), trials, len(found), round(time.perf_counter() - started, 2))
+
+
+def trials_of(problem: Problem, method: Method, runs: int) -> Iterator[tuple[Fraction, Point | None]]:
+    """What has been spent after each trial, and its point if it was trained to its end.
+
+    The cost is in full runs: one that is stopped after 5 of 50 epochs costs a tenth. What cannot run costs as much as
+    any other run. A trial that is on its way when the budget ends has no point.
+    """
+    spent = Fraction(0)
+    while spent < runs and (proposal := method.propose()) is not None:
+        curve = problem.curve(proposal.config)
+        if curve == CANNOT_RUN:
+            spent = min(spent + 1, Fraction(runs))
+            method.finish(proposal.trial_id, "infeasible", (0.0, 0.0))
+            yield spent, None
+            continue
+        for epoch, accuracy, throughput, _ in curve:
+            spent += Fraction(1, len(curve))
+            last = (accuracy, throughput)
+            goes_on = method.observe(proposal.trial_id, epoch, last)
+            if spent >= runs or not goes_on:
+                break
+        finished = epoch == curve[-1][0]
+        method.finish(proposal.trial_id, "complete" if finished else "stopped", last)
+        yield spent, last if finished else None
+
+
+class Records:
+    """Courses by race in a file of JSON lines; without a file, in memory."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._courses: dict[Race, Course] = {}
+        if path is not None and path.is_file():
+            for line in path.read_text().splitlines():
+                race, course = json.loads(line)
+                course["steps"] = tuple((cost, value) for cost, value in course["steps"])
+                self._courses[Race(**race)] = Course(**course)
+
+    def __contains__(self, race: Race) -> bool:
+        return race in self._courses
+
+    def __getitem__(self, race: Race) -> Course:
+        return self._courses[race]
+
+    def add(self, race: Race, course: Course) -> None:
+        """Keep it, and write it down at once."""
+        self._courses[race] = course
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps([asdict(race), asdict(course)]) + "\n")
+
+
+def race_of(problem: str, setting: Setting, runs: int, method: str, seed: int) -> Race | None:
+    """With the method's version; None: it is not installed."""
+    known = method_version(method)
+    return None if known is None else Race(problem, setting, runs, method, known, seed)

@@ -1,0 +1,111 @@
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from baselines import METHODS, method_version
+from problems import CANNOT_RUN, sample
+from race import Course, Race, Records, trials_of
+
+from search.proposal import Proposal
+
+EPOCHS = 4
+
+
+class Ladder:
+    """Accuracy grows with the epoch, throughput falls with the size; the size 3 cannot run."""
+
+    name = "toy:ladder"
+    max_epoch = EPOCHS
+
+    @property
+    def space(self):
+        return {"size": ("cat", [1, 2, 3]), "rate": ("float", 0.01, 1.0, True)}
+
+    def curve(self, config):
+        if config["size"] == 3:
+            return CANNOT_RUN
+        return [(epoch, config["rate"] * epoch / EPOCHS, 1 / config["size"], float(epoch)) for epoch in range(1, 5)]
+
+    def hv(self, points):
+        return max(accuracy * rate for accuracy, rate in points)
+
+
+@dataclass
+class Scripted:
+    """Proposes what it is given; stops those of its `stops` after their first epoch."""
+
+    configs: list
+    stops: tuple = ()
+    ends: list = field(default_factory=list)
+
+    def propose(self):
+        number = len(self.ends)
+        return Proposal(f"{number}", self.configs[number]) if number < len(self.configs) else None
+
+    def observe(self, trial_id, epoch, point):
+        return int(trial_id) not in self.stops
+
+    def finish(self, trial_id, end, point):
+        self.ends.append(end)
+
+
+GOOD, REFUSED = {"size": 1, "rate": 1.0}, {"size": 3, "rate": 1.0}
+
+
+def test_a_trial_costs_the_share_of_a_full_run_that_it_was_trained():
+    method = Scripted([GOOD, GOOD, GOOD], stops=(1,))
+    assert list(trials_of(Ladder(), method, 10)) == [
+        (Fraction(1), (1.0, 1.0)),
+        (Fraction(5, 4), None),
+        (Fraction(9, 4), (1.0, 1.0)),
+    ]
+    assert method.ends == ["complete", "stopped", "complete"]
+
+
+def test_what_cannot_run_costs_a_run_and_gives_no_point():
+    method = Scripted([REFUSED, GOOD])
+    assert [point for _, point in trials_of(Ladder(), method, 2)] == [None, (1.0, 1.0)]
+    assert method.ends == ["infeasible", "complete"]
+
+
+def test_a_trial_that_the_budget_cuts_short_does_not_count():
+    method = Scripted([GOOD, GOOD, GOOD], stops=(0,))
+    spent = list(trials_of(Ladder(), method, 2))
+    assert spent[-1] == (Fraction(2), None)
+    assert [point for _, point in spent] == [None, (1.0, 1.0), None]
+
+
+def test_a_course_is_a_staircase():
+    course = Course(((1.0, 0.25), (3.0, 0.5)), trials=4, complete=2, seconds=0.0)
+    assert course.over(np.array([0.0, 0.9, 1.0, 2.9, 3.0, 9.0])).tolist() == [0.0, 0.0, 0.25, 0.25, 0.5, 0.5]
+    assert course.final == 0.5
+
+
+def test_records_are_found_again(tmp_path):
+    race = Race("toy:ladder", "full", 2, "random", "1", seed=7)
+    course = Course(((1.0, 0.25),), trials=2, complete=1, seconds=0.1)
+    Records(tmp_path / "cache.jsonl").add(race, course)
+    again = Records(tmp_path / "cache.jsonl")
+    assert race in again
+    assert again[race] == course
+    assert Race("toy:ladder", "full", 2, "random", "2", seed=7) not in again  # another version is another method
+
+
+@pytest.mark.parametrize("setting", ["full", "short"])
+@pytest.mark.parametrize("name", METHODS)
+def test_each_method_spends_its_budget_and_repeats_itself(name, setting):
+    if method_version(name) is None:
+        pytest.skip("its package is not installed")
+    first, second = (list(trials_of(Ladder(), METHODS[name](Ladder(), 6, 3, setting), 6)) for _ in range(2))
+    assert first == second
+    assert first[-1][0] == 6
+    assert any(point is not None for _, point in first)
+
+
+def test_a_drawn_configuration_is_of_the_space():
+    generator = np.random.default_rng(0)
+    drawn = [sample(Ladder(), generator) for _ in range(200)]
+    assert {config["size"] for config in drawn} == {1, 2, 3}
+    assert all(0.01 <= config["rate"] <= 1.0 for config in drawn)
+    assert abs(np.mean([config["rate"] < 0.1 for config in drawn]) - 0.5) < 0.15  # half of a logarithmic range; 4 sigma

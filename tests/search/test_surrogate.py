@@ -1,0 +1,210 @@
+import math
+
+import numpy as np
+import pytest
+
+from search.surrogate import (
+    JITTER,
+    SIZES,
+    GaussianProcess,
+    Hyperparameters,
+    _negative_log_likelihood,
+    _squared_distances,
+)
+
+USUAL = {"always": 1.0, "noise": 1e-2, "changing": 0.5, "epochs_scale": 2.0, "mean_curve": 0.5}
+
+
+def known(scales=(1.0,), **sizes):
+    values = [*scales, *(({**USUAL, **sizes})[name] for name in SIZES)]
+    return Hyperparameters(np.log(values), len(scales))
+
+
+def process(features, progress, values, hyperparameters=None, scale_of=None):
+    features = np.asarray(features, dtype=float)
+    scale_of = np.arange(features.shape[1]) if scale_of is None else np.array(scale_of)
+    arrays = np.asarray(progress, dtype=float), np.asarray(values, dtype=float)
+    return GaussianProcess(features, *arrays, scale_of, hyperparameters)
+
+
+def matern(distance):
+    """Rasmussen & Williams, equation 4.17, of length scale 1."""
+    return (1 + math.sqrt(5) * distance + 5 / 3 * distance**2) * math.exp(-math.sqrt(5) * distance)
+
+
+def covariance(left, right, scales, always, changing, epochs_scale, mean_curve, **_):
+    """Of two measurements, each (features, progress), by the formula in the module's docstring."""
+    alike = matern(math.sqrt(sum(s * (a - b) ** 2 for s, a, b in zip(scales, left[0], right[0], strict=True))))
+    epochs = matern(math.sqrt(epochs_scale) * abs(left[1] - right[1]))
+    return alike * (always + changing * epochs) + mean_curve * epochs
+
+
+def random_data(seed, count, width):
+    rng = np.random.default_rng(seed)
+    return rng.random((count, width)), rng.random(count), rng.normal(size=count)
+
+
+def test_predictions_are_those_of_the_textbook():
+    """Equations 2.25 and 2.26, with one covariance after the other."""
+    scales, (features, progress, values) = (3.0, 0.5), random_data(0, 12, 2)
+    data = list(zip(features, progress, strict=True))
+    gram = np.array([[covariance(a, b, scales, **USUAL) for b in data] for a in data])
+    gram += (USUAL["noise"] + JITTER) * np.eye(12)
+    point = (np.array([0.3, 0.9]), 1.0)
+    towards = np.array([covariance(point, b, scales, **USUAL) for b in data])
+    scaled = (values - values.mean()) / values.std()
+    mean = values.mean() + values.std() * towards @ np.linalg.solve(gram, scaled)
+    variance = covariance(point, point, scales, **USUAL) - towards @ np.linalg.solve(gram, towards)
+    predicted = process(features, progress, values, known(scales)).predict(point[0][None], np.ones(1))
+    assert predicted[0] == pytest.approx(mean)
+    assert predicted[1] == pytest.approx(values.std() * math.sqrt(variance))
+
+
+@pytest.mark.parametrize("at_full_length", [False, True])
+def test_the_gradient_of_the_likelihood_is_its_slope(at_full_length):
+    """By central differences; where all is at full length, what epochs do has no slope."""
+    features, progress, values = random_data(1, 15, 3)
+    scale_of = np.array([0, 1, 1])
+    progress = np.ones(15) if at_full_length else progress
+    differences = np.stack([_squared_distances(features[:, scale_of == s], features[:, scale_of == s]) for s in (0, 1)])
+    steps = (progress[:, None] - progress[None, :]) ** 2
+
+    def likelihood(logs):
+        return _negative_log_likelihood(Hyperparameters(logs, 2), differences, steps, values)
+
+    logs = np.random.default_rng(2).normal(size=7)
+    slopes = [(likelihood(logs + h)[0] - likelihood(logs - h)[0]) / 2e-5 for h in 1e-5 * np.eye(7)]
+    assert likelihood(logs)[1] == pytest.approx(slopes, rel=1e-5, abs=1e-5)
+
+
+def test_the_likelihood_is_that_of_a_normal_distribution():
+    """Up to the constant n / 2 log(2 pi); equation 2.30."""
+    features, progress, values = random_data(4, 6, 1)
+    found, _ = _negative_log_likelihood(
+        known(), _squared_distances(features, features)[None], (progress[:, None] - progress) ** 2, values
+    )
+    data = list(zip(features, progress, strict=True))
+    gram = np.array([[covariance(a, b, (1.0,), **USUAL) for b in data] for a in data])
+    gram += (USUAL["noise"] + JITTER) * np.eye(6)
+    assert found == pytest.approx(0.5 * values @ np.linalg.solve(gram, values) + 0.5 * np.linalg.slogdet(gram)[1])
+
+
+def test_the_most_likely_hyperparameters_are_more_likely_than_their_neighbours():
+    """Of those that were looked at: the priors count too, so only far neighbours are asked."""
+    x = np.linspace(0, 1, 20)[:, None]
+    values = np.sin(6 * x[:, 0])
+    scaled = (values - values.mean()) / values.std()
+    found = process(x, np.ones(20), values).hyperparameters
+
+    def likelihood(logs):
+        return _negative_log_likelihood(
+            Hyperparameters(logs, 1), _squared_distances(x, x)[None], np.zeros((20, 20)), scaled
+        )[0]
+
+    for scale in (-4.0, 4.0):
+        other = found.logs.copy()
+        other[0] += scale
+        assert likelihood(found.logs) < likelihood(other)
+
+
+def test_what_does_not_matter_gets_a_longer_scale_than_what_does():
+    features = np.random.default_rng(0).random((40, 2))
+    scales = process(features, np.ones(40), np.sin(5 * features[:, 0])).hyperparameters.scales
+    assert scales[0] > 10 * scales[1]
+
+
+def test_data_without_noise_are_interpolated():
+    x = np.linspace(0, 1, 9)[:, None]
+    values = np.cos(4 * x[:, 0])
+    fitted = process(x, np.ones(9), values, known(noise=1e-9))
+    means, deviations = fitted.predict(x, np.ones(9))
+    assert means == pytest.approx(values, abs=1e-4)
+    assert (deviations < 2e-3).all()
+    between, _ = fitted.predict(x[:-1] + 1 / 16, np.ones(8))
+    assert between == pytest.approx(np.cos(4 * (x[:-1, 0] + 1 / 16)), abs=0.02)
+
+
+def test_far_from_the_data_nothing_is_known_but_the_mean_and_the_spread_of_all():
+    values = np.array([1.0, 2.0, 6.0])
+    fitted = process([[0.0], [0.5], [1.0]], np.ones(3), values, known(mean_curve=1e-9))
+    means, deviations = fitted.predict(np.array([[1e4]]), np.ones(1))
+    assert means == pytest.approx(values.mean())
+    assert deviations == pytest.approx(values.std() * math.sqrt(USUAL["always"] + USUAL["changing"]))
+
+
+def test_far_from_the_data_the_mean_curve_is_still_known():
+    """Curves of other configurations say where one ends that was never run."""
+    progress = np.tile([0.0, 0.5, 1.0], 8)
+    values = progress * 10 + np.repeat(np.random.default_rng(0).normal(size=8), 3)
+    fitted = process(np.repeat(np.linspace(0, 1, 8), 3)[:, None], progress, values, known(mean_curve=4.0))
+    means, _ = fitted.predict(np.full((2, 1), 1e4), np.array([0.0, 1.0]))
+    assert means[0] < 2
+    assert means[1] > 8
+
+
+def test_a_curve_is_extrapolated_with_more_certainty_the_longer_it_is_seen():
+    """Beside five whole curves; to 0, 1, 2 ... of 5 looks."""
+    looks = np.linspace(0, 1, 6)
+    x = np.repeat(np.linspace(0, 1, 5), 6)
+    deviations, errors = [], []
+    for seen in range(6):
+        features = np.append(x, np.full(seen, 3.0))[:, None]
+        progress = np.append(np.tile(looks, 5), looks[:seen])
+        rise = np.append(np.repeat(np.linspace(0.5, 1.0, 5), 6), np.full(seen, 1.5))
+        mean, deviation = process(features, progress, rise * progress, known()).predict(np.array([[3.0]]), np.ones(1))
+        deviations.append(deviation[0])
+        errors.append(abs(mean[0] - 1.5))
+    assert (np.diff(deviations) < 0).all()
+    assert deviations[-1] < deviations[0] / 2
+    assert errors[-1] < errors[0] / 2
+
+
+@pytest.mark.parametrize("repeats", [2, 4, 16])
+def test_repeats_shrink_the_deviation_as_the_mean_of_so_many_measurements(repeats):
+    """Closed form: n measurements with noise s are one with noise s / n."""
+    sizes = {**USUAL, "noise": 0.5}
+    prior = sizes["always"] + sizes["changing"] + sizes["mean_curve"]
+    values = np.tile([-1.0, 1.0], repeats // 2)  # of spread 1
+    _, deviation = process(np.zeros((repeats, 1)), np.ones(repeats), values, known(noise=0.5)).predict(
+        np.zeros((1, 1)), np.ones(1)
+    )
+    noise = (0.5 + JITTER) / repeats
+    assert deviation**2 == pytest.approx(prior * noise / (prior + noise))
+
+
+def test_the_noise_of_repeats_is_found():
+    rng = np.random.default_rng(0)
+    x = np.repeat(rng.random(15), 3)
+    values = 100 + 10 * np.sin(5 * x) + rng.normal(scale=2.0, size=45)
+    assert 1.4 < process(x[:, None], np.ones(45), values).noise < 2.8
+
+
+def test_units_do_not_matter():
+    features, progress, values = random_data(5, 20, 2)
+    point = np.array([[0.2, 0.7]]), np.ones(1)
+    mean, deviation = process(features, progress, values).predict(*point)
+    other_mean, other_deviation = process(features, progress, 1000 * values + 7).predict(*point)
+    assert other_mean == pytest.approx(1000 * mean + 7, rel=1e-4)
+    assert other_deviation == pytest.approx(1000 * deviation, rel=1e-4)
+
+
+def test_features_that_share_a_length_scale_are_measured_alike():
+    """Two names, each a column, that are told apart by one number."""
+    fitted = process(np.eye(2), np.ones(2), [0.0, 1.0], scale_of=[0, 0])
+    assert fitted.hyperparameters.num_scales == 1
+    turned = process(np.eye(2)[::-1], np.ones(2), [1.0, 0.0], scale_of=[0, 0])
+    assert turned.predict(np.eye(2), np.ones(2))[0] == pytest.approx(fitted.predict(np.eye(2), np.ones(2))[0])
+
+
+def test_equal_values_leave_nothing_to_explain():
+    means, deviations = process(np.linspace(0, 1, 5)[:, None], np.ones(5), np.full(5, 3.0)).predict(
+        np.array([[0.5], [9.0]]), np.ones(2)
+    )
+    assert means == pytest.approx([3.0, 3.0])
+    assert np.isfinite(deviations).all()
+
+
+def test_one_measurement_is_enough_to_ask():
+    mean, deviation = process([[0.5]], [1.0], [3.0]).predict(np.array([[0.5], [5.0]]), np.ones(2))
+    assert mean == pytest.approx([3.0, 3.0])
+    assert deviation[0] < deviation[1]
