@@ -52,29 +52,32 @@ class Method(Protocol):
         ...
 
 
-class _OurAdvisor:
+class OurAdvisor:
     """The Advisor as a space file without further keys gives it; `sections` are such keys."""
 
     def __init__(self, problem: Problem, runs: int, seed: int, setting: Setting, **sections: Any) -> None:
         trials = {"trials": runs} if setting == "full" else {"total_epochs": runs * problem.max_epoch}
         budget = {"budget": {"epochs": problem.max_epoch, **trials}}
-        self._advisor = Advisor(parse_space(space_mapping(problem, **(budget | sections))), seed=seed)
+        self.advisor = Advisor(parse_space(space_mapping(problem, **(budget | sections))), seed=seed)
 
     def propose(self) -> Proposal | None:
-        return self._advisor.propose()
+        """As `Method` says."""
+        return self.advisor.propose()
 
     def observe(self, trial_id: str, epoch: int, point: Point) -> bool:
-        return self._advisor.observe(trial_id, epoch, dict(zip(METRICS, point, strict=True))) is Decision.CONTINUE
+        """As `Method` says."""
+        return self.advisor.observe(trial_id, epoch, dict(zip(METRICS, point, strict=True))) is Decision.CONTINUE
 
     def finish(self, trial_id: str, end: End, point: Point) -> None:
-        self._advisor.finish(trial_id, end)
+        """As `Method` says."""
+        self.advisor.finish(trial_id, end)
 
 
-def random_halving(problem: Problem, runs: int, seed: int, setting: Setting) -> _OurAdvisor:
+def random_halving(problem: Problem, runs: int, seed: int, setting: Setting) -> OurAdvisor:
     """Random configurations under the Advisor's non-dominated successive halving."""
     budget = {"epochs": problem.max_epoch, "total_epochs": runs * problem.max_epoch}
     sections = {"searcher": {"name": "random"}, "stopping": {"name": "halving"}, "budget": budget}
-    return _OurAdvisor(problem, runs, seed, setting, **sections)
+    return OurAdvisor(problem, runs, seed, setting, **sections)
 
 
 class _Random:
@@ -93,7 +96,7 @@ class _Random:
         pass
 
 
-class _Optuna:
+class OptunaStudy:
     """An Optuna study with two directions, told final values."""
 
     def __init__(self, problem: Problem, sampler: optuna.samplers.BaseSampler, refused: Refused = "zeros") -> None:
@@ -101,18 +104,21 @@ class _Optuna:
         self._refused = refused
         self._distributions = distributions(problem)
         self._study = optuna.create_study(directions=["maximize", "maximize"], sampler=sampler)
-        self._trials: dict[str, optuna.Trial] = {}
+        self.trials: dict[str, optuna.Trial] = {}
 
     def propose(self) -> Proposal:
+        """As `Method` says."""
         trial = self._study.ask(self._distributions)
-        self._trials[f"{trial.number}"] = trial
+        self.trials[f"{trial.number}"] = trial
         return Proposal(f"{trial.number}", trial.params)
 
     def observe(self, trial_id: str, epoch: int, point: Point) -> bool:
+        """It stops none."""
         return True
 
     def finish(self, trial_id: str, end: End, point: Point) -> None:
-        trial = self._trials[trial_id]
+        """As `Method` says."""
+        trial = self.trials[trial_id]
         if self._refused == "constraint":
             trial.set_constraint("runs", float(end == "infeasible"))  # zero is feasible
         if end == "infeasible" and self._refused == "failure":
@@ -121,25 +127,25 @@ class _Optuna:
             self._study.tell(trial, point)
 
 
-def optuna_tpe(problem: Problem, runs: int, seed: int, setting: Setting) -> _Optuna:
+def optuna_tpe(problem: Problem, runs: int, seed: int, setting: Setting) -> OptunaStudy:
     """TPE as it comes out of the box."""
-    return _Optuna(problem, optuna.samplers.TPESampler(seed=seed))
+    return OptunaStudy(problem, optuna.samplers.TPESampler(seed=seed))
 
 
-def _told(refused: Refused, problem: Problem, runs: int, seed: int, setting: Setting) -> _Optuna:
-    return _Optuna(problem, optuna.samplers.TPESampler(seed=seed), refused)
+def _told(refused: Refused, problem: Problem, runs: int, seed: int, setting: Setting) -> OptunaStudy:
+    return OptunaStudy(problem, optuna.samplers.TPESampler(seed=seed), refused)
 
 
-def optuna_tpe_multivariate(problem: Problem, runs: int, seed: int, setting: Setting) -> _Optuna:
+def optuna_tpe_multivariate(problem: Problem, runs: int, seed: int, setting: Setting) -> OptunaStudy:
     """TPE with one density over all parameters."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return _Optuna(problem, optuna.samplers.TPESampler(seed=seed, multivariate=True))
+        return OptunaStudy(problem, optuna.samplers.TPESampler(seed=seed, multivariate=True))
 
 
-def optuna_nsga2(problem: Problem, runs: int, seed: int, setting: Setting) -> _Optuna:
+def optuna_nsga2(problem: Problem, runs: int, seed: int, setting: Setting) -> OptunaStudy:
     """NSGA-II; its default population of 50 would be most of the budget."""
-    return _Optuna(problem, optuna.samplers.NSGAIISampler(seed=seed, population_size=20))
+    return OptunaStudy(problem, optuna.samplers.NSGAIISampler(seed=seed, population_size=20))
 
 
 @dataclass
@@ -252,7 +258,7 @@ def _syne_tune_space(problem: Problem) -> dict[str, Any]:
 
 
 METHODS: Mapping[str, Callable[[Problem, int, int, Setting], Method]] = {
-    "ours": _OurAdvisor,
+    "ours": OurAdvisor,
     "random": _Random,
     "random_halving": random_halving,
     "optuna_tpe": optuna_tpe,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from problems import family
 from race import Course, Race
 
@@ -43,9 +44,14 @@ def _panel(axis: Any, courses: Mapping[Race, Course]) -> None:
     costs = np.linspace(0, max(race.runs for race in courses), 201)
     for method in dict.fromkeys(race.method for race in courses):
         values = np.array([course.over(costs) for race, course in courses.items() if race.method == method])
-        mean, error = values.mean(0), values.std(0) / np.sqrt(len(values))
-        line = axis.plot(costs, mean, label=method, lw=2.2 if method == "ours" else 1.2, color=COLOURS.get(method))
-        axis.fill_between(costs, mean - error, mean + error, alpha=0.15, lw=0, color=line[0].get_color())
+        band(axis, costs, values, label=method, lw=2.2 if method == "ours" else 1.2, color=COLOURS.get(method))
     axis.set_xlabel("cost in full runs")
     axis.set_ylim(0, 1)
     axis.grid(alpha=0.3)
+
+
+def band(axis: Any, costs: NDArray[np.float64], values: NDArray[np.float64], **style: Any) -> None:
+    """The mean of `values`, shape (num_courses, num_costs), and one standard error around it."""
+    mean, error = values.mean(0), values.std(0) / np.sqrt(len(values))
+    line = axis.plot(costs, mean, **style)
+    axis.fill_between(costs, mean - error, mean + error, alpha=0.15, lw=0, color=line[0].get_color())

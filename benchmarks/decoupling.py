@@ -1,30 +1,41 @@
-"""What rates from probes save: the Advisor decoupled and coupled on the table of our own, by seconds.
+"""What rates from probes save: the Advisor decoupled and coupled on the table of our own, or in two real runs.
 
     python benchmarks/search_quality.py --only decoupled [--figure FILE.png]
+    python benchmarks/decoupling.py COUPLED_RUN DECOUPLED_RUN [--figure FILE.png]
 
-Both pay what the table says a probe or an epoch took at that setting. The coupled search trains 40 configurations; the
-ratio is the time in which the decoupled one reaches its final hypervolume, over the time of the whole coupled search,
-and `ratio_to_last_gain` over the time at which the coupled one had reached it.
+On the table both pay what it says a probe or an epoch took at that setting: once as recorded, with 4,000 pictures an
+epoch, when a training takes hardly longer than two probes; once as if an epoch had all of the 45,000 (the accuracies
+are the same). The coupled search trains 40 configurations; the ratio is the time in which the decoupled one reaches its
+final hypervolume, over the time of the whole coupled search, and `ratio_to_last_gain` over the time at which the
+coupled one had reached it. Of real runs the time is the wall's, from the first line of the journal on, and the
+hypervolume is of complete trials, over that of both runs' front.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from curves import band
 from problems import METRICS, Point, Problem, space_mapping
+from race import over
 from vgg19_table import ACCURACY, RATE, Vgg19Table
 
 from search.advisor import Advisor
+from search.history import History, Trial
+from search.journal import FILE_NAME, read_journal
+from search.pareto import hypervolume, reference_point
 from search.proposal import Decision
 from search.space import parse_space
 
 TRIALS = 40  # of the coupled search
+IMAGES_PER_EPOCH = (4000, 45000)  # as recorded; all that there are
 Course = list[tuple[float, float]]  # seconds so far, hypervolume; the last one where the search ended
 
 
@@ -73,18 +84,19 @@ def search(problem: Timed, advisor: Advisor, most_seconds: float = math.inf) -> 
 
 def main(seeds: Iterable[int], figure: Path | None) -> None:
     """Print the ratios; the last line is one JSON object."""
-    problem = Vgg19Table()
-    pairs = []
-    for seed in seeds:
-        coupled = search(problem, advisor_of(problem, "coupled", TRIALS, seed))
-        ahead = advisor_of(problem, "decoupled", 100 * TRIALS, seed)  # the time ends it
-        pairs.append((coupled, search(problem, ahead, most_seconds=coupled[-1][0])))
-    figures = {**ratios(pairs), "seeds": len(pairs), "coupled_trials": TRIALS}
-    for name, value in figures.items():
-        print(f"{name:30s} {value}")
+    seeds, figures, drawn = list(seeds), dict[str, Any](), dict[str, Sequence[tuple[Course, Course]]]()
+    for images in IMAGES_PER_EPOCH:
+        problem, pairs = Vgg19Table(train_images=images), []
+        for seed in seeds:
+            coupled = search(problem, advisor_of(problem, "coupled", TRIALS, seed))
+            ahead = advisor_of(problem, "decoupled", 100 * TRIALS, seed)  # the time ends it
+            pairs.append((coupled, search(problem, ahead, most_seconds=coupled[-1][0])))
+        named = f"{images:,} pictures an epoch"
+        drawn[named], figures[f"decoupling_{images}"] = pairs, ratios(pairs)
+        print(named, *(f"  {name:30s} {value}" for name, value in ratios(pairs).items()), sep="\n")
     if figure:
-        _draw(figure, pairs)
-    print(json.dumps({"decoupling": figures}))
+        draw(figure, drawn, "hypervolume / whole table")
+    print(json.dumps({**figures, "seeds": len(seeds), "coupled_trials": TRIALS}))
 
 
 def ratios(pairs: Sequence[tuple[Course, Course]]) -> dict[str, Any]:
@@ -109,27 +121,57 @@ def ratios(pairs: Sequence[tuple[Course, Course]]) -> dict[str, Any]:
     }
 
 
-def _draw(path: Path, pairs: Sequence[tuple[Course, Course]]) -> None:
+def real(folders: Sequence[Path]) -> tuple[Course, Course]:
+    """The courses of two runs of one space, first the coupled one."""
+    histories = [History(read_journal(folder / FILE_NAME)) for folder in folders]
+    points = np.vstack([_losses(history, history.candidates()) for history in histories])
+    reference = reference_point(points)
+    most = hypervolume(points, reference)
+    courses = []
+    for history in histories:
+        found = sorted(history.candidates(), key=lambda trial: trial.finished_at)
+        began = history.info["time"]
+        course = [
+            (trial.finished_at - began, hypervolume(_losses(history, found[: i + 1]), reference) / most)
+            for i, trial in enumerate(found)
+        ]
+        courses.append([*course, (history.active_seconds(), course[-1][1])])
+    return courses[0], courses[1]
+
+
+def _losses(history: History, trials: Sequence[Trial]) -> np.ndarray:
+    """Rates by their logarithm, as in the table: twice as fast is as much at any rate."""
+    table = history.losses(list(trials))
+    rates = [objective.metric == "images_per_second" for objective in history.objectives]
+    table[:, rates] = -np.log10(-table[:, rates])
+    return table
+
+
+def draw(path: Path, panels: Mapping[str, Sequence[tuple[Course, Course]]], ordinate: str) -> None:
+    """Write the figure: means over pairs and one standard error, a panel each."""
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot
 
-    figure, axis = pyplot.subplots(figsize=(5, 3.6), layout="constrained")
-    seconds = np.linspace(0, max(coupled[-1][0] for coupled, _ in pairs), 400)
-    for i, (label, colour) in enumerate((("coupled", "0.5"), ("decoupled", "black"))):
-        values = np.array([_at(pair[i], seconds) for pair in pairs])
-        mean, error = values.mean(0), values.std(0) / np.sqrt(len(values))
-        axis.plot(seconds, mean, label=label, color=colour)
-        axis.fill_between(seconds, mean - error, mean + error, alpha=0.15, lw=0, color=colour)
-    axis.set(xlabel="machine time in seconds", ylabel="hypervolume / whole table", ylim=(0, 1))
-    axis.grid(alpha=0.3)
-    axis.legend(frameon=False, loc="lower right")
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(5 * len(panels), 3.6), squeeze=False, layout="constrained")
+    for axis, (title, pairs) in zip(axes[0], panels.items(), strict=True):
+        seconds = np.linspace(0, max(coupled[-1][0] for coupled, _ in pairs), 400)
+        for i, (label, colour) in enumerate((("coupled", "0.5"), ("decoupled", "black"))):
+            band(axis, seconds, np.array([over(pair[i], seconds) for pair in pairs]), label=label, color=colour)
+        axis.set(title=title, xlabel="machine time in seconds", ylabel=ordinate, ylim=(0, 1.02))
+        axis.grid(alpha=0.3)
+        axis.legend(frameon=False, loc="lower right")
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 
 
-def _at(course: Course, seconds: np.ndarray) -> np.ndarray:
-    """The hypervolume after so many seconds."""
-    reached = np.searchsorted([spent for spent, _ in course], seconds + 1e-9)
-    return np.array([0.0, *(value for _, value in course)])[reached]
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs=2, type=Path, metavar="RUN_DIR", help="the coupled one, then the decoupled one")
+    parser.add_argument("--figure", type=Path)
+    options = parser.parse_args()
+    pair = real(options.runs)
+    if options.figure:
+        draw(options.figure, {"two real runs": [pair]}, "hypervolume / front of both")
+    print(json.dumps({"decoupling": ratios([pair])}))

@@ -2,6 +2,9 @@
 
 Two fifths of the space need more memory than there is, by a simple formula; a larger batch is faster, a wider network
 more accurate, so both objectives pull there. Counted are the trials of 40 that are spent on what cannot run.
+
+The methods whose names end in `_memory` are told, as a trainable can tell it, which part of the memory each trial took;
+of what cannot run, that it was more than all of it. The others are told only whether it ran.
 """
 
 from __future__ import annotations
@@ -9,16 +12,19 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import optuna
-from baselines import METHODS, TOLD
-from problems import CANNOT_RUN, Config, Point, Row
+from baselines import METHODS, TOLD, End, Method, OptunaStudy, OurAdvisor, Setting
+from problems import CANNOT_RUN, METRICS, Config, Point, Row
 from race import trials_of
+
+from search.proposal import Decision, Proposal
 
 TRIALS = 40
 CAPACITY_GIB = 3.15
+TOO_MUCH = 1.05  # parts of the memory: what is told of a trial that ran out of it
 
 
 class Toy:
@@ -65,10 +71,58 @@ def outcome(config: Config) -> Point:
     return 0.95 - 0.15 * math.exp(-1.5 * config["width"]) - missed, rate
 
 
+class OursWithMemory(OurAdvisor):
+    """A space file with a constraint on the memory."""
+
+    def __init__(self, problem: Toy, runs: int, seed: int, setting: Setting) -> None:
+        super().__init__(problem, runs, seed, setting, constraints=["memory_fraction <= 1"])
+        self._config: Config = {}
+
+    def propose(self) -> Proposal | None:
+        """One trial after the other."""
+        proposal = super().propose()
+        self._config = proposal.config if proposal else {}
+        return proposal
+
+    def observe(self, trial_id: str, epoch: int, point: Point) -> bool:
+        """With the memory."""
+        metrics = {**dict(zip(METRICS, point, strict=True)), "memory_fraction": memory_fraction(self._config)}
+        return self.advisor.observe(trial_id, epoch, metrics) is Decision.CONTINUE
+
+    def finish(self, trial_id: str, end: End, point: Point) -> None:
+        """With what is known of the memory."""
+        self.advisor.finish(trial_id, end, metrics={"memory_fraction": memory_fraction(self._config)})
+
+
+class OptunaWithMemory(OptunaStudy):
+    """TPE with a constraint on the memory, as Optuna wants it: the excess."""
+
+    def __init__(self, problem: Toy, runs: int, seed: int, setting: Setting) -> None:
+        super().__init__(problem, optuna.samplers.TPESampler(seed=seed))
+
+    def finish(self, trial_id: str, end: End, point: Point) -> None:
+        """With what is known of the memory."""
+        trial = self.trials[trial_id]
+        trial.set_constraint("memory", memory_fraction(trial.params) - 1.0)
+        super().finish(trial_id, end, point)
+
+
+def memory_fraction(config: Config) -> float:
+    """As far as a trainable knows."""
+    fraction = needed_gib(config) / CAPACITY_GIB
+    return fraction if fraction <= 1 else TOO_MUCH
+
+
+def methods_of() -> Mapping[str, Callable[[Any, int, int, Setting], Method]]:
+    """By name."""
+    told = {"ours_memory": OursWithMemory, "optuna_tpe_memory": OptunaWithMemory}
+    return {"ours": METHODS["ours"], "random": METHODS["random"], **TOLD, **told}
+
+
 def main(seeds: Iterable[int]) -> None:
     """Print the share of trials lost by method; the last line is one JSON object."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    methods = {"ours": METHODS["ours"], "random": METHODS["random"], **TOLD}
+    methods = methods_of()
     seeds = list(seeds)
     shares = {name: [lost(name, seed) for seed in seeds] for name in methods}
     figures = {
@@ -77,12 +131,12 @@ def main(seeds: Iterable[int]) -> None:
     }
     print(f"share of {TRIALS} trials that ran out of memory, mean +- standard deviation of {len(seeds)} seeds")
     for name, figure in figures.items():
-        print(f"{name:25s} {figure['mean']:.3f} +- {figure['sd']:.3f}")
+        print(f"{name:27s} {figure['mean']:.3f} +- {figure['sd']:.3f}")
     print(json.dumps({"out_of_memory_share": figures, "trials": TRIALS, "seeds": len(seeds)}))
 
 
 def lost(method: str, seed: int) -> float:
     """The share of the trials that could not run."""
     problem = Toy()
-    search = {**METHODS, **TOLD}[method](problem, TRIALS, seed, "full")
+    search = methods_of()[method](problem, TRIALS, seed, "full")
     return sum(point is None for _, point in trials_of(problem, search, TRIALS)) / TRIALS

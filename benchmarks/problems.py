@@ -23,14 +23,19 @@ CANNOT_RUN = [(1, 0.0, 0.0, 0.0)]  # the curve of a setting that cannot run, as 
 METRICS = ("accuracy", "throughput")
 
 
-class Problem(Protocol):
-    """One recorded problem. `space`: name -> ("cat", values) or ("int" or "float", low, high, log).
+class Searched(Protocol):
+    """What is searched. `space`: name -> ("cat", values) or ("int" or "float", low, high, log).
 
     One of our own may have `when` too, as a space file says it: name -> the values of others with which it counts.
     """
 
     name: str
     space: Mapping[str, tuple[Any, ...]]
+
+
+class Problem(Searched, Protocol):
+    """A recorded one."""
+
     max_epoch: int
 
     def curve(self, config: Config) -> Sequence[Row]:
@@ -62,7 +67,7 @@ def family(name: str) -> str:
     return name.split(":")[0]
 
 
-def space_mapping(problem: Problem, **sections: Any) -> dict[str, Any]:
+def space_mapping(problem: Searched, **sections: Any) -> dict[str, Any]:
     """A problem in the words of a space file; `sections` are added, such as `budget`."""
     when = getattr(problem, "when", {})
     return {
@@ -75,7 +80,7 @@ def space_mapping(problem: Problem, **sections: Any) -> dict[str, Any]:
     }
 
 
-def sample(problem: Problem, generator: np.random.Generator) -> dict[str, Any]:
+def sample(problem: Searched, generator: np.random.Generator) -> dict[str, Any]:
     """A configuration drawn evenly, on a logarithmic scale where the space says so."""
     return {name: _drawn(generator, *details) for name, details in problem.space.items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -44,8 +44,13 @@ class Course:
 
     def over(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
         """The hypervolume once so many full runs were spent."""
-        reached = np.searchsorted([cost for cost, _ in self.steps], costs + 1e-9)
-        return np.array([0.0, *(value for _, value in self.steps)])[reached]
+        return over(self.steps, costs)
+
+
+def over(steps: Sequence[tuple[float, float]], costs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The value that was last reached once so much was spent; 0 before the first of `steps`."""
+    reached = np.searchsorted([cost for cost, _ in steps], costs + 1e-9)
+    return np.array([0.0, *(value for _, value in steps)])[reached]
 
 
 def run(folder: Path, race: Race) -> Course:

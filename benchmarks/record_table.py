@@ -32,6 +32,7 @@ from typing import Any, Literal, NamedTuple
 
 import vgg19_table as table
 
+from search.machine import cpu_name
 from trainables import vgg19_cifar10
 from trainables.contract import Data, Resources
 from trainables.train import LocalWorker
@@ -218,7 +219,7 @@ def _write_conditions(path: Path, data: Data) -> None:
         "command": "python benchmarks/record_table.py",
         "commit": commit.stdout.strip(),
         "date": datetime.now(UTC).date().isoformat(),
-        "processor": _processor(),
+        "processor": cpu_name(),
         "cores": os.cpu_count(),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in ("torch", "numpy")}},
         "data": vgg19_cifar10.describe_data(data),
@@ -228,11 +229,6 @@ def _write_conditions(path: Path, data: Data) -> None:
         "fixed": table.FIXED,
     }
     path.write_text(json.dumps(conditions, indent=1) + "\n")
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").is_file() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
 
 
 if __name__ == "__main__":

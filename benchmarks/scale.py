@@ -6,33 +6,36 @@ import json
 import resource
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from problems import sample, space_mapping
 
 from search.advisor import Advisor
 from search.space import parse_space
 
 TRIALS, PROPOSALS = 10_000, 50
-SPACE: dict[str, Any] = {
-    "objectives": [{"metric": "accuracy", "goal": "maximize"}, {"metric": "throughput", "goal": "maximize"}],
-    "parameters": {
-        "batch_size": {"values": [32, 64, 128, 256, 512, 1024, 2048]},
-        "learning_rate": {"min": 0.001, "max": 0.5, "log": True},
-        "weight_decay": {"min": 1e-5, "max": 1e-2, "log": True},
-        "momentum": {"min": 0.5, "max": 0.99},
-        "num_workers": {"min": 0, "max": 8, "type": "int"},
-        "precision": {"values": ["fp32", "bf16"]},
-        "strategy": {"values": ["single", "ddp", "pipeline"]},
-    },
-    "budget": {"trials": TRIALS + PROPOSALS, "epochs": 1},
-}
+
+
+class Space:
+    """As `problems.Searched` says."""
+
+    name = "scale"
+    space: Mapping[str, tuple[Any, ...]] = {
+        "batch_size": ("cat", [32, 64, 128, 256, 512, 1024, 2048]),
+        "learning_rate": ("float", 0.001, 0.5, True),
+        "weight_decay": ("float", 1e-5, 1e-2, True),
+        "momentum": ("float", 0.5, 0.99, False),
+        "num_workers": ("int", 0, 8, False),
+        "precision": ("cat", ["fp32", "bf16"]),
+        "strategy": ("cat", ["single", "ddp", "pipeline"]),
+    }
 
 
 def main(trials: int = TRIALS, proposals: int = PROPOSALS) -> None:
     """Print seconds and GiB; the last line is one JSON object."""
-    advisor = Advisor(parse_space({**SPACE, "budget": {"trials": trials + proposals, "epochs": 1}}), seed=0)
+    advisor = Advisor(parse_space(space_mapping(Space(), budget={"trials": trials + proposals})), seed=0)
     generator = np.random.default_rng(0)
     started = time.perf_counter()
     advisor.replay(recorded(generator, trials))
@@ -60,7 +63,7 @@ def main(trials: int = TRIALS, proposals: int = PROPOSALS) -> None:
 def recorded(generator: np.random.Generator, trials: int) -> Iterator[Any]:
     """The journal of a search of so many random trials; one in twenty could not run."""
     for number in range(1, trials + 1):
-        trial_id, config = f"t{number:04d}", _config(generator)
+        trial_id, config = f"t{number:04d}", sample(Space(), generator)
         yield {"event": "start", "trial_id": trial_id, "config": config}
         if number % 20 == 0:
             yield {"event": "finish", "trial_id": trial_id, "state": "infeasible"}
@@ -75,17 +78,3 @@ def outcome(config: dict[str, Any], generator: np.random.Generator) -> dict[str,
     rate = 1000.0 * config["batch_size"] ** 0.5 * {"fp32": 1.0, "bf16": 1.8}[config["precision"]]
     noise = generator.normal(size=2)
     return {"accuracy": 0.95 - 0.1 * float(loss) + 0.005 * noise[0], "throughput": rate * (1 + 0.01 * noise[1])}
-
-
-def _config(generator: np.random.Generator) -> dict[str, Any]:
-    return {name: _value(generator, **parameter) for name, parameter in SPACE["parameters"].items()}
-
-
-def _value(generator: np.random.Generator, **parameter: Any) -> Any:
-    if "values" in parameter:
-        return parameter["values"][int(generator.integers(len(parameter["values"])))]
-    low, high = parameter["min"], parameter["max"]
-    if parameter.get("type") == "int":
-        return int(generator.integers(low, high + 1))
-    share = float(generator.random())
-    return float(low * (high / low) ** share) if parameter.get("log") else low + share * (high - low)

@@ -28,11 +28,6 @@ def expected_improvement(means: Array, deviations: Array, front: Array, referenc
     return _scalarized(means, deviations, front, reference_point)
 
 
-def probability_below(bounds: Array, means: Array, deviations: Array) -> Array:
-    """Of a normal variable being below `bounds`."""
-    return np.asarray(ndtr((bounds - means) / deviations))
-
-
 def expected_excess(bounds: Array, means: Array, deviations: Array) -> Array:
     """By how much a normal variable is expected to be below `bounds`, counting zero where it is above."""
     z = (bounds - means) / deviations
@@ -53,8 +48,7 @@ def _scalarized(means: Array, deviations: Array, front: Array, reference_point: 
     """Mean over directions of how far beyond the front a ray from the reference point gets, to the power of k."""
     k = len(reference_point)
     scale = np.maximum(reference_point - np.min(np.vstack([front, means]), axis=0), 1e-12)
-    normal = qmc.MultivariateNormalQMC(np.zeros(2 * k), rng=0).random(DIRECTIONS)
-    directions = np.abs(normal[:, :k])
+    directions = np.abs(qmc.MultivariateNormalQMC(np.zeros(k), rng=0).random(DIRECTIONS))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     draws = qmc.MultivariateNormalQMC(np.zeros(k), rng=1).random(DRAWS)
     reach = (reference_point - (means[:, None, :] + deviations[:, None, :] * draws)) / scale  # (m, DRAWS, k)

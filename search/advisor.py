@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
-import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from search.halving import Halving
 from search.journal import Event
+from search.ledger import Ledger
 from search.model import Model
-from search.objective import losses, measured
+from search.objective import Constraint, losses, measured
 from search.pareto import is_pareto_optimal
 from search.proposal import Decision, FinishedTrial, Proposal, State, UnknownTrialError
-from search.samplers import encode, make_sampler, recording_sampler, suggest
 from search.space import Space
 from trainables.contract import Scalar
 
 OUT_OF_EPOCHS = "budget.total_epochs is spent"
+BASELINE = "t0001"  # in a space that has one
 ATTEMPTS = 10  # to find a configuration that has not been tried yet
 
 
 @dataclass
 class _Trial:
     proposal: Proposal
-    told: optuna.Trial
+    number: int  # in the ledger
     epoch: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     stop: bool = False
@@ -50,7 +51,9 @@ class Advisor:
         self._trials: dict[str, _Trial] = {}
         self._tried: set[frozenset[tuple[str, Scalar]]] = set()
         self._epochs = 0  # observed, of all trials
-        self._grid = space.grid() if space.searcher.name == "grid" else None
+        self._last_numbers = Counter[str]()  # by letter; a journal may have lost some trials
+        self._counted = 0  # trials that the budget counts: probes that only prepare others are none
+        self._grid = sorted(space.grid(), key=self._is_other) if space.searcher.name == "grid" else None
         stopping = space.stopping
         self._halving = (
             Halving(stopping.grace_epochs, stopping.reduction_factor, space.budget.epochs)
@@ -60,12 +63,11 @@ class Advisor:
         self._decoupled = space.evaluation == "decoupled"
         models = space.searcher.name == "gp" or space.stops_by == "forecast" or self._decoupled
         self._model = Model(space) if models else None
-        self._free = space.parameters.keys() - space.bearing_on("trained") if self._decoupled else set()
+        self._free = space.tuned_by_probes
         self._forecasts = space.stops_by == "forecast"
         self._enough: str | None = None  # why no further trial is worth its time
         self._tuning: dict[str, Scalar] | None = None  # what is to be trained once probes have found how
-        optuna.logging.set_verbosity(optuna.logging.WARNING)  # it announces each study on the terminal
-        self._study = optuna.create_study(directions=["minimize"] * len(space.objectives))  # it is told losses
+        self._ledger = Ledger(space)
 
     def propose(self) -> Proposal | None:
         """The next configuration to run; None when the budget is spent or the grid is through."""
@@ -75,7 +77,9 @@ class Advisor:
         if self._enough is not None:
             return None
         number = self._counted
-        chosen = self._tuning or (self._choose(number) if self._grid is None else self._grid[number])
+        if number == 0 and self._space.baseline:
+            return self._start(self._space.baseline, self._space.kind)
+        chosen = self._tuning or (self._choose(number) if self._grid is None else self._next_point(self._grid))
         if self._decoupled and self._model is not None:
             config, probe = self._model.tuned(chosen, self._rng(1))
             return self._start(config, "probe" if probe else "train")
@@ -123,14 +127,19 @@ class Advisor:
             raise ValueError(f"{trial_id}: epoch {epoch}; the first is 1, and 0 is for probes")
         self._epochs += max(0, epoch - trial.epoch)
         trial.epoch = max(epoch, trial.epoch)
-        trial.metrics = {
-            name: float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)
-        }
+        trial.metrics = _finite(metrics)
         self._note(trial, epoch)
         if epoch < last_epoch:
             goes_on = decided != Decision.STOP if decided and self._forecasts else self._goes_on(trial, epoch)
             trial.stop = trial.stop or not goes_on
         return Decision.STOP if trial.stop else Decision.CONTINUE
+
+    def recall(self, config: Mapping[str, Scalar], metrics: Mapping[str, float | None]) -> None:
+        """Take in what an earlier run measured: no trial of this one, but a reason to expect its like."""
+        if self._model is not None:
+            known = _finite(metrics)
+            found = [o.loss(known.get(o.metric, math.nan)) for o in self._space.objectives]
+            self._model.recall(config, np.array(found), self._excesses(known, self._space.bounds))
 
     def metrics(self, trial_id: str) -> dict[str, float]:
         """The finite values of a trial's last measurement.
@@ -140,12 +149,14 @@ class Advisor:
         """
         return dict(self._known(trial_id).metrics)
 
-    def finish(self, trial_id: str, state: str, reason: str | None = None) -> None:
+    def finish(
+        self, trial_id: str, state: str, reason: str | None = None, metrics: Mapping[str, float | None] | None = None
+    ) -> None:
         """Learn what became of a trial.
 
         complete: its last measurement is final; without a finite value of each objective it counts as infeasible.
         stopped: ended early, by the Advisor's advice or for lack of time; its last measurement is not final.
-        infeasible: this configuration cannot run here, and its like are avoided.
+        infeasible: this configuration cannot run here, and its like are avoided; `metrics` says what is known of it.
         failed: ended for a reason that says nothing about the configuration.
 
         Raises:
@@ -155,25 +166,21 @@ class Advisor:
         trial = self._running(trial_id)
         if state not in get_args(State):
             raise ValueError(f'{trial_id}: no state "{state}"; there are {", ".join(get_args(State))}')
-        trial.state = state  # type: ignore[assignment]
-        if reason is not None:
-            trial.told.set_user_attr("reason", reason)
+        trial.state = cast(State, state)
+        trial.metrics |= _finite(metrics or {})
         self._conclude(trial)
-        if state == "failed" or trial.proposal.kind != self._space.kind:
-            self._study.tell(trial.told, state=TrialState.FAIL)
-        elif state == "stopped":
-            self._study.tell(trial.told, state=TrialState.PRUNED)
-        elif state == "complete" and measured(trial.metrics, self._space.objectives):
-            self._tell_measured(trial)
-        else:
-            self._tell_infeasible(trial)
+        found = losses([trial.metrics], self._space.objectives)[0].tolist() if self._is_measured(trial) else None
+        bounds = self._space.constraints if found else self._space.bounds
+        counted = trial.proposal.kind == self._space.kind
+        excesses = self._excesses(trial.metrics, bounds)
+        self._ledger.tell(trial.number, trial.state if counted else "failed", reason, found, excesses)
 
     def pareto_set(self) -> list[FinishedTrial]:
         """Trials that no other dominates, best in the first objective first.
 
         Of those that are complete, measured, within the constraints and trained as long as the longest such trial.
         """
-        trials = [t for t in self._trials.values() if t.state == "complete" and self._acceptable(t)]
+        trials = [t for t in self._trials.values() if self._acceptable(t)]
         trials = [t for t in trials if t.proposal.kind == self._space.kind]
         longest = max((t.epoch for t in trials), default=0)
         trials = [t for t in trials if t.epoch == longest]
@@ -191,18 +198,22 @@ class Advisor:
             raise ValueError("replay into a fresh Advisor; this one has proposed trials")
         for event in events:
             match event["event"]:
+                case "known":
+                    for known in event["measurements"]:
+                        self.recall(known["config"], known["metrics"])
                 case "start":
                     self._restart(Proposal(event["trial_id"], event["config"], event.get("kind", "train")))
+                case "measurement" | "finish" if event["trial_id"] not in self._trials:
+                    continue  # the line in which it started is damaged
                 case "measurement":
                     self._take_in(event["trial_id"], event["epoch"], event["metrics"], event.get("decision"))
                 case "finish":
-                    self.finish(event["trial_id"], event["state"], event.get("reason"))
+                    self.finish(event["trial_id"], event["state"], event.get("reason"), event.get("metrics"))
         return [trial.proposal for trial in self._trials.values() if trial.state is None]
 
     def study_trials(self) -> list[FrozenTrial]:
         """What Optuna was told of each proposal, in order: losses, and constraints of which zero or less is kept."""
-        told = self._study.get_trials(deepcopy=True)
-        return [told[trial.told.number] for trial in self._trials.values()]
+        return self._ledger.trials()
 
     def _choose(self, number: int) -> dict[str, Scalar]:
         """What is suggested for the trial of this number: not tried yet, if there is any."""
@@ -210,10 +221,7 @@ class Advisor:
             return self._model.propose(self._rng(0))
         for attempt in range(ATTEMPTS):
             seed = np.random.SeedSequence([self._seed, number, attempt]).generate_state(1)
-            self._study.sampler = make_sampler(self._space, int(seed[0]))
-            draft = self._study.ask()
-            chosen = suggest(draft, self._space)
-            self._study.tell(draft, state=TrialState.FAIL)  # samplers look at no failed trial: as if never asked
+            chosen = self._ledger.suggest(int(seed[0]))
             if self._key(chosen) not in self._tried:
                 break
         return chosen
@@ -221,11 +229,6 @@ class Advisor:
     def _key(self, chosen: Mapping[str, Scalar]) -> frozenset[tuple[str, Scalar]]:
         """What tells trials apart; what probes tune does not."""
         return frozenset((name, value) for name, value in chosen.items() if name not in self._free)
-
-    @property
-    def _counted(self) -> int:
-        """Trials that the budget counts: probes that only prepare others are none."""
-        return sum(trial.proposal.kind == self._space.kind for trial in self._trials.values())
 
     def _rng(self, purpose: int) -> np.random.Generator:
         """Depends on what happened, not on how often anything was asked."""
@@ -238,7 +241,7 @@ class Advisor:
         trial_id, objectives = trial.proposal.trial_id, self._space.objectives
         if trial.proposal.kind != self._space.kind:
             found = [o.loss(trial.metrics.get(o.metric, math.nan)) for o in objectives]
-            self._model.probed(trial.proposal.config, np.array(found))
+            self._model.probed(trial_id, np.array(found))
         elif measured(trial.metrics, objectives):
             self._model.observe(trial_id, epoch, losses([trial.metrics], objectives)[0])
 
@@ -248,25 +251,26 @@ class Advisor:
             return
         trial_id, objectives = trial.proposal.trial_id, self._space.objectives
         if trial.metrics:
-            self._model.violates(trial_id, self._violations(trial))
+            self._model.exceeds(trial_id, self._excesses(trial.metrics, self._space.bounds))
         counted = trial.proposal.kind == self._space.kind
-        complete = trial.state == "complete" and measured(trial.metrics, objectives)
+        complete = self._is_measured(trial)
         if complete and counted:
             self._model.complete(trial_id, losses([trial.metrics], objectives)[0])
         prepared = trial.state == "complete" and not counted
         self._model.runs(trial_id, works=complete or prepared or trial.state == "stopped")
 
-    def _start(self, config: Mapping[str, Scalar], kind: Literal["train", "probe"]) -> Proposal:
-        """Enter a configuration into the study: the one way in, for new and for replayed trials."""
-        self._study.sampler = recording_sampler(self._space)
-        self._study.enqueue_trial(encode(self._space, config))
-        told = self._study.ask()
-        _ = told.relative_params  # here NSGA-II gives a trial its generation; Optuna would skip it for a forced one
-        chosen = suggest(told, self._space)
+    def _start(
+        self, config: Mapping[str, Scalar], kind: Literal["train", "probe"], name: str | None = None
+    ) -> Proposal:
+        """Enter a configuration into the ledger: the one way in, for new and for replayed trials."""
+        chosen = self._ledger.enter(config)
         counted = kind == self._space.kind
-        number = self._counted + 1 if counted else len(self._trials) - self._counted + 1
-        proposal = Proposal(f"{'t' if counted else 'p'}{number:04d}", {**self._space.fixed, **chosen}, kind)
-        self._trials[proposal.trial_id] = _Trial(proposal, told)
+        letter = "t" if counted else "p"
+        name = name or f"{letter}{self._last_numbers[letter] + 1:04d}"
+        self._last_numbers[letter] = max(self._last_numbers[letter], int(name[1:]))
+        proposal = Proposal(name, {**self._space.fixed, **chosen}, kind)
+        self._counted += counted
+        self._trials[proposal.trial_id] = _Trial(proposal, len(self._trials))
         self._tuning = None if counted else dict(chosen)
         if counted:
             self._tried.add(self._key(chosen))
@@ -274,9 +278,14 @@ class Advisor:
             self._model.start(proposal.trial_id, chosen, counted=counted)
         return proposal
 
+    def _next_point(self, grid: Sequence[Mapping[str, Scalar]]) -> dict[str, Scalar]:
+        return dict(next((point for point in grid if self._key(point) not in self._tried), grid[-1]))
+
     def _restart(self, past: Proposal) -> None:
+        if past.trial_id in self._trials or past.trial_id[0] != ("t" if past.kind == self._space.kind else "p"):
+            raise ValueError(f"{past.trial_id}, a {past.kind}, cannot have been started there")
         try:
-            proposal = self._start(past.config, past.kind)
+            proposal = self._start(past.config, past.kind, past.trial_id)
         except ValueError as error:
             raise ValueError(f"{past.trial_id}: its configuration is not of this space: {error}") from error
         if proposal != past:
@@ -301,34 +310,34 @@ class Advisor:
             if total is not None and total - self._epochs < self._space.last_epoch - epoch:
                 return False  # it could not get to its end
             return self._model.worth_going_on(trial.proposal.trial_id, epoch, self._rng(2))
-        if self._halving is None:
+        if self._halving is None or (self._space.baseline and trial.proposal.trial_id == BASELINE):
             return True
         objectives = self._space.objectives
         row = losses([trial.metrics], objectives)[0] if measured(trial.metrics, objectives) else None
         return self._halving.goes_on(trial.proposal.trial_id, epoch, row)
 
+    def _is_measured(self, trial: _Trial) -> bool:
+        """Whether it came to its end with a finite value of each objective."""
+        return trial.state == "complete" and measured(trial.metrics, self._space.objectives)
+
     def _acceptable(self, trial: _Trial) -> bool:
-        return measured(trial.metrics, self._space.objectives) and all(v <= 0 for v in self._violations(trial).values())
+        excesses = self._excesses(trial.metrics, self._space.constraints)
+        return self._is_measured(trial) and all(excess <= 0 for excess in excesses.values())
 
-    def _violations(self, trial: _Trial) -> dict[str, float]:
-        """By constraint, -1 to 1, relative to the bound; without those whose metric was not measured."""
-        violations = {}
-        for constraint in self._space.constraints:
-            if constraint.metric in trial.metrics:
-                violation = constraint.violation(trial.metrics[constraint.metric])
-                violations[str(constraint)] = violation / ((abs(constraint.bound) or 1.0) + abs(violation))
-        return violations
+    def _is_other(self, config: Mapping[str, Scalar]) -> bool:
+        """Whether it is not the baseline, which comes first."""
+        return config != self._space.baseline
 
-    def _tell_measured(self, trial: _Trial) -> None:
-        for name, violation in self._violations(trial).items():
-            trial.told.set_constraint(name, violation)
-        self._study.tell(trial.told, losses([trial.metrics], self._space.objectives)[0].tolist())
+    def _excesses(self, metrics: Mapping[str, float], bounds: Iterable[Constraint]) -> dict[str, float]:
+        """By bound; without those whose metric was not measured, and of the baseline's while that is not known."""
+        first = self._trials.get(BASELINE) if self._space.baseline else None
+        baseline = first.metrics if first and first.state == "complete" else {}
+        given = {str(bound): bound.given(baseline) for bound in bounds}
+        return {name: b.excess(metrics[b.metric]) for name, b in given.items() if b and b.metric in metrics}
 
-    def _tell_infeasible(self, trial: _Trial) -> None:
-        # As FAIL it would be suggested again and again: samplers forget failures. A violated constraint they remember,
-        # and then never look at the values, which Optuna wants all the same. 1 is worse than any measured violation.
-        trial.told.set_constraint("works here", 1.0)
-        self._study.tell(trial.told, [math.inf] * len(self._space.objectives))
+
+def _finite(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)}
 
 
 def _finished(trial: _Trial) -> FinishedTrial:

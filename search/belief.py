@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
-from search.acquisition import probability_below
 from search.encoding import Encoding, Rows
 from search.surrogate import GaussianProcess, Hyperparameters
 
 Array = NDArray[np.float64]
 
 MOST_POINTS = 256  # that a Gaussian process is of: its cost grows with their cube
-RATES_DIFFER_BY = 0.3  # parts, from setting to setting; the first few may be alike by chance
 REFIT_GROWTH = 1.15  # hyperparameters are looked for again when there is so much more to see
 
 
 class Belief:
     """A Gaussian process that is fitted when it is asked. Equal measurements in equal order give equal beliefs.
 
-    `columns`: the parameters that bear on the metric; `scale`: on which it is modelled.
+    `columns`: the parameters that bear on the metric; `scale`: on which it is modelled, `least_spread` on that scale.
     """
 
     def __init__(
-        self, encoding: Encoding, columns: NDArray[np.int_], scale: Callable[[Array], Array] = np.asarray
+        self,
+        encoding: Encoding,
+        columns: NDArray[np.int_],
+        scale: Callable[[Array], Array] = np.asarray,
+        least_spread: float = 0.0,
     ) -> None:
         self.columns = columns
-        self._encoding, self._scale = encoding, scale
+        self.highest = -np.inf  # of all measurements
+        self._encoding, self._scale, self._least_spread = encoding, scale, least_spread
         self._rows: list[Rows] = []
         self._progress: list[float] = []
         self._values: list[float] = []
@@ -38,16 +42,12 @@ class Belief:
     def __len__(self) -> int:
         return len(self._values)
 
-    @property
-    def values(self) -> Sequence[float]:
-        """All measurements, as they came."""
-        return self._values
-
     def learn(self, row: Rows, progress: float, value: float) -> None:
         """Take in a measurement; `progress` is 1 at full length, or where length does not matter."""
         self._rows.append(row)
         self._progress.append(progress)
         self._values.append(value)
+        self.highest = max(self.highest, value)
         self._fitted = None
 
     def predict(self, rows: Rows) -> tuple[Array, Array]:
@@ -59,7 +59,7 @@ class Belief:
     def probability_below_zero(self, rows: Rows) -> Array:
         """Of the metric, at full length."""
         means, deviations = self.predict(rows)
-        return probability_below(np.zeros(len(rows)), means, np.hypot(deviations, 0.1))
+        return np.asarray(ndtr(-means / np.hypot(deviations, 0.1)))
 
     def _hyperparameters(self) -> Hyperparameters:
         """The most likely ones of the first measurements, whose number moves on in steps: a matter of order only."""
@@ -80,7 +80,7 @@ class Belief:
             self._scale(np.array(self._values)[chosen]),
             self._encoding.scale_of(self.columns),
             hyperparameters,
-            RATES_DIFFER_BY if self._scale is relative else 0.0,
+            self._least_spread,
         )
 
     def _features(self, rows: Rows) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from search.serve import Ended
 
@@ -16,7 +17,7 @@ def verdict(ends: Mapping[int, Ended], processes: int, timeout: float) -> Ended:
     """
     for rank, end in ends.items():
         if end.state != "complete" and not end.peer_lost:
-            return Ended(end.state, f"rank {rank}: {end.reason}" if processes > 1 else end.reason)
+            return replace(end, reason=f"rank {rank}: {end.reason}" if processes > 1 else end.reason)
     noticed = "; ".join(
         f"rank {rank}: {_short(end.reason or end.state)}"
         for rank, end in sorted(ends.items())

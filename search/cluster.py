@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 import search
 import trainables
+from search.watch import Lost
 from trainables.contract import Resources
 
 # Ray reads these when it is imported or when its processes start.
@@ -30,6 +35,8 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray wil
 import ray  # after the settings above
 
 CONNECT_TIMEOUT_SECONDS = 5.0
+ANSWER_TIMEOUT_SECONDS = 20.0
+BAD_INPUT = 2
 
 
 class ClusterError(Exception):
@@ -44,6 +51,7 @@ class Cluster:
     num_nodes: int
     ours: bool  # started for this run, and shared with nobody
     dashboard_url: str | None
+    why_lost: Callable[[], str | None] = lambda: None  # asked now and then; None: it is there
 
 
 @contextmanager
@@ -57,17 +65,19 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
     try:
         _reach(address)
         if address is None:
-            context = ray.init(
-                address="local",  # also where another cluster runs on this machine, which Ray would join
-                num_cpus=machine.cpus,
-                num_gpus=machine.gpus,
-                include_dashboard=dashboard,
-                dashboard_host="127.0.0.1",
-                **settings,
-            )
+            with _on_loopback():
+                context = ray.init(
+                    address="local",  # also where another cluster runs on this machine, which Ray would join
+                    num_cpus=machine.cpus,
+                    num_gpus=machine.gpus,
+                    include_dashboard=dashboard,
+                    dashboard_host="127.0.0.1",
+                    **settings,
+                )
         else:
             packages = [str(Path(package.__file__ or "").parent) for package in (search, trainables)]
-            context = ray.init(address=address, runtime_env={"py_modules": packages}, **settings)
+            with _given_up_on(address):
+                context = ray.init(address=address, runtime_env={"py_modules": packages}, **settings)
     except (OSError, RuntimeError, ValueError) as error:
         where = f"at {address}" if address else "on this machine"
         raise ClusterError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
@@ -79,9 +89,18 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
             num_nodes=len(nodes),
             ours=address is None,
             dashboard_url=f"http://{url}" if url else None,
+            why_lost=_lost(ours=address is None),
         )
     finally:
         ray.shutdown()
+
+
+def _lost(ours: bool) -> Lost:
+    if ours:
+        children = {child.name(): child for child in psutil.Process().children()}
+        return Lost({name: children[name] for name in ("raylet", "gcs_server") if name in children}, None)
+    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    return Lost({}, (host.strip("[]"), int(port)))
 
 
 def alike(nodes: Sequence[Resources]) -> Resources:
@@ -93,6 +112,37 @@ def alike(nodes: Sequence[Resources]) -> Resources:
 
 def _resources(named: Mapping[str, float]) -> Resources:
     return Resources(cpus=int(named.get("CPU", 0)), gpus=int(named.get("GPU", 0)))
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Ray's processes otherwise listen on all addresses of the machine, also where they are a cluster of their own.
+
+    Ray decides by a constant that is meant for other systems (`get_node_ip_address` in ray/_private/services.py).
+    """
+    constants = ray._private.ray_constants
+    before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def _given_up_on(address: str) -> Iterator[None]:
+    """End the process if something else than Ray listens there: Ray waits for its answer, and hears nothing else."""
+
+    def give_up() -> None:
+        print(f"no Ray cluster at {address}: no answer within {ANSWER_TIMEOUT_SECONDS:.0f} s", file=sys.stderr)
+        os._exit(BAD_INPUT)
+
+    timer = threading.Timer(ANSWER_TIMEOUT_SECONDS, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _reach(address: str | None) -> None:

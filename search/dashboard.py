@@ -1,4 +1,4 @@
-"""What the Ray dashboard and Prometheus show of a run: gauges fed from its journal, and the way to the page."""
+"""What Ray's dashboard, Prometheus and Grafana show of a run: gauges fed from its journal, and the way to the page."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from search import grafana
 from search.history import History, Trial
 from search.journal import Event
 from search.wording import metric_label
@@ -34,9 +35,14 @@ class Metrics:
     run; Ray puts `ray_` before the names. What cannot be shown is logged once and never reaches the run.
     """
 
-    def __init__(self, gauge: Callable[[str, str, tuple[str, ...]], Gauge] | None = None) -> None:
-        """`gauge(name, description, tag_keys)` makes a gauge; None: Ray's."""
+    def __init__(
+        self,
+        gauge: Callable[[str, str, tuple[str, ...]], Gauge] | None = None,
+        install: Callable[[], object] = grafana.install,
+    ) -> None:
+        """`gauge(name, description, tag_keys)` makes a gauge; None: Ray's. `install` is tried at each event."""
         self._gauge = gauge or _ray_gauge
+        self._install = install
         self._gauges: dict[str, Gauge] = {}
         self._history = History()
         self._failed = False
@@ -46,6 +52,7 @@ class Metrics:
         self._history.apply(event)
         try:
             self._show(event)
+            self._install()
         except Exception:
             self._log_once()
 
@@ -89,10 +96,7 @@ def announce(url: str | None) -> str:
     if not url:
         return "Ray dashboard: not running"
     address = url if url.startswith("http") else f"http://{url}"
-    return (
-        f"Ray dashboard: {address}\n"
-        "  It asks for a token (Ray's token authentication is on); this prints the token: ray get-auth-token"
-    )
+    return f"Ray dashboard: {address}\n  Ray's token authentication is on; this prints the token: ray get-auth-token"
 
 
 def _ray_gauge(name: str, description: str, tag_keys: tuple[str, ...]) -> Any:

@@ -28,8 +28,14 @@ class Encoding:
         self._space = space
         self._parameters = list(space.parameters.items())
         self._place = {name: i for i, (name, _) in enumerate(self._parameters)}
-        self._scale_of = np.array(self._scales(), dtype=int)  # (num_features,): which length scale measures a feature
-        self._column_of = np.repeat(np.arange(len(self._parameters)), [self._width(p) for _, p in self._parameters])
+        scale_of = list[int]()  # (num_features,): which length scale measures a feature
+        for _, parameter in self._parameters:
+            first = scale_of[-1] + 1 if scale_of else 0
+            scale_of += [first] * _num_names(parameter)
+            scale_of += [first + (_num_names(parameter) > 0)] * _has_place(parameter)
+        self._scale_of = np.array(scale_of, dtype=int)
+        widths = [_num_names(p) + _has_place(p) for _, p in self._parameters]
+        self._column_of = np.repeat(np.arange(len(self._parameters)), widths)
 
     def columns(self, names: Collection[str]) -> NDArray[np.int_]:
         """Which columns of a row these parameters are."""
@@ -66,11 +72,8 @@ class Encoding:
 
     def random(self, rng: np.random.Generator, count: int) -> Rows:
         """Rows drawn evenly."""
-        columns = [
-            rng.integers(len(p.values), size=count) if isinstance(p, Choice) else _snapped(p, rng.random(count))
-            for _, p in self._parameters
-        ]
-        return self._deactivated(np.stack(columns, axis=1).astype(float), rng)
+        columns = [_drawn(parameter, count, rng) for _, parameter in self._parameters]
+        return self._deactivated(np.stack(columns, axis=1), rng)
 
     def mutated(self, rng: np.random.Generator, rows: Rows, step: float) -> Rows:
         """The same rows with one or a few of their parameters changed; in a range by about `step` of it."""
@@ -87,38 +90,13 @@ class Encoding:
         """What a model compares, of the parameters in these columns alone."""
         columns: list[NDArray[np.float64]] = []
         for i in only:
-            parameter = self._parameters[i][1]
-            x, active = rows[:, i], rows[:, i] != INACTIVE
-            if isinstance(parameter, Range):
-                columns.append(np.where(active, x, 0.5))
-                continue
-            place = np.where(active, x / max(1, len(parameter.values) - 1), 0.5)
-            if not parameter.is_ladder:
-                # half: two different names are 1 apart, squared
-                columns += [np.where(x == k, 0.5**0.5, 0.0) for k in range(len(parameter.values))]
-                if len(parameter.values) < 3:
-                    continue
-            columns.append(place)
+            parameter, x = self._parameters[i][1], rows[:, i]
+            # half: two different names are 1 apart, squared
+            columns += [np.where(x == k, 0.5**0.5, 0.0) for k in range(_num_names(parameter))]
+            if _has_place(parameter):
+                last = 1 if isinstance(parameter, Range) else max(1, len(parameter.values) - 1)
+                columns.append(np.where(x != INACTIVE, x / last, 0.5))
         return np.stack(columns, axis=1) if columns else np.zeros((len(rows), 1))
-
-    @staticmethod
-    def _width(parameter: Choice | Range) -> int:
-        """How many features it has."""
-        if isinstance(parameter, Range) or parameter.is_ladder:
-            return 1
-        return len(parameter.values) + (len(parameter.values) >= 3)
-
-    def _scales(self) -> list[int]:
-        scales: list[int] = []
-        for _, parameter in self._parameters:
-            free = scales[-1] + 1 if scales else 0
-            if isinstance(parameter, Range) or parameter.is_ladder:
-                scales.append(free)
-                continue
-            scales += [free] * len(parameter.values)
-            if len(parameter.values) >= 3:
-                scales.append(free + 1)
-        return scales
 
     def _deactivated(self, rows: Rows, rng: np.random.Generator) -> Rows:
         """With INACTIVE where a parameter is out of play, and some value where a change brought it into play."""
@@ -128,13 +106,7 @@ class Encoding:
                 active &= self._is_one_of(rows, other, wanted)
             rows[~active, column] = INACTIVE
             new = active & (rows[:, column] == INACTIVE)
-            if new.any():
-                drawn = rng.random(int(new.sum()))
-                rows[new, column] = (
-                    np.floor(drawn * len(parameter.values))
-                    if isinstance(parameter, Choice)
-                    else _snapped(parameter, drawn)
-                )
+            rows[new, column] = _drawn(parameter, int(new.sum()), rng)
         return rows
 
     def _is_one_of(self, rows: Rows, other: str, wanted: Iterable[Scalar]) -> NDArray[np.bool_]:
@@ -145,33 +117,53 @@ class Encoding:
         return np.isin(rows[:, self._place[other]], positions)
 
 
+def _num_names(parameter: Choice | Range) -> int:
+    """How many of its values have a feature each."""
+    return 0 if isinstance(parameter, Range) or parameter.is_ladder else len(parameter.values)
+
+
+def _has_place(parameter: Choice | Range) -> bool:
+    """Whether a feature says where in its range or list a value is; of two names there is nothing more to say."""
+    return _num_names(parameter) == 0 or _num_names(parameter) >= 3
+
+
 def _position(parameter: Choice | Range, value: Scalar) -> float:
     if isinstance(parameter, Choice):
         return float(parameter.options.index(value))
-    if parameter.max == parameter.min:
-        return 0.0
-    x = float(value)
-    if parameter.log:
-        return float(np.log(x / parameter.min) / np.log(parameter.max / parameter.min))
-    return (x - parameter.min) / (parameter.max - parameter.min)
+    return float(_place(parameter, np.array(value, dtype=float)))
 
 
 def _value(parameter: Choice | Range, position: float) -> Scalar:
     if isinstance(parameter, Choice):
         return parameter.options[round(position)]
-    low, high = parameter.min, parameter.max
-    x = low * (high / low) ** position if parameter.log else low + position * (high - low)
-    x = min(max(float(x), low), high)
+    x = min(max(float(_at(parameter, np.array(position))), parameter.min), parameter.max)
     return round(x) if parameter.type == "int" else x
 
 
-def _snapped(parameter: Range, positions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Positions of values that the range has: whole numbers, where it is over those."""
-    if parameter.type != "int" or parameter.max == parameter.min:
-        return positions
+def _place(parameter: Range, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Where in the range values are, 0 to 1."""
     low, high = parameter.min, parameter.max
-    x = np.round(low * (high / low) ** positions if parameter.log else low + positions * (high - low))
-    return np.asarray(np.log(x / low) / np.log(high / low) if parameter.log else (x - low) / (high - low))
+    if low == high:
+        return values * 0.0
+    return np.asarray(np.log(values / low) / np.log(high / low) if parameter.log else (values - low) / (high - low))
+
+
+def _at(parameter: Range, places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values at places from 0 to 1."""
+    low, high = parameter.min, parameter.max
+    return np.asarray(low * (high / low) ** places if parameter.log else low + places * (high - low))
+
+
+def _drawn(parameter: Choice | Range, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Positions drawn evenly."""
+    if isinstance(parameter, Choice):
+        return rng.integers(len(parameter.values), size=count).astype(float)
+    return _snapped(parameter, rng.random(count))
+
+
+def _snapped(parameter: Range, places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Places of values that the range has: whole numbers, where it is over those."""
+    return _place(parameter, np.round(_at(parameter, places))) if parameter.type == "int" else places
 
 
 def _moved(

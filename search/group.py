@@ -77,7 +77,7 @@ def fit(pool: ray.actor.ActorHandle, number: int, layout: Layout, cpus: float, s
 
     trainer = TorchTrainer(
         serve,
-        train_loop_config={"pool": pool, "group": number, "layout": layout},
+        train_loop_config={"pool": pool, "group": number, "layout": layout, "patience": patience},
         torch_config=TorchConfig(timeout_s=math.ceil(patience)),
         scaling_config=ScalingConfig(
             num_workers=layout.processes,

@@ -6,14 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search.certainty import front_probability
 from search.journal import Event
-from search.objective import Constraint, Objective, losses, measured
+from search.objective import Constraint, Objective, losses, measured, read_constraint
 from search.pareto import hypervolume, is_pareto_optimal, reference_point
 from search.repeats import merged
 from search.wording import half_width
@@ -37,6 +37,7 @@ class Trial:
     curve: dict[int, Event] = field(default_factory=dict)  # by epoch; of an epoch reported twice, the later report
     tested: dict[str, float] = field(default_factory=dict)
     repeats: list[dict[str, float]] = field(default_factory=list)  # what probes of it measured again, at the end
+    finished_at: float = math.nan  # seconds since 1970
     verdict: dict[str, Any] | None = None  # what bound it, and what would help: the fields of `contract.Verdict`
 
     @property
@@ -56,6 +57,7 @@ class History:
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.info: Event = {}  # the `run` event
+        self.known: list[dict[str, Any]] = []  # what earlier runs measured: config, metrics, source
         self.budget: dict[str, Any] = {}  # as a resume last extended it
         self.trials: dict[str, Trial] = {}
         self.end: str | None = None  # why no further trial was started; None: still running, or killed
@@ -72,6 +74,8 @@ class History:
         self._front = None
         if event["event"] in ("run", "resume"):
             self._begin(event)
+        elif event["event"] == "known":
+            self.known += event["measurements"]
         elif event["event"] == "end":
             self.end = event.get("reason")
         elif event["event"] == "start":
@@ -89,13 +93,19 @@ class History:
         """The trials that the budget counts."""
         return [trial for trial in self.trials.values() if self.probes or trial.kind != "probe"]
 
+    @property
+    def baseline(self) -> Trial | None:
+        """The trial of what people run today; None: the space names none, or it was not started."""
+        return self.trials.get("t0001") if self.info.get("space", {}).get("baseline") else None
+
     def preparing(self) -> list[Trial]:
         """The probes of a run that trains, by which it found the settings to train with."""
         return [] if self.probes else [trial for trial in self.trials.values() if trial.kind == "probe"]
 
     def active_seconds(self, now: float | None = None) -> float:
         """Wall time of the run without the gaps between its processes, up to the last event or to `now`."""
-        return self._seconds + (self._last_at if now is None else now) - self._resumed_at
+        since = (self._last_at if now is None else now) - self._resumed_at
+        return self._seconds + (0.0 if since < 0 else since)  # below zero: a clock was set back
 
     def candidates(self) -> list[Trial]:
         """Trials that may be compared: complete, all objectives measured, within the constraints, at best fidelity.
@@ -125,11 +135,12 @@ class History:
         points = self.candidates()
         if not points:
             return {}
-        deviations = np.array([[self._deviation(t, o.metric) for o in self.objectives] for t in points])
+        deviations = np.array([[self.deviation(t, o.metric) for o in self.objectives] for t in points])
         odds = front_probability(self.losses(points), deviations)
         return {trial.trial_id: float(p) for trial, p in zip(points, odds, strict=True)}
 
-    def _deviation(self, trial: Trial, metric: str) -> float:
+    def deviation(self, trial: Trial, metric: str) -> float:
+        """Standard deviation of what was measured of it, as `certainty` takes it; 0: taken as exact, or not known."""
         metrics = trial.metrics
         pictures = self.info.get("space", {}).get("data", {}).get("val_images")
         if metric == "val_accuracy" and pictures:
@@ -173,16 +184,18 @@ class History:
         return list(self.info.get("space", {}).get("parameters", {}))
 
     def _within_constraints(self, metrics: Mapping[str, float]) -> bool:
-        return not any(c.violation(metrics.get(c.metric, math.nan)) > 0 for c in self._constraints)
+        baseline = self.baseline.metrics if self.baseline and self.baseline.state == "complete" else {}
+        bounds = [bound for constraint in self._constraints if (bound := constraint.given(baseline))]
+        return not any(bound.violation(metrics.get(bound.metric, math.nan)) > 0 for bound in bounds)
 
     def _begin(self, event: Event) -> None:
         """A process takes the run up; the time between the processes is nobody's."""
         if event["event"] == "run":
             self.info = event
             self.objectives = [Objective(o["metric"], o["goal"]) for o in event["objectives"]]
-            self._constraints = [_constraint(text) for text in event.get("constraints", [])]
+            self._constraints = [read_constraint(text) for text in event.get("constraints", [])]
         else:
-            self._seconds += self._last_at - self._resumed_at
+            self._seconds += max(0.0, self._last_at - self._resumed_at)
             self.end = None
         self.budget = event.get("budget", self.budget)
         self._resumed_at = event["time"]
@@ -197,12 +210,14 @@ class History:
 def _apply(trial: Trial, event: Event) -> None:
     match event["event"]:
         case "measurement":
-            trial.curve[event["epoch"]] = {**event, "metrics": _numbers(event["metrics"])}
+            whole = all(type(value) is float for value in event["metrics"].values())
+            # as it is, where it can be: a long run has 50,000 of them, and several histories share it
+            trial.curve[event["epoch"]] = event if whole else {**event, "metrics": _numbers(event["metrics"])}
             trial.seconds = _number(event.get("seconds"))
         case "retry":
             trial.retries += 1
         case "finish":
-            trial.state, trial.reason = event["state"], event.get("reason")
+            trial.state, trial.reason, trial.finished_at = event["state"], event.get("reason"), event["time"]
             if event.get("seconds") is not None:  # else nobody was left to say; the last measurement stands
                 trial.seconds = event["seconds"]
             trial.setup_seconds = _number(event.get("setup_seconds"))
@@ -220,8 +235,3 @@ def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
 def _number(value: float | None) -> float:
     """In the journal, null is a number that could not be measured."""
     return math.nan if value is None else float(value)
-
-
-def _constraint(text: str) -> Constraint:
-    metric, operator, bound = text.split()
-    return Constraint(metric, cast(Any, operator), float(bound))

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 from types import FrameType, TracebackType
 from typing import Self
 
+from search.watch import end_children
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SHOW_CURSOR = "\x1b[?25h"  # which the live view hides
+BY_SIGNAL = "interrupted by "  # how the reason of such an end begins
 
 
 class Interrupted(BaseException):
     """A signal asked the run to end. No `Exception`: nobody on the way is to take it for a fault."""
 
     def __init__(self, signal_number: int) -> None:
-        super().__init__(f"interrupted by {signal.Signals(signal_number).name}")
+        super().__init__(f"{BY_SIGNAL}{signal.Signals(signal_number).name}")
         self.exit_code = 128 + signal_number
 
 
@@ -22,11 +28,12 @@ class Interrupts:
     """At first a signal raises Interrupted at once; when `deferred`, not before `check`.
 
     Ray's compiled code turns an exception out of a signal handler into a SystemError, so a run that uses Ray defers. A
-    second signal ends the process there and then.
+    second signal ends the process there and then, with `last_words` on the standard error.
     """
 
     def __init__(self) -> None:
         self.deferred = False
+        self.last_words = ""
         self._number: int | None = None
         self._before = {number: signal.getsignal(number) for number in SIGNALS}
 
@@ -59,6 +66,11 @@ class Interrupts:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._number is not None:
+            with contextlib.suppress(OSError):
+                shown = SHOW_CURSOR if sys.stderr.isatty() else ""
+                os.write(sys.stderr.fileno(), f"{shown}{self.last_words}".encode())
+            with contextlib.suppress(Exception):
+                end_children()  # Ray's would look for this process a while
             os._exit(128 + number)
         self._number = number
         if not self.deferred:

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 GIB = 2**30
+SMALL_SHM_GIB = 0.25  # 64 MiB is what a container gets unless asked for more
 
 # Whatever can move a figure, by the names that pip knows.
 PACKAGES = ("torch", "torchvision", "ray", "optuna", "moocore", "numpy", "pandas", "pyarrow", "pydantic")
@@ -61,6 +62,18 @@ def describe_machine() -> Machine:
         shm_gib=shutil.disk_usage(shm).total / GIB if shm.is_dir() else None,
         gpus=visible_gpus(),
     )
+
+
+def small_shm(machine: Machine | None = None) -> list[str]:
+    """What is to be said of a /dev/shm that loader processes cannot pass large batches through; empty: nothing."""
+    size = (machine or describe_machine()).shm_gib
+    if size is not None and size >= SMALL_SHM_GIB:
+        return []
+    has = "there is no /dev/shm" if size is None else f"/dev/shm has {size * 1024:.0f} MiB"
+    return [
+        f"{has}: batches of the loader `workers` that do not fit go through pipes, which is slower; "
+        "in a container more is had by --shm-size=1g"
+    ]
 
 
 def versions() -> dict[str, str]:

@@ -25,11 +25,13 @@ from trainables.contract import Scalar
 Array = NDArray[np.float64]
 
 KINDS: tuple[Literal["probed", "trained"], ...] = ("probed", "trained")
-FIRST_TRIALS = 8  # drawn evenly, before there is anything to learn from
+FIRST_TRIALS, FIRST_PART = 8, 0.25  # drawn evenly, before there is anything to learn from: a part of a small budget
 FIRST_MEASURED = 4  # of them, at least
 CANDIDATES = 300  # of each kind: anywhere, and beside what is good
 SEEDS, OFFSPRING, REFINEMENTS = 20, 6, 2  # the best candidates, changes of each, and how often
 CAUTION = 2  # the power of the probability of running; 1 lost 18% of the trials of a toy to memory, 2 lost 14%, 4 13%
+NEAR = 0.7  # a bound that is kept by more than a factor of two everywhere needs no forecast
+RATES_DIFFER_BY = 0.3  # parts, from setting to setting; the first few may be alike by chance
 STEP, SMALL_STEP = 0.15, 0.05  # of a range
 MOST_ON_FRONT = 128
 # By measurement on recorded curves, as are the next two: 0.25 to 0.7 find about as much, 1 finds less.
@@ -68,19 +70,25 @@ class Model:
         probed, trained = (self._encoding.columns(space.bearing_on(what)) if decoupled else every for what in KINDS)
         self._is_probed = [space.is_probed(objective) for objective in space.objectives]
         self._objectives = [
-            Belief(self._encoding, probed, relative) if known and decoupled else Belief(self._encoding, trained, warped)
+            Belief(self._encoding, probed, relative, RATES_DIFFER_BY)
+            if known and decoupled
+            else Belief(self._encoding, trained, warped)
             for known in self._is_probed
         ]
-        free = np.setdiff1d(probed, trained)
         self._tuner: Tuner | None = None
-        if len(free) and any(self._is_probed):
-            names = {name for i, name in enumerate(space.parameters) if i in free}
+        if space.tuned_by_probes and any(self._is_probed):
             rate = self._objectives[self._is_probed.index(True)]
-            self._tuner = Tuner(self._encoding, rate, free, self._allowed, names)
+            self._tuner = Tuner(self._encoding, rate, space.tuned_by_probes, self._allowed)
         self._fails = Belief(self._encoding, every)
-        self._violations = {str(c): Belief(self._encoding, every) for c in space.constraints}
+        self._excesses = {str(bound): Belief(self._encoding, every) for bound in space.bounds}
         self._trials: dict[str, _Watched] = {}
+        self._measured: set[str] = set()
+        self._recalled: list[Rows] = []  # what earlier runs know all objectives of
         self._seen: set[bytes] = set()
+        trials = space.budget.trials
+        self._first_trials = FIRST_TRIALS if trials is None else min(FIRST_TRIALS, round(FIRST_PART * trials))
+        if decoupled:  # rates are known from probes, and accuracies depend on less
+            self._first_trials = min(self._first_trials, FIRST_MEASURED)
         self._started = 0
         self._first_trial = ""
         self._fitted: _Fitted | None = None
@@ -101,33 +109,46 @@ class Model:
         trial = self._trials[trial_id]
         if epoch in self.rungs and epoch > trial.last_epoch:
             trial.last_epoch = epoch
+            self._measured.add(trial_id)
             self._learn(trial.row, self._progress(epoch), losses)
 
     def complete(self, trial_id: str, losses: Array) -> None:
         """Take in what a trial came to at full length."""
         trial = self._trials[trial_id]
         trial.final = losses
+        self._measured.add(trial_id)
         self._learn(trial.row, 1.0, losses)
 
-    def probed(self, config: Mapping[str, Scalar], losses: Array) -> None:
+    def probed(self, trial_id: str, losses: Array) -> None:
         """Take in what a probe measured: losses of all objectives, NaN for those that take training."""
+        self._learn(self._trials[trial_id].row, 1.0, losses)
+
+    def recall(self, config: Mapping[str, Scalar], losses: Array, excesses: Mapping[str, float]) -> None:
+        """Take in what an earlier run measured: losses, NaN where it says nothing, and by how much bounds are exceeded.
+
+        It is no trial of this run: what is worth it is tried again.
+        """
         (row,) = self._encoding.rows([config])
         self._learn(row, 1.0, losses)
+        for name, excess in excesses.items():
+            self._excesses[name].learn(row, 1.0, excess)
+        if np.isfinite(losses).all():
+            self._recalled.append(row)
 
     def runs(self, trial_id: str, works: bool) -> None:
         """Take in whether a configuration can run here."""
         self._fails.learn(self._trials[trial_id].row, 1.0, -1.0 if works else 1.0)
         self._forget()
 
-    def violates(self, trial_id: str, violations: Mapping[str, float]) -> None:
-        """Take in by how much constraints are violated; zero or less is within."""
-        for name, violation in violations.items():
-            self._violations[name].learn(self._trials[trial_id].row, 1.0, violation)
+    def exceeds(self, trial_id: str, excesses: Mapping[str, float]) -> None:
+        """Take in by how much bounds are exceeded; zero or less is within."""
+        for name, excess in excesses.items():
+            self._excesses[name].learn(self._trials[trial_id].row, 1.0, excess)
         self._forget()
 
     def propose(self, rng: np.random.Generator) -> dict[str, Scalar]:
         """The most promising configuration that was not tried yet; any one where all have been."""
-        if self._started < FIRST_TRIALS or self._measured() < FIRST_MEASURED:
+        if self._knows_little(self._started):
             return self._encoding.config(self._first(rng))
         row, _ = self._best(rng)
         return self._encoding.config(row)
@@ -140,7 +161,7 @@ class Model:
         """Whether the rest of a trial gains as much per epoch as a new one would. Asked at `rungs`."""
         if trial_id == self._first_trial:
             return True  # so that there is something to recommend, however short the search is
-        if self._started <= FIRST_TRIALS or self._trials[trial_id].last_epoch != epoch:
+        if self._knows_little(self._started - 1) or self._trials[trial_id].last_epoch != epoch:
             return False  # a first look is enough: what is worth its full length is not known yet
         own = float(self.gain(self._trials[trial_id].row[None])[0]) / (self._last_epoch - epoch)
         _, best = self._best(rng)
@@ -148,7 +169,7 @@ class Model:
 
     def expected_gain(self, rng: np.random.Generator) -> float | None:
         """By which part the next trial is expected to raise the front's hypervolume; None: too little is known."""
-        if self._started < FIRST_TRIALS or all(trial.final is None for trial in self._trials.values()):
+        if self._knows_little(self._started) or all(trial.final is None for trial in self._trials.values()):
             return None
         held = hypervolume(self._look().front, self._look().reference_point)
         return self._best(rng)[1] / held if held else None
@@ -165,7 +186,7 @@ class Model:
             if np.isfinite(loss):
                 belief.learn(row, 1.0 if known else progress, float(loss))
                 if self._tuner and known:
-                    self._tuner.learn(row)
+                    self._tuner.learn(row, float(loss))
         self._forget()
 
     def _fastest(self, rows: Rows) -> Rows:
@@ -177,8 +198,10 @@ class Model:
         if self._tuner:
             self._tuner.forget()
 
-    def _measured(self) -> int:
-        return sum(trial.last_epoch > 0 or trial.final is not None for trial in self._trials.values())
+    def _knows_little(self, started: int) -> bool:
+        """Whether so many trials and what was recalled are too little to choose by."""
+        recalled = len(self._recalled)
+        return started + recalled < self._first_trials or len(self._measured) + recalled < FIRST_MEASURED
 
     def _predict(self, rows: Rows) -> tuple[Array, Array]:
         """Means and standard deviations of all objectives at full length, each (m, num_objectives)."""
@@ -186,10 +209,12 @@ class Model:
         return np.stack([mean for mean, _ in predicted], axis=1), np.stack([dev for _, dev in predicted], axis=1)
 
     def _allowed(self, rows: Rows) -> Array:
-        """Probability of running here and of keeping all constraints, shape (m,)."""
+        """Probability of running here and of keeping all bounds, shape (m,)."""
         odds = np.ones(len(rows))
-        for belief in (self._fails, *self._violations.values()):
-            if any(value > 0 for value in belief.values):
+        if self._fails.highest > 0:
+            odds = odds * self._fails.probability_below_zero(rows)
+        for belief in self._excesses.values():
+            if belief.highest > -NEAR:
                 odds = odds * belief.probability_below_zero(rows)
         return odds
 
@@ -199,7 +224,7 @@ class Model:
             ranks = pareto_rank(np.stack([t.final for t in final])) if final else np.empty(0)  # type: ignore[misc]
             kept = [final[i] for i in np.argsort(ranks, kind="stable")[:MOST_ON_FRONT]]
             others = [t for t in self._trials.values() if t.final is None and t.last_epoch][-MOST_ON_FRONT:]
-            rows = np.stack([trial.row for trial in [*kept, *others]])
+            rows = np.stack([*(trial.row for trial in [*kept, *others]), *self._recalled[-MOST_ON_FRONT:]])
             means, _ = self._predict(rows)
             optimal = is_pareto_optimal(means)
             nadir = means[optimal].max(axis=0) + 0.1 * np.ptp(means[optimal], axis=0) + 1e-9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -26,18 +27,60 @@ class Objective:
 
 @dataclass(frozen=True)
 class Constraint:
-    """A bound on a metric, written `metric <= bound` or `metric >= bound`."""
+    """A bound on a metric, written `metric <= bound` or `metric >= bound`; or so many times what the baseline has."""
 
     metric: str
     operator: Literal["<=", ">="]
     bound: float
+    of_baseline: bool = False  # `bound` is a factor
+
+    def given(self, baseline: Mapping[str, float]) -> Constraint | None:
+        """With a bound in the metric's unit, given the baseline's metrics; None: it did not measure this one."""
+        if not self.of_baseline:
+            return self
+        value = baseline.get(self.metric, math.nan)
+        return Constraint(self.metric, self.operator, self.bound * value) if math.isfinite(value) else None
 
     def violation(self, value: float) -> float:
         """How far beyond the bound, in the metric's unit; zero or less: kept."""
         return value - self.bound if self.operator == "<=" else self.bound - value
 
+    def excess(self, value: float) -> float:
+        """The same without unit, -4 to 4: the logarithm of the ratio where both are above zero, as for bytes and rates.
+
+        What grows by factors is then a sum of what its parameters contribute, and foreseen from few measurements.
+        """
+        if min(value, self.bound) > 0:
+            ratio = math.log(value / self.bound)
+            return max(-4.0, min(4.0, ratio if self.operator == "<=" else -ratio))
+        beyond = self.violation(value)
+        return beyond / ((abs(self.bound) or 1.0) + abs(beyond))
+
     def __str__(self) -> str:
-        return f"{self.metric} {self.operator} {self.bound!r}".removesuffix(".0")
+        text = f"{self.metric} {self.operator} {self.bound!r}".removesuffix(".0")
+        return f"{text} * baseline" if self.of_baseline else text
+
+
+NUMBER = r"[-+.\deE]+"
+CONSTRAINT = re.compile(rf"\s*(\w+)\s*(<=|>=)\s*(?:({NUMBER})|(?:({NUMBER})\s*\*\s*)?baseline)\s*")
+
+
+def read_constraint(text: str) -> Constraint:
+    """`peak_memory_fraction <= 0.9`, or `images_per_second >= 0.95 * baseline`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = CONSTRAINT.fullmatch(text)
+    if match is None or not math.isfinite(bound := float(match[3] or match[4] or 1.0)):
+        raise ValueError(f"not a constraint: {text}")
+    return Constraint(match[1], "<=" if match[2] == "<=" else ">=", bound, of_baseline=match[3] is None)
+
+
+def constraint_text(constraint: Constraint) -> str:
+    """With all digits, unlike `str`: it is read back."""
+    of_baseline = " * baseline" if constraint.of_baseline else ""
+    return f"{constraint.metric} {constraint.operator} {constraint.bound!r}{of_baseline}"
 
 
 def measured(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal
 
@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from search.faults import Fault, KeyPath, nearest, shown
+from search.faults import Fault, KeyPath, SpaceError, nearest, shown
 from trainables import contract
 
 # Strict: "12" and true are no int. Yet YAML has lists and mappings only: tuples and dataclasses are made of them.
@@ -243,3 +243,21 @@ def _bound_faults(value: float, known: contract.Parameter, at: KeyPath) -> Itera
 
 def _names(known: contract.Parameter) -> str:
     return "true or false" if known.type == "bool" else ", ".join(f"{choice}" for choice in known.choices)
+
+
+def restricted(
+    name: str, parameter: Choice | Range, refusal: Callable[[str, contract.Scalar], str | None]
+) -> tuple[Choice | Range, list[str]]:
+    """The parameter with the values that are not refused, and a line for each other; `refusal` says why, if it does.
+
+    Raises:
+        SpaceError: nothing is left.
+    """
+    if isinstance(parameter, Range):
+        return parameter, []
+    reasons = [refusal(name, value) for value in parameter.values]
+    lines = [f"{name} {value}: {reason}" for value, reason in zip(parameter.values, reasons, strict=True) if reason]
+    values = tuple(value for value, reason in zip(parameter.values, reasons, strict=True) if not reason)
+    if not values:
+        raise SpaceError(f"parameters.{name}: no value of it can be used here: {'; '.join(lines)}")
+    return parameter.model_copy(update={"values": values}), lines

@@ -2,62 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from search.estimate import KEPT_CHECKPOINTS, PROBE_SECONDS, Estimate, Span
 from search.machine import Machine
 from search.parameters import Choice
 from search.space import Space
-from search.wording import about, count, setting
-from trainables.contract import Config, Cost, Data, InfeasibleError, Resources, load_trainable
+from search.wording import about, count, setting, short_settings
+from trainables.contract import Resources
 
-WIDTH = 80  # columns
-GIB = 2**30
-TRIAL_OVERHEAD_SECONDS = 0.2
-PROBE_SECONDS = 10.0  # at most, and less on a GPU
-START_SECONDS = 20.0  # Ray and the first workers
-KEPT_CHECKPOINTS = 10  # those of a usual front
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a run may take, from one configuration timed for a moment."""
-
-    config: Config
-    cost: Cost | None  # None: not asked for, or even that one cannot run
-    why_not: str | None
-    seconds: float | None  # None: nothing bounds the trials but time, or nothing is known
-    disk_gib: float | None  # None: not known, or nothing is kept
-
-
-def estimate(space: Space, data: Data) -> Estimate:
-    """Time a few steps of one configuration in this process, and scale up; probes take what they take."""
-    assert space.trainable is not None
-    trials = space.num_trials
-    config = {**space.fixed, **{n: _middle(p) for n, p in space.parameters.items() if not p.when}}
-    if space.evaluation == "probe":
-        return Estimate(config, None, None, _bounded(space, trials and trials * PROBE_SECONDS), None)
-    try:
-        cost = load_trainable(space.trainable).estimate(config, data)
-    except InfeasibleError as error:
-        return Estimate(config, None, str(error), None, None)
-    total_epochs = min(
-        (x for x in (space.budget.total_epochs, trials and trials * space.budget.epochs) if x), default=None
-    )
-    training = total_epochs and total_epochs * cost.images_per_epoch / cost.images_per_second
-    kept = min(KEPT_CHECKPOINTS, trials or KEPT_CHECKPOINTS) + space.concurrent_trials
-    return Estimate(config, cost, None, _bounded(space, training), kept * cost.checkpoint_bytes / GIB)
-
-
-def _bounded(space: Space, working_seconds: float | None) -> float | None:
-    """Of the whole run; `working_seconds` of all trials, one after another, None: their number is not bounded."""
-    bounds = [space.budget.hours and space.budget.hours * 3600]
-    if working_seconds is not None:
-        overhead = START_SECONDS + (space.num_trials or 0) * TRIAL_OVERHEAD_SECONDS
-        bounds.append(overhead + working_seconds / space.concurrent_trials)
-    return min((b for b in bounds if b), default=None)
+WIDTH, INDENT = 80, 13  # columns
 
 
 def describe_plan(
@@ -70,7 +27,7 @@ def describe_plan(
     lines += [f"objective    {o.metric}, {o.goal}" for o in space.objectives]
     lines += [f"constraint   {c}" for c in space.constraints]
     lines.append(f"searcher     {space.searcher.name}, seed {space.searcher.seed}; stopping: {space.stopping.name}")
-    lines.append(f"budget       {_budget(space)}")
+    lines += _entry("budget", _budget(space))
     lines += ["", "searched"] + [f"  {name:<16}{_choices(p)}" for name, p in space.parameters.items()]
     if space.fixed:
         lines += ["", "fixed"] + [f"  {name:<16}{setting(value)}" for name, value in space.fixed.items()]
@@ -81,25 +38,78 @@ def describe_plan(
             for line in left_out
             for row in textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="    ")
         ]
-    return "\n".join([*lines, "", *_estimate_lines(guess)])
+    return "\n".join([*lines, "", *_estimate_lines(space, guess)])
 
 
-def _estimate_lines(guess: Estimate) -> list[str]:
-    settings = ", ".join(f"{name}={setting(value)}" for name, value in guess.config.items())
-    if guess.why_not is not None:
-        return _entry("time", f"not estimated: {guess.why_not} ({settings})")
-    time = "until it is stopped" if guess.seconds is None else f"at most {about(guess.seconds)}"
-    if guess.cost is None:
-        return _entry("time", f"{time}: a probe takes up to {PROBE_SECONDS:.0f} s")
-    rate = f"a few steps of one configuration gave {guess.cost.images_per_second:,.0f} images/s"
-    return [
-        *_entry("time", f"{time}: {rate}; evaluation is not in it, others differ. It was {settings}"),
-        *_entry("disk", f"about {guess.disk_gib:.2f} GiB, for the checkpoints of a front of {KEPT_CHECKPOINTS}"),
-    ]
+def _estimate_lines(space: Space, guess: Estimate) -> list[str]:
+    if not guess.timed:
+        time = "until it is stopped" if guess.seconds is None else f"at most {about(guess.seconds[1])}"
+        return _entry("time", f"{time}: a probe takes up to {PROBE_SECONDS[1]:.0f} s")
+    lines = []
+    if guess.epochs is not None:
+        stopped = ", as trials may be stopped early" if guess.epochs[0] < guess.epochs[1] else ""
+        lines += _entry("epochs", f"{_between(guess.epochs)} in all{stopped}")
+    if guess.probes is not None:
+        lines += _entry(
+            "probes",
+            f"{_between(guess.probes)}, of up to {PROBE_SECONDS[1]:.0f} s each, for what bears on the rate alone",
+        )
+    if not guess.costs:
+        why, config = guess.timed[0].why_not, guess.timed[0].config
+        settings = ", ".join(f"{name}={setting(value)}" for name, value in config.items())
+        return [*lines, *_entry("time", f"not estimated: {why} ({settings})")]
+    if guess.trials is not None:
+        lines += _entry("trials", f"{_between(guess.trials)} of full length in {space.budget.hours:g} h")
+    lines += _entry("time", _time(space, guess))
+    lines += [f"{'':<{INDENT}}{line}" for line in _timings(space, guess)]
+    disk = f"about {guess.disk_gib:.2f} GiB, for the checkpoints of a front of {KEPT_CHECKPOINTS}"
+    return [*lines, *_entry("disk", disk)]
+
+
+def _time(space: Space, guess: Estimate) -> str:
+    """The range, and what it means."""
+    if guess.seconds is None:
+        return "until it is stopped"
+    least, most = map(about, guess.seconds)
+    hours = space.budget.hours
+    ends = ", when budget.hours is spent" if hours and guess.seconds[1] >= hours * 3600 else ""
+    span = most if least == most else f"{least} to {most.removeprefix('about ')}"
+    timed = count(len(guess.costs), "configuration")
+    ranging = (
+        f"if every trial is as fast as the fastest of {timed} that ran here for a moment, to as slow as the slowest"
+        if len(guess.costs) > 1
+        else f"from {timed} that ran here for a moment; others differ"
+    )
+    within = "Start, validation and probes are in it, the reading of the test set is not."
+    return f"{span}{ends}: {ranging}. {within}"
+
+
+def _timings(space: Space, guess: Estimate) -> list[str]:
+    """A line for each configuration that was timed, by what distinguishes it."""
+    configs = [timed.config for timed in guess.timed]
+    bearing = space.bearing_on("probed")
+    names = [name for name in space.parameters if name in bearing and len({repr(c.get(name)) for c in configs}) > 1]
+    lines = []
+    for timed in guess.timed:
+        found = f"{timed.cost.images_per_second:>9,.0f} images/s" if timed.cost else f"{'cannot run':>18}"
+        why = f": {timed.why_not}" if timed.why_not else ""
+        lines.append(f"{found}  {short_settings(timed.config, names)}{why}".rstrip())
+    most = WIDTH - INDENT
+    return [line if len(line) <= most else f"{line[: most - 1]}…" for line in lines]
+
+
+def _between(span: Span) -> str:
+    """`8`, `8 to 16`, `1 or more`."""
+    least, most = span
+    if math.isinf(most):
+        return f"{least:,.0f} or more"
+    return f"{most:,.0f}" if least == most else f"{least:,.0f} to {most:,.0f}"
 
 
 def _entry(name: str, text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=f"{name:<13}", subsequent_indent=" " * 13, break_on_hyphens=False)
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=f"{name:<{INDENT}}", subsequent_indent=" " * INDENT, break_on_hyphens=False
+    )
 
 
 def _budget(space: Space) -> str:
@@ -111,7 +121,8 @@ def _budget(space: Space) -> str:
     ]
     length = count(1, "probe") if space.evaluation == "probe" else count(budget.epochs, "epoch")
     points = f"all {count(space.num_trials, 'grid point')}" if space.num_trials else ""
-    return f"{length} a trial; " + (" or ".join(p for p in parts if p) or points)
+    enough = budget.least_gain and f"; ends when the next trial promises a gain below {budget.least_gain:.1%}"
+    return f"{length} a trial; {' or '.join(p for p in parts if p) or points}{enough or ''}"
 
 
 def _choices(parameter: Any) -> str:
@@ -121,11 +132,3 @@ def _choices(parameter: Any) -> str:
         text = f"{parameter.min:g} to {parameter.max:g}" + (", log" if parameter.log else "")
     when = " and ".join(f"{name} is {' or '.join(map(setting, wanted))}" for name, wanted in parameter.when.items())
     return f"{text}  (when {when})" if when else text
-
-
-def _middle(parameter: Any) -> Any:
-    """A value that is neither extreme."""
-    if isinstance(parameter, Choice):
-        return parameter.values[len(parameter.values) // 2]
-    middle = (parameter.min * parameter.max) ** 0.5 if parameter.log else (parameter.min + parameter.max) / 2
-    return round(middle) if parameter.type == "int" else middle

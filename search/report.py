@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from search.causes import where_time_goes
-from search.command import command
+from search.command import FULL_EPOCHS, command, continued
+from search.disk import written
 from search.front_tables import front_section, measured
 from search.history import Trial
 from search.markdown import table, wrapped
-from search.pareto import knee
+from search.picks import Pick, against, merged, no_front, picks
 from search.results import Run, load
 from search.scaling import nodes_used, scaling_tables, strategy_tables
 from search.sweeps import batch_tables, loader_tables
 from search.wording import count, duration, listed, metric_label, number, setting
 
-FILE_NAME = "summary.md"
+__all__ = ["FILE_NAME", "Pick", "closing_lines", "command", "picks", "summary", "write_summary"]
 
-# what people call the best of an objective; others are "best <metric>"
-BEST = {"val_accuracy": "most accurate", "images_per_second": "fastest"}
+FILE_NAME = "summary.md"
 
 BUDGET = {
     "trials": "trials",
@@ -42,17 +40,9 @@ GENERATED = """\
 > **Generated data.** No real picture was seen in this run. Its accuracies
 > compare configurations; they say nothing about CIFAR-10 or other pictures."""
 
+CONDITIONS = ("machine", "versions", "command", "budget", "trainable")  # that a summary states
 PROBES = "what bears on the rate alone was tuned by them, and trained only as it was best."
 MOST_ROWS = 16  # of a table of probes that are not all on the front
-
-
-@dataclass(frozen=True)
-class Pick:
-    """A point of the front worth naming: the best of each objective, and the knee between them."""
-
-    name: str
-    why: str
-    trial: Trial
 
 
 def write_summary(folder: str | Path) -> str:
@@ -62,14 +52,19 @@ def write_summary(folder: str | Path) -> str:
         FileNotFoundError, ValueError: as `search.results.load`.
     """
     text = summary(load(folder))
-    partial = Path(folder) / f".{FILE_NAME}.partial"
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, Path(folder) / FILE_NAME)
+    written(Path(folder) / FILE_NAME, lambda path: path.write_text(text, encoding="utf-8"))
     return text
 
 
 def summary(run: Run) -> str:
-    """The summary in Markdown."""
+    """The summary in Markdown.
+
+    Raises:
+        ValueError: the journal does not say under which conditions the run was made.
+    """
+    missing = [name for name in CONDITIONS if run.info.get(name) is None]
+    if missing:
+        raise ValueError(f"{run.name}: its journal does not say {', '.join(missing)}")
     blocks = [f"# {run.name}", *_answer(run)]
     if run.info["data"]["name"] == "generated":
         blocks.append(GENERATED)
@@ -87,34 +82,10 @@ def summary(run: Run) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def picks(run: Run) -> list[Pick]:
-    """The best of the first objective, the knee, the best of each other objective; none without a front.
-
-    One trial may be several of them.
-    """
-    front = run.history.front()
-    if not front:
-        return []
-    losses = run.history.losses(front)
-    middle = Pick(
-        "knee", "nearest to the best of all objectives at once, each scaled to its range", front[knee(losses)]
-    )
-    compared = count(len(run.history.candidates()), "trial")
-    ends = [
-        Pick(
-            BEST.get(objective.metric, f"best {objective.metric}"),
-            f"best {metric_label(objective.metric, run.info['data'])} of the {compared} compared",
-            front[int(column.argmin())],
-        )
-        for objective, column in zip(run.history.objectives, losses.T, strict=True)
-    ]
-    return [ends[0], middle, *ends[1:]]
-
-
 def closing_lines(folder: str | Path) -> str:
     """What to tell at the end of a run in the terminal: the picks, and where the rest is."""
     run = load(folder)
-    groups = _merged(picks(run))
+    groups = merged(picks(run))
     if groups:
         complete = count(run.history.counts()["complete"], "complete trial")
         head = f"Pareto front: {count(len(run.history.front()), 'point')} from {complete}"
@@ -122,9 +93,9 @@ def closing_lines(folder: str | Path) -> str:
             f"  {g[0].trial.trial_id}  {listed([p.name for p in g])}: {_measured(run, g[0].trial)}" for g in groups
         ]
     else:
-        head = wrapped(f"No configuration to recommend: {_no_front(run)}.")
+        head = wrapped(f"No configuration to recommend: {no_front(run)}.")
         lines = [f"  {line}" for line in _reasons(run)[:3]]
-    where = f"{'Commands and conditions' if groups else 'More'}: {Path(folder) / FILE_NAME}"
+    where = f"{'Commands and conditions' if groups else 'More'}: {Path(folder) / FILE_NAME}, report.html"
     return "\n".join([head, *(wrapped(line, " " * 9) for line in lines), where])
 
 
@@ -132,19 +103,11 @@ def _answer(run: Run) -> list[str]:
     """One line to take home."""
     named = {pick.name: pick for pick in picks(run)}
     if not named:
-        return [wrapped(f"**No configuration to recommend**: {_no_front(run)}.")]
+        return [wrapped(f"**No configuration to recommend**: {no_front(run)}.")]
     trial = named["knee"].trial
     others = [pick.trial for pick in named.values() if pick.trial is not trial]
     which = "the best compromise" if others else "best in everything"
     return [wrapped(f"**Run `{trial.trial_id}`, {which}: {_measured(run, trial)}.**")]
-
-
-def _no_front(run: Run) -> str:
-    if not run.history.trials:
-        return "no trial was started"
-    if not run.history.counts()["complete"]:
-        return "no trial completed, so there is no Pareto front"
-    return "no complete trial has every objective measured within the constraints, so there is no Pareto front"
 
 
 def _measured(run: Run, trial: Trial) -> str:
@@ -155,18 +118,16 @@ def _measured(run: Run, trial: Trial) -> str:
 
 def _picks(run: Run) -> list[str]:
     """Each pick with its reason, its configuration and its command; a trial that is several of them once."""
-    groups, blocks = _merged(picks(run)), []
+    groups, blocks = merged(picks(run)), []
     for same in groups:
         trial = same[0].trial
         names = listed([pick.name for pick in same])
         why = "Why: " + "; ".join(pick.why for pick in same)
-        others = [other[0] for other in groups if other is not same]
-        against = [f"Against the {other.name}: {_against(run, trial, other.trial)}." for other in others]
         settings = ", ".join(f"{key} {setting(value)}" for key, value in run.history.ordered(trial).items())
         blocks += [
             f"### {names[0].upper()}{names[1:]}: {trial.trial_id}",
             wrapped(f"**{_measured(run, trial)}**"),
-            wrapped(" ".join([f"{why}.", *against])),
+            wrapped(" ".join([f"{why}.", *against(run, trial, groups)])),
             wrapped(f"Configuration: {settings}."),
             f"```sh\n{command(run, trial)}\n```",
         ]
@@ -174,7 +135,14 @@ def _picks(run: Run) -> list[str]:
         "The commands need no search and no Ray. Where the pictures lie is told by `--root DIR`, or by the "
         "environment variable `TRAINING_SEARCH_DATA`; without either they are looked for as in the search."
     )
-    return [*blocks, wrapped(note)]
+    where = shlex.quote(f"results/{run.name}")
+    further = (
+        [f"python -m search.train {where}", "--trial ID"],
+        [f"python -m search.pick {where}", "--accuracy-within 0.005"],
+    )
+    commands = "\n".join(map(continued, further))
+    said = f"To train one in full ({FULL_EPOCHS} epochs), and to decide by another wish:"
+    return [*blocks, wrapped(note), said, f"```sh\n{commands}\n```"]
 
 
 def _causes(run: Run) -> list[str]:
@@ -191,26 +159,6 @@ def _causes(run: Run) -> list[str]:
         "Scaling": scaling_tables(trials, varying, run.info["machine"]["cores"], len(run.info["machine"]["gpus"])),
     }
     return [block for title, blocks in sections.items() if blocks for block in (f"## {title}", *blocks)]
-
-
-def _merged(named: Iterable[Pick]) -> list[list[Pick]]:
-    """Picks that are the same trial together."""
-    by_trial: dict[str, list[Pick]] = defaultdict(list)
-    for pick in named:
-        by_trial[pick.trial.trial_id].append(pick)
-    return list(by_trial.values())
-
-
-def _against(run: Run, trial: Trial, other: Trial) -> str:
-    """Each objective beside that of the other pick: fractions as a difference, the rest as a ratio."""
-    parts = []
-    for metric in (o.metric for o in run.history.objectives):
-        value, base, label = trial.metrics[metric], other.metrics[metric], metric_label(metric, run.info["data"])
-        if "accuracy" in metric or run.info.get("metrics", {}).get(metric) == "fraction" or base <= 0:
-            parts.append(f"{label} {value - base:+.4f}")
-        else:
-            parts.append(f"{value / base:.2f} times its {label}")
-    return ", ".join(parts)
 
 
 def _trials(run: Run) -> list[str]:
@@ -261,6 +209,7 @@ def _conditions(run: Run) -> str:
         "Machine": _machine(info["machine"]),
         "Nodes": nodes_used(history.trials.values(), info["machine"].get("num_nodes", 1)),
         "Data": info["data"]["description"],
+        "Known before": _known_before(run),
         "Left out": "; ".join(info.get("left_out", [])) or "nothing",
         "Budget": _budget(run),
         "Ended": history.end or "not yet, or interrupted",
@@ -271,6 +220,12 @@ def _conditions(run: Run) -> str:
         "Command": f"`{shlex.join(info['command'])}`",
     }
     return "\n".join(wrapped(f"- {name}: {text}", "  ") for name, text in lines.items() if text not in (None, ""))
+
+
+def _known_before(run: Run) -> str | None:
+    known = run.history.known
+    runs = dict.fromkeys(measurement["source"].split()[0] for measurement in known)
+    return f"{count(len(known), 'measurement')} of {_some(list(runs))}" if known else None
 
 
 def _budget(run: Run) -> str:

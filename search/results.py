@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
+from search.columns import COLUMNS, explained
+from search.disk import written
 from search.history import History, Trial
 from search.journal import FILE_NAME, Event, read_journal
 from search.wording import setting
 
-# name -> (unit, meaning). Metrics have their units in `run.info["metrics"]`, settings are called `config.<name>`.
-COLUMNS = {
-    "trial_id": ("", "the trial's name, t0001 onwards"),
-    "state": ("", "running, complete, stopped (by the scheduler), infeasible (cannot run here) or failed"),
-    "reason": ("", "why it did not complete"),
-    "kind": ("", "train, or probe (measured only what a short probe can)"),
-    "epochs": ("epochs", "how many were measured; 0: it was a probe, or never reported"),
-    "seconds": ("s", "in the workers' hands; in `curves`, until the end of that epoch"),
-    "setup_seconds": ("s", "waiting for workers before that"),
-    "bound_by": ("", "what took most of each step: input, transfer, compute, communication or memory"),
-    "bound_share": ("fraction", "of each step that it took"),
-    "advice": ("", "the setting whose change should help most, e.g. num_workers=2"),
-    "advice_gain": ("", "images per second expected of it, as a multiple"),
-    "retries": ("", "how often it went on from its checkpoint after its workers died"),
-    "front_probability": ("fraction", "in `front`: how probable it is that it belongs there, by what is uncertain"),
-    "started_at": ("UTC", "when it started"),
-    "epoch": ("epochs", "1, 2, ...; 0: a probe"),
-    "decision": ("", "what the scheduler answered: continue or stop"),
-}
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["COLUMNS", "Run", "load", "write_tables"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +27,8 @@ class Run:
     """A run as read from its folder.
 
     `trials` has one row per trial started, with its last measurement; `curves` one per trial and epoch; `front` the
-    rows of `trials` that make the Pareto front, best of the first objective first. Columns: `COLUMNS`.
+    rows of `trials` that make the Pareto front, best of the first objective first. Columns: `COLUMNS`, the settings as
+    `config.<name>`, and the metrics, whose units and meanings `columns.md` in the folder tells.
     """
 
     name: str
@@ -50,6 +37,38 @@ class Run:
     curves: pd.DataFrame
     front: pd.DataFrame
     history: History  # the same as plain objects
+
+    # Figures; each needs matplotlib, takes Axes or makes some, and returns them. Without what it is of: a ValueError.
+
+    def plot_front(self, ax: Axes | None = None) -> Axes:
+        """The front among all trials, with intervals and picks, as `plots.plot_front`."""
+        from search.plots import plot_front
+
+        return plot_front(self, ax)
+
+    def plot_curves(self, ax: Axes | None = None, metric: str | None = None) -> Axes:
+        """A metric by epoch, as `plots.plot_curves`."""
+        from search.plots import plot_curves
+
+        return plot_curves(self, ax, metric)
+
+    def plot_parallel(self, ax: Axes | None = None) -> Axes:
+        """Settings and objectives as parallel coordinates, as `plots.plot_parallel`."""
+        from search.plots import plot_parallel
+
+        return plot_parallel(self, ax)
+
+    def plot_importance(self, ax: Axes | None = None) -> Axes:
+        """How much each setting decides of each objective, as `plots.plot_importance`."""
+        from search.plots import plot_importance
+
+        return plot_importance(self, ax)
+
+    def plot_stages(self, ax: Axes | None = None) -> Axes:
+        """Where the time of a step goes, as `plots.plot_stages`."""
+        from search.plots import plot_stages
+
+        return plot_stages(self, ax)
 
 
 def load(folder: str | Path) -> Run:
@@ -71,22 +90,17 @@ def load(folder: str | Path) -> Run:
 
 
 def write_tables(folder: str | Path) -> None:
-    """Write trials, curves and front into the folder, each as .csv and .parquet.
+    """Write trials, curves and front into the folder, each as .csv and .parquet, and what their columns mean.
 
     Raises:
         FileNotFoundError, ValueError: as `load`.
     """
     run = load(folder)
     for name, table in {"trials": run.trials, "curves": run.curves, "front": run.front}.items():
-        _write(Path(folder) / f"{name}.csv", partial(table.to_csv, index=False))
-        _write(Path(folder) / f"{name}.parquet", _one_type(table).to_parquet)
-
-
-def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """A reader sees the old file or the new one, never half of one."""
-    unfinished = path.with_name(f".{path.name}.partial")
-    write(unfinished)
-    os.replace(unfinished, path)
+        written(Path(folder) / f"{name}.csv", partial(table.to_csv, index=False))
+        written(Path(folder) / f"{name}.parquet", _one_type(table).to_parquet)
+    text = explained([*run.trials.columns, *run.curves.columns, *run.front.columns], run.info)
+    written(Path(folder) / "columns.md", lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def _one_type(table: pd.DataFrame) -> pd.DataFrame:

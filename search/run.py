@@ -3,35 +3,44 @@
     python -m search.run spaces/throughput.yaml [--set a.b=value] [--dry-run]
     python -m search.run --resume results/throughput-2026-11-20-1
 
-Exit codes: 0 done, 1 failed, 2 bad input, 3 out of disk, 130 and 143 interrupted.
+Exit codes: 0 done, 1 failed, 2 bad input, 3 out of disk, 129, 130 and 143 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
-import errno
-import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.history import History
+from search.disk import is_full, refuse_unwritable, told
+from search.ending import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, abandon, broken_off, closed
 from search.interrupt import Interrupted, Interrupts
-from search.journal import FILE_NAME, Event, read_journal
-from search.machine import Machine, describe_machine, git_commit, versions
-from search.space import Space, SpaceError, load_space, parse_space
+from search.journal import FILE_NAME, Event, steady_clock
+from search.machine import Machine, describe_machine, git_commit, small_shm, versions
+from search.owner import OwnedError, owned
+from search.resumed import (
+    ResumeError,
+    is_over,
+    journal_of,
+    refuse_contradictions,
+    refuse_other_machine,
+    resumed_space,
+)
+from search.space import Space, SpaceError, load_space
+from search.watch import watched
+from search.wording import count
 from trainables.contract import Data, DataError, Resources, load_trainable
 
 if TYPE_CHECKING:  # Ray is imported when the input is known to be good
     from search.cluster import Cluster
-
-DONE, FAILED, BAD_INPUT, OUT_OF_DISK = 0, 1, 2, 3
-
+    from search.progress import Progress
 
 Fitted = tuple[Space, Data, list[str]]
 
@@ -46,9 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with Interrupts() as interrupts:
             return _resume(options, interrupts) if options.resume else _start(options, interrupts)
-    except (SpaceError, DataError, InputError) as error:
+    except (SpaceError, DataError, InputError, ResumeError, OwnedError) as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
+    except OSError as error:
+        print(told(error), file=sys.stderr)
+        return OUT_OF_DISK if is_full(error) else FAILED
     except Interrupted as interrupted:
         return interrupted.exit_code  # before anything was begun
 
@@ -65,6 +77,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume", type=Path, metavar="RUN_DIR", help="go on with a run; --set budget.*=... extends it"
     )
+    parser.add_argument(
+        "--warm-start",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="RUN_DIR",
+        help="begin with what this earlier run knows: accuracies, and rates if they are of this machine",
+    )
     parser.add_argument("--address", help="run on the Ray cluster at this address (auto: the one of this machine)")
     parser.add_argument("--dry-run", action="store_true", help="print the plan; start and write nothing")
     parser.add_argument("--no-dashboard", action="store_true", help="do without the Ray dashboard")
@@ -80,6 +100,7 @@ class _Job:
     folder: Path
     events: list[Event]  # of the run so far; none: it is new
     opening: Event  # what the journal's next line says
+    known: list[dict[str, Any]]  # what earlier runs measured that is of use
     resume_command: str
 
 
@@ -90,7 +111,9 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
     space = load_space(options.space, options.set)
     if space.trainable is None:
         raise InputError(f"{options.space}: trainable: missing; e.g. trainable: vgg19_cifar10")
-    folder = _new_folder(options)
+    _refuse_unwritable(_new_folder(options))
+    for earlier in options.warm_start:
+        journal_of(earlier)
     machine, local = _here()
     fitted = None if options.address else _fitted(space, local)  # a fault is told before Ray is started
     if options.dry_run:
@@ -99,7 +122,6 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
         space, data, left_out = fitted or _fitted(space, cluster.resources)
         opening = {
             **_described(space, data),
-            "name": folder.name,
             "space_file": options.space.name,
             "machine": {**machine.to_mapping(), "num_nodes": cluster.num_nodes},
             "versions": versions(),
@@ -107,82 +129,91 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
             "command": _command(options),
             "left_out": left_out,
         }
-        folder.mkdir(parents=True)
-        resume = _resume_command(folder, options)
-        return _run(_Job(space, data, folder, [], opening, resume), cluster, interrupts)
+        known = _known(space, opening, options)
+        folder = _made_folder(options)
+        opening["name"] = folder.name
+        job = _Job(space, data, folder, [], opening, known, _resume_command(folder, options))
+        with owned(folder):
+            return _run(job, cluster, interrupts)
 
 
 def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
     """Go on with a run where its journal ends."""
-    if options.space is not None or options.name:
-        raise InputError("--resume takes the space and the name from the run; give neither")
+    if options.space is not None or options.name or options.warm_start:
+        raise InputError("--resume takes the space, the name and what was known from the run; give none of them")
     folder = options.resume
-    try:
-        events = read_journal(folder / FILE_NAME)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder}: not the folder of a run: {error}") from error
-    space = _resumed_space(events, options.set)
-    machine, local = _here()
-    _refuse_other_machine(events[0], machine)
-    data = load_trainable(space.trainable or "").locate_data(space.data)
-    if data.name != events[0]["data"]["name"]:
-        raise InputError(f"{folder}: the run's data is {events[0]['data']['name']}, but {data.name} is what is here")
-    opening: Event = {"command": _command(options), "budget": space.budget.model_dump()}
-    resume = _resume_command(folder, options)
-    with _connected(options, local, interrupts) as cluster:
-        return _run(_Job(space, data, folder, events, opening, resume), cluster, interrupts)
+    journal_of(folder)  # before anything is written there
+    if options.dry_run:
+        raise InputError("--dry-run: of a run that is resumed nothing is planned; leave it out")
+    with owned(folder):
+        events = journal_of(folder)
+        space = resumed_space(events, options.set)
+        machine, local = _here()
+        refuse_other_machine(events, machine)
+        data = load_trainable(space.trainable or "").locate_data(space.data)
+        if data.name != events[0]["data"]["name"]:
+            was = events[0]["data"]["name"]
+            raise InputError(f"{folder}: the run's data is {was}, but {data.name} is what is here")
+        refuse_contradictions(folder, space, events)
+        opening: Event = {"command": _command(options), "budget": space.budget.model_dump()}
+        job = _Job(space, data, folder, events, opening, [], _resume_command(folder, options))
+        if is_over(events, space):
+            return closed(folder, job.resume_command)
+        with _connected(options, local, interrupts) as cluster:
+            return _run(job, cluster, interrupts)
 
 
 def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
     """Run a study that has its folder and its cluster, whatever happens to it."""
     from search.dashboard import Metrics, announce
     from search.journal import Journal
+    from search.page.live import LivePage
     from search.progress import Progress
-    from search.study import run_study, write_results
+    from search.study import run_study
 
-    code = DONE
+    interrupted, broken = None, None
     interrupts.install()  # again: Ray has put its own in their place
-    with Progress() as progress:
+    interrupts.last_words = f"\ninterrupted twice; to go on:\n  {job.resume_command}\n"
+    clock = steady_clock()
+    with Progress(clock=clock) as progress, LivePage(job.folder), _watched(job, cluster, progress):
         progress.announce(announce(cluster.dashboard_url))
-        for line in job.opening.get("left_out", []):
-            progress.announce(f"left out: {line}")
+        for line in [*(f"left out: {line}" for line in job.opening.get("left_out", [])), *small_shm()]:
+            progress.announce(line)
         metrics = Metrics()
         progress.replay(job.events)
         metrics.replay(job.events)
-        with Journal(job.folder / FILE_NAME, [progress, metrics]) as journal:
+        with Journal(job.folder / FILE_NAME, [progress, metrics], clock) as journal:
             try:
-                journal.append("resume" if job.events else "run", **job.opening)
-                run_study(job.space, job.data, job.folder, journal, cluster, interrupts.check, job.events)
-            except Interrupted as interrupted:
-                code = interrupted.exit_code
-                journal.append("end", reason=str(interrupted))
+                events = [*job.events, journal.append("resume" if job.events else "run", **job.opening)]
+                if job.known:
+                    events.append(journal.append("known", measurements=job.known))
+                    progress.announce(f"known from earlier runs: {count(len(job.known), 'measurement')}")
+                run_study(job.space, job.data, job.folder, journal, cluster, interrupts.check, events)
+            except Interrupted as signal:
+                interrupted = signal.exit_code
+                with contextlib.suppress(OSError):  # it is for people
+                    journal.append("end", reason=str(signal))
             except Exception as error:
-                full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-                what = "no space left on the disk; free some, then" if full else "the run broke off; to go on"
-                print(f"{job.folder}: {what}: {job.resume_command}", file=sys.stderr)
-                if full:
-                    return OUT_OF_DISK
-                raise
+                broken = error
+    if broken is not None:
+        return broken_off(job.folder, job.resume_command, broken)
     interrupts.ignore()  # what is left takes a second
-    write_results(job.folder)
-    _say(job.folder, job.resume_command if code else None)
-    history = History(read_journal(job.folder / FILE_NAME))
-    return code or (DONE if history.counts()["complete"] else FAILED)
+    return closed(job.folder, job.resume_command, interrupted)
 
 
-def _say(folder: Path, resume_command: str | None) -> None:
-    """The last lines: what was found and where it is, or how to go on."""
-    from search.report import closing_lines
+def _watched(job: _Job, cluster: Cluster, progress: Progress) -> AbstractContextManager[None]:
+    """Ends the process if Ray is gone."""
 
-    lines = [closing_lines(folder)] + [f"interrupted; to go on:\n  {resume_command}"] * (resume_command is not None)
-    try:
-        print(*lines, sep="\n", flush=True)
-    except BrokenPipeError:  # as by `| head`; nobody reads on, and Python's own last flush must find an open file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    def lost(why: str) -> None:
+        progress.close()  # or the view would be drawn over the last lines
+        abandon(job.folder, job.resume_command, why)
+
+    return watched(cluster.why_lost, lost)
 
 
 def _dry_run(fitted: Fitted, machine: Machine, share: Resources) -> int:
-    from search.plan import describe_plan, estimate
+    from search.estimate import estimate
+    from search.plan import describe_plan
 
     space, data, left_out = fitted
     described = load_trainable(space.trainable or "").describe_data(data)
@@ -202,6 +233,8 @@ def _connected(options: argparse.Namespace, local: Resources, interrupts: Interr
     from search.cluster import ClusterError, connect
 
     interrupts.deferred = True
+    if sys.stderr.isatty():  # it takes some seconds, in which a person would see nothing
+        print(f"joining Ray at {options.address}" if options.address else "starting Ray", file=sys.stderr)
     try:
         with connect(options.address, local, not options.no_dashboard) as cluster:
             interrupts.check()
@@ -232,6 +265,19 @@ def _described(space: Space, data: Data) -> Event:
     }
 
 
+def _known(space: Space, opening: Event, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """What earlier runs measured: those that were asked for, and of rates the newest ones beside the new run."""
+    from search import earlier
+
+    known = earlier.rates(space, opening, options.results)
+    asked = earlier.everything(space, opening, options.warm_start)
+    if options.warm_start and not asked:
+        folders = ", ".join(map(str, options.warm_start))
+        raise InputError(f"--warm-start {folders}: nothing there is of use here: other data, length or fixed settings")
+    sources = {measurement["source"] for measurement in asked}
+    return [*asked, *(measurement for measurement in known if measurement["source"] not in sources)]
+
+
 def _new_folder(options: argparse.Namespace) -> Path:
     """Where the run will be; it must not exist yet."""
     if options.name is not None:
@@ -239,7 +285,9 @@ def _new_folder(options: argparse.Namespace) -> Path:
             raise InputError(f"--name {options.name}: a name, not a path; --results DIR says where")
         folder: Path = options.results / options.name
         if folder.exists():
-            raise InputError(f"{folder}: exists already; choose another --name, or go on with it: --resume {folder}")
+            run = (folder / FILE_NAME).is_file() and (folder / FILE_NAME).stat().st_size
+            or_resume = f", or go on with it: --resume {folder}" if run else ", or remove it: no run began there"
+            raise InputError(f"{folder}: exists already; choose another --name{or_resume}")
         return folder
     stem = f"{options.space.stem}-{datetime.date.today().isoformat()}"
     number = 1
@@ -248,33 +296,23 @@ def _new_folder(options: argparse.Namespace) -> Path:
     return folder
 
 
-def _resumed_space(events: Sequence[Event], overrides: Sequence[str]) -> Space:
-    """The run's space as it was, with its budget as last extended, and with what `overrides` extend now."""
-    import ruamel.yaml
-
-    mapping = dict(events[0]["space"])
-    for event in events:
-        if event["event"] == "resume":
-            mapping["budget"] = event["budget"]
-    for override in overrides:
-        key, _, value = override.partition("=")
-        section, _, name = key.partition(".")
-        if key != "data.root" and section != "budget":
-            raise InputError(
-                f"--set {override}: a resumed run keeps its {section}; only budget.* and data.root may change"
-            )
-        mapping[section] = {**mapping[section], name: ruamel.yaml.YAML(typ="safe").load(value)}
-    return parse_space(mapping, "--resume")
+def _made_folder(options: argparse.Namespace) -> Path:
+    """Another run that starts at the same moment may take the number."""
+    while True:
+        folder = _new_folder(options)
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            continue
 
 
-def _refuse_other_machine(run: Event, machine: Machine) -> None:
-    """Rates of two machines have no place on one front."""
-    there, here = run["machine"], machine.to_mapping()
-    for key in ("cpu_name", "cores", "gpus"):
-        if there[key] != here[key]:
-            raise InputError(
-                f"the run was made on another machine: {key} {there[key]} there, {here[key]} here; start a new one"
-            )
+def _refuse_unwritable(folder: Path) -> None:
+    """Rather now than when Ray is up."""
+    try:
+        refuse_unwritable(folder)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made: {told(error)}; --results DIR says where else") from error
 
 
 def _without_root(space: Space) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import os
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +16,17 @@ import ray
 import ray.actor
 import ray.util
 
-from trainables.contract import Data, InfeasibleError, Measurement, PeerLostError, Resources, load_trainable
+from search.disk import is_full, told
+from search.idleness import Idleness
+from trainables.contract import (
+    Data,
+    HelperLostError,
+    InfeasibleError,
+    Measurement,
+    PeerLostError,
+    Resources,
+    load_trainable,
+)
 
 State = Literal["complete", "infeasible", "failed"]
 
@@ -41,6 +52,8 @@ class Ended:
     reason: str | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     peer_lost: bool = False  # this rank only noticed that another is gone or silent
+    retry: bool = False  # it says nothing of the configuration: to be tried again from the checkpoint
+    disk_full: bool = False  # nor will any other trial get on
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,7 @@ class _RayWorker:
     rank: int
     world_size: int
     resources: Resources
+    idleness: Idleness
 
     @property
     def data(self) -> Data:
@@ -93,7 +107,8 @@ class _RayWorker:
         return self.task.epochs
 
     def report(self, measurement: Measurement) -> bool:
-        answer: bool = ray.get(self.pool.report.remote(self.group, self.number, self.rank, measurement))
+        with self.idleness.excused():
+            answer: bool = ray.get(self.pool.report.remote(self.group, self.number, self.rank, measurement))
         return answer
 
 
@@ -111,10 +126,16 @@ def serve(settings: Mapping[str, Any]) -> None:
         number, task = ray.get(pool.next_task.remote(group, rank, itself, place, number))
         if task is None:
             return
-        worker = _RayWorker(pool, group, number, task, rank, world_size, resources)
-        ended = _call(task, worker)
+        idleness = Idleness(settings["patience"], partial(_hangs, pool, group, number, rank))
+        worker = _RayWorker(pool, group, number, task, rank, world_size, resources, idleness)
+        with idleness.watched():
+            ended = _call(task, worker)
         leave_nothing_behind()
         ray.get(pool.ended.remote(group, number, rank, ended))
+
+
+def _hangs(pool: ray.actor.ActorHandle, group: int, number: int, rank: int) -> None:
+    ray.get(pool.hangs.remote(group, number, rank))
 
 
 def _call(task: Task, worker: _RayWorker) -> Ended:
@@ -122,10 +143,16 @@ def _call(task: Task, worker: _RayWorker) -> Ended:
         function = getattr(load_trainable(task.trainable), task.function)
         return Ended("complete", metrics=function(task.config, worker) or {})
     except InfeasibleError as error:
-        return Ended("infeasible", str(error))
+        return Ended("infeasible", str(error), error.metrics)
     except PeerLostError as error:
         return Ended("failed", str(error), peer_lost=True)
+    except HelperLostError as error:
+        return Ended("failed", str(error), retry=True)
+    except MemoryError as error:
+        return Ended("infeasible", f"out of host memory{f': {error}' if str(error) else ''}")
     except Exception as error:
+        if isinstance(error, OSError) and is_full(error):
+            return Ended("failed", told(error), disk_full=True)
         with contextlib.suppress(OSError):
             (worker.folder / f"error-rank{worker.rank}.txt").write_text(traceback.format_exc())
         where = traceback.extract_tb(error.__traceback__)[-1]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, PlainSerializer, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ValidationError
 
+from search.bounds import Bound, baseline_faults
 from search.budget import Budget, Count, Evaluation, SearcherSettings, StoppingSettings, budget_faults
 from search.faults import Fault, KeyPath, Source, SpaceError, malformed, nearest, shown
 from search.objective import Constraint, Objective
@@ -24,6 +23,7 @@ from search.parameters import (
     Scalar,
     ordered,
     parameter_faults,
+    restricted,
     unmet,
 )
 from search.space_file import OVERLAY, merged, read
@@ -43,32 +43,15 @@ __all__ = [
 ]
 
 
-def _constraint(value: Any) -> Constraint:
-    """`peak_memory_fraction <= 0.9`."""
-    if isinstance(value, Constraint):
-        return value
-    match = re.fullmatch(r"\s*(\w+)\s*(<=|>=)\s*([-+.\deE]+)\s*", value) if isinstance(value, str) else None
-    try:
-        if match and math.isfinite(bound := float(match[3])):
-            return Constraint(match[1], "<=" if match[2] == "<=" else ">=", bound)
-    except ValueError:
-        pass
-    raise PydanticCustomError("expected", '"METRIC <= NUMBER" or "METRIC >= NUMBER"')
-
-
-def _constraint_text(constraint: Constraint) -> str:
-    """With all digits, unlike `str`: it is read back."""
-    return f"{constraint.metric} {constraint.operator} {constraint.bound!r}"
-
-
-Bound = Annotated[Constraint, BeforeValidator(_constraint), PlainSerializer(_constraint_text)]
+MOST_POINTS = 100_000  # of a grid
 
 
 class Space(BaseModel):
     """A checked space file. Each of `parameters` comes after those that its `when` names.
 
     `evaluation`: coupled trains every trial; decoupled first probes for the settings that give the best rate, and
-    trains with those; probe only probes, for what takes no training.
+    trains with those; probe only probes, for what takes no training. `baseline`, what people run today, is the first
+    trial, as it is; constraints may be in parts of what it reaches.
     """
 
     model_config = STRICT
@@ -78,6 +61,7 @@ class Space(BaseModel):
     constraints: Annotated[tuple[Bound, ...], Listed] = ()
     parameters: dict[str, AnyParameter]
     fixed: dict[str, Scalar] = {}
+    baseline: dict[str, Scalar] = {}
     data: Annotated[Data, Mapped] = Data()
     searcher: SearcherSettings = SearcherSettings()
     stopping: StoppingSettings = StoppingSettings()
@@ -103,6 +87,15 @@ class Space(BaseModel):
         bounded = self.budget.hours is not None or self.budget.total_epochs is not None
         return "forecast" if self.searcher.name == "gp" and self.kind == "train" and bounded else "none"
 
+    @property
+    def bounds(self) -> tuple[Constraint, ...]:
+        """The constraints, and what a trial cannot have more of than there is."""
+        known = (load_trainable(self.trainable).METRICS if self.trainable else None) or {}
+        limits = {name: metric.limit for name, metric in known.items() if metric.limit is not None}
+        bounded = {c.metric for c in self.constraints if c.operator == "<=" and not c.of_baseline}
+        more = (Constraint(name, "<=", limit) for name, limit in limits.items() if name not in bounded)
+        return (*self.constraints, *more)
+
     def is_probed(self, objective: Objective) -> bool:
         """Whether a probe measures it, so that training for longer changes nothing."""
         known = load_trainable(self.trainable).METRICS if self.trainable else None
@@ -119,6 +112,11 @@ class Space(BaseModel):
             if said in ("all", what):
                 names.add(name)
         return names
+
+    @property
+    def tuned_by_probes(self) -> set[str]:
+        """Names of the parameters that are set before a trial is trained: they bear on nothing that training tells."""
+        return self.parameters.keys() - self.bearing_on("trained") if self.evaluation == "decoupled" else set()
 
     @property
     def grid_points(self) -> int | None:
@@ -169,21 +167,25 @@ class Space(BaseModel):
             if never := unmet(parameter.when, kept, space.fixed):
                 lines.append(f"{name}: left out, as {never} here")
                 continue
-            kept[name], without = _restricted(name, parameter, refusal)
+            kept[name], without = restricted(name, parameter, refusal)
             lines += without
+        for fault in baseline_faults(space.baseline, kept, space.fixed, ()):
+            raise SpaceError(f"baseline: cannot be done here: {fault.message}")
         return space.model_copy(update={"parameters": kept}), lines
 
     def grid(self) -> list[dict[str, contract.Scalar]]:
         """All distinct choices of active parameters, without the `fixed` ones; the last parameter varies fastest.
 
         Raises:
-            SpaceError: a parameter is a range.
+            SpaceError: a parameter is a range, or there are too many.
         """
         configs: list[dict[str, contract.Scalar]] = [{}]
         for name, parameter in self.parameters.items():
             if isinstance(parameter, Range):
                 raise SpaceError(f"parameters.{name}: a grid needs values, and this is a range")
             choices = [{name: value} for value in parameter.values]
+            if len(configs) * len(choices) > MOST_POINTS:
+                raise SpaceError(f"parameters: a grid of more than {MOST_POINTS:,} points; use another searcher")
             configs = [
                 {**config, **choice}
                 for config in configs
@@ -284,6 +286,7 @@ def _faults(space: Space, trainable: Trainable | None) -> Iterator[Fault]:
     if not space.parameters:
         yield Fault(("parameters",), "nothing to search; name at least one parameter")
     yield from parameter_faults(space.parameters, space.fixed, trainable.PARAMETERS if trainable else None, owner)
+    yield from baseline_faults(space.baseline, space.parameters, space.fixed, space.constraints)
     yield from _metric_faults(space, trainable.METRICS if trainable else None, owner)
     yield from _data_faults(space.data)
     yield from budget_faults(space.evaluation, space.parameters, space.searcher, space.stopping, space.budget)
@@ -320,19 +323,6 @@ def _refusals(trainable: str | None, resources: Resources) -> Callable[[str, con
         return lambda parameter, value: None
     unavailable = load_trainable(trainable).unavailable
     return lambda parameter, value: unavailable(parameter, value, resources)
-
-
-def _restricted(
-    name: str, parameter: Choice | Range, refusal: Callable[[str, contract.Scalar], str | None]
-) -> tuple[Choice | Range, list[str]]:
-    if isinstance(parameter, Range):
-        return parameter, []
-    reasons = [refusal(name, value) for value in parameter.values]
-    lines = [f"{name} {value}: {reason}" for value, reason in zip(parameter.values, reasons, strict=True) if reason]
-    values = tuple(value for value, reason in zip(parameter.values, reasons, strict=True) if not reason)
-    if not values:
-        raise SpaceError(f"parameters.{name}: no value of it can be used here: {'; '.join(lines)}")
-    return parameter.model_copy(update={"values": values}), lines
 
 
 def _flat(mapping: Mapping[str, Any]) -> dict[str, Any]:

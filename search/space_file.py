@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ from ruamel.yaml.scalarbool import ScalarBoolean
 from search.faults import Fault, KeyPath, Place, Source, SpaceError, dotted, nearest, shown
 
 OVERLAY = "without_gpu"  # the section whose settings hold where the machine has no GPU
+
+MOST_BYTES = 2**20
+MOST_VALUES = 20_000  # aliases multiply: a page of them can stand for more than there is memory
+DEEPEST = 30
 
 # A parameter is searched or fixed: to override one is to take it out of the other.
 _TWIN = {"fixed": "parameters", "parameters": "fixed"}
@@ -37,6 +42,18 @@ def read(path: Path, overrides: Sequence[str] = ()) -> tuple[dict[str, Any], Sou
     return content, Source(f"{path}:1", reader.places)
 
 
+def overridden(content: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Plain data after the overrides.
+
+    Raises:
+        SpaceError: an override cannot be applied.
+    """
+    result: dict[str, Any] = copy.deepcopy(dict(content))
+    for override in overrides:
+        _apply(override, result, {})
+    return result
+
+
 def merged(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with the settings of `overlay` over it: sections are merged key by key, anything deeper is replaced."""
     result = dict(base)
@@ -51,7 +68,11 @@ def merged(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise SpaceError(f"{path}: more than {MOST_BYTES:,} bytes; a space file is a page or two")
+        return content.decode("utf-8-sig")
     except FileNotFoundError:
         beside = sorted(f"{file}" for file in path.parent.glob("*.yaml"))
         raise SpaceError(f"{path}: no such file{nearest(path, beside)}") from None
@@ -69,6 +90,7 @@ class _Reader:
         self._origin = origin
         self._top = top
         self.places: dict[KeyPath, Place] = {}
+        self._values = 0
 
     def parse(self, text: str) -> Any:
         """The text as ruamel's commented containers, which know their lines."""
@@ -85,6 +107,10 @@ class _Reader:
 
     def plain(self, value: Any, path: KeyPath = (), line: int = 1) -> Any:
         """The same as dicts, lists and scalars."""
+        self._values += 1
+        if self._values > MOST_VALUES or len(path) > DEEPEST:
+            how = f"deeper than {DEEPEST} levels" if len(path) > DEEPEST else f"more than {MOST_VALUES:,} values"
+            raise self._invalid(line, f"{how}, aliases counted where they are used")
         where = Place(self._origin(line), dotted(self._top + path))
         self.places[self._top + path] = where
         if getattr(value, "tag", None) is not None and value.tag.value:

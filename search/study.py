@@ -15,6 +15,7 @@ from search.advisor import OUT_OF_EPOCHS, Advisor
 from search.cluster import Cluster
 from search.history import History
 from search.journal import Event, Journal
+from search.page.page import try_to_write
 from search.proposal import Decision, FinishedTrial, Proposal
 from search.report import write_summary
 from search.results import write_tables
@@ -110,7 +111,13 @@ class Study:
         self._journal.append("retry", trial_id=trial_id, reason=reason)
 
     def finish(
-        self, trial_id: str, state: str, reason: str | None, seconds: float | None, setup_seconds: float | None
+        self,
+        trial_id: str,
+        state: str,
+        reason: str | None,
+        seconds: float | None,
+        setup_seconds: float | None,
+        metrics: Mapping[str, float] | None = None,
     ) -> None:
         """Journal the end of a trial; keep checkpoints only where the test set may yet be asked."""
         proposal = self._running.pop(trial_id)
@@ -122,15 +129,16 @@ class Study:
             seconds=seconds,
             setup_seconds=setup_seconds,
             verdict=self._verdict(proposal),
+            metrics=dict(metrics or {}),
         )
-        self._advisor.finish(trial_id, state, reason)
+        self._advisor.finish(trial_id, state, reason, metrics)
         self._drop_checkpoints()
 
     def crash(self, trial_id: str, reason: str) -> None:
         """The trial's own actor is gone; whatever worker group it had must not stay leased to it."""
+        workers.end_lease(self._pool_name, trial_id)  # first: where Ray itself is gone the trial is not to blame
         if trial_id in self._running:
             self.finish(trial_id, "failed", reason, None, None)
-        workers.end_lease(self._pool_name, trial_id)
 
     def trial_config(self, proposal: Proposal) -> dict[str, Any]:
         """What `search.trial.Trial` needs to know to run a proposal."""
@@ -250,6 +258,7 @@ def run_study(
 
 
 def write_results(folder: Path) -> str:
-    """Write the tables and the summary of a run, finished or not; return the summary."""
+    """Write the tables, the page and the summary of a run, finished or not; return the summary."""
     write_tables(folder)
+    try_to_write(folder)
     return write_summary(folder)

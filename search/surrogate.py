@@ -82,19 +82,12 @@ class GaussianProcess:
         variance = np.maximum(always + changing + mean_curve - np.einsum("ij,ij->j", explained, explained), 1e-9)
         return self._mean + self._spread * (covariance @ self._weights), self._spread * np.sqrt(variance)
 
-    @property
-    def noise(self) -> float:
-        """Standard deviation of the metric where the same is measured twice."""
-        return self._spread * float(np.sqrt(self.hyperparameters.sizes[1]))
-
     def _covariance(self, features: Array, progress: Array) -> Array:
         """With the data, shape (m, n)."""
         weights = np.sqrt(self.hyperparameters.scales[self._scale_of])
         squared = _squared_distances(features * weights, self._features * weights)
         always, _, changing, epochs_scale, mean_curve = self.hyperparameters.sizes
         alike = _matern(squared)[0]
-        if not self._progress.any() and not progress.any():
-            return np.asarray((always + changing) * alike + mean_curve)
         epochs = _matern(epochs_scale * (progress[:, None] - self._progress[None, :]) ** 2)[0]
         return np.asarray(alike * (always + changing * epochs) + mean_curve * epochs)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -41,15 +41,23 @@ class Retried:
 
 @dataclass(frozen=True)
 class Finished:
-    """The trial is over."""
+    """The trial is over. `metrics`: what is known of one that cannot run."""
 
     state: str
     reason: str | None
     seconds: float
     setup_seconds: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-Outcome = Measured | Retried | Finished
+@dataclass(frozen=True)
+class DiskFull:
+    """The workers could not write; the trial is to go on when there is space again."""
+
+    reason: str
+
+
+Outcome = Measured | Retried | Finished | DiskFull
 
 
 class Trial(tune.Trainable):  # type: ignore[misc]  # Ray has no types
@@ -70,7 +78,7 @@ class Trial(tune.Trainable):  # type: ignore[misc]  # Ray has no types
         try:
             outcome = self._next_outcome()
         except InfeasibleError as error:
-            outcome = self._finished("infeasible", str(error))
+            outcome = self._finished("infeasible", str(error), error.metrics)
         except GroupError as error:
             outcome = self._died(str(error))
         return {"outcome": outcome, "done": isinstance(outcome, Finished)}
@@ -121,10 +129,26 @@ class Trial(tune.Trainable):  # type: ignore[misc]  # Ray has no types
                 case Measurement(epoch=epoch, metrics=metrics):
                     self._last_epoch = self._waiting_epoch = epoch
                     return Measured(epoch, dict(metrics), self._seconds(), self._setup_seconds)
-                case Ended(state=state, reason=reason):
-                    return self._finished(state, reason)
+                case Ended(disk_full=True, reason=reason):
+                    self._release()
+                    return DiskFull(reason or "the disk is full")
+                case Ended(retry=True, reason=reason):
+                    return self._died(reason or "a process of it was lost")
+                case Ended(state="complete") if self._last_epoch < self._due_epoch:
+                    return self._finished("failed", self._said_too_little())
+                case Ended(state=state, reason=reason, metrics=metrics):
+                    return self._finished(state, reason, metrics)
                 case Died(reason=reason):
                     return self._died(reason)
+
+    @property
+    def _due_epoch(self) -> int:
+        """The last that a trial reports that is neither stopped nor fails; 0: a probe's only one."""
+        return 0 if self._task.function == "probe" else self._task.epochs
+
+    def _said_too_little(self) -> str:
+        reported = "anything" if self._last_epoch < 0 else f"more than epoch {self._last_epoch} of {self._due_epoch}"
+        return f"it returned without having reported {reported}"
 
     def _lease(self) -> None:
         asked_at = time.monotonic()
@@ -141,10 +165,10 @@ class Trial(tune.Trainable):  # type: ignore[misc]  # Ray has no types
         ray.get(self._pool.answer.remote(self._group, self._waiting_epoch, go_on))
         self._waiting_epoch = None
 
-    def _finished(self, state: str, reason: str | None) -> Finished:
+    def _finished(self, state: str, reason: str | None, metrics: Mapping[str, float] | None = None) -> Finished:
         seconds = self._seconds()
         self._release()
-        return Finished(state, reason, seconds, self._setup_seconds)
+        return Finished(state, reason, seconds, self._setup_seconds, metrics or {})
 
     def _died(self, reason: str) -> Outcome:
         if self._retries == self._most_retries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -13,7 +14,7 @@ from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
 from search.proposal import Decision, Proposal
-from search.trial import Finished, Measured, Retried, Trial
+from search.trial import DiskFull, Finished, Measured, Retried, Trial
 
 
 class Decider(Protocol):
@@ -33,8 +34,16 @@ class Decider(Protocol):
         """The trial's workers died; it goes on with new ones."""
         ...
 
-    def finish(self, trial_id: str, state: str, reason: str | None, seconds: float, setup_seconds: float) -> None:
-        """The trial is over."""
+    def finish(
+        self,
+        trial_id: str,
+        state: str,
+        reason: str | None,
+        seconds: float,
+        setup_seconds: float,
+        metrics: Mapping[str, float],
+    ) -> None:
+        """The trial is over; `metrics`: what is known of one that cannot run."""
         ...
 
     def crash(self, trial_id: str, reason: str) -> None:
@@ -97,14 +106,16 @@ class AdvisorScheduler(FIFOScheduler):  # type: ignore[misc]  # Ray has no types
                     return str(TrialScheduler.STOP)
             case Retried(reason=reason):
                 self._decider.retry(trial_id, reason)
+            case DiskFull(reason=reason):
+                raise OSError(errno.ENOSPC, reason)
         return str(TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> None:
         """The last result says how a trial ended; a stopped one's, which is a measurement, was answered already."""
         match result["outcome"]:
-            case Finished(state=state, reason=reason, seconds=seconds, setup_seconds=setup_seconds):
+            case Finished(state, reason, seconds, setup_seconds, metrics):
                 with _kept(self._unheard):
-                    self._decider.finish(trial.config["trial_id"], state, reason, seconds, setup_seconds)
+                    self._decider.finish(trial.config["trial_id"], state, reason, seconds, setup_seconds, metrics)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -9,44 +10,42 @@ from numpy.typing import NDArray
 
 from search.acquisition import expected_excess
 from search.belief import Belief
-from search.encoding import Encoding, Rows
+from search.encoding import INACTIVE, Encoding, Rows
 from trainables.contract import Scalar
 
 Array = NDArray[np.float64]
 
 MOST_VARIANTS, MOST_LOOKED_UP, FEWEST_VARIANTS = 256, 4096, 8  # of one kind; of all together; of one among many
-WORTH_A_PROBE, CERTAIN = 0.03, 0.05  # parts of a rate: expected to be gained by a probe; not worth one
+WORTH_A_PROBE, CERTAIN = 0.01, 0.05  # parts of a rate: expected to be gained by a probe; not worth one
 
 
 class Tuner:
     """Knows what was probed; `rate` is the belief of the rate's loss, by its logarithm.
 
-    `free` are the columns that bear on the rate alone; `allowed` gives the probability that rows run here and keep the
-    constraints.
+    `free_names` are the parameters that bear on the rate alone; `allowed` gives the probability that rows run here and
+    keep the constraints.
     """
 
     def __init__(
-        self,
-        encoding: Encoding,
-        rate: Belief,
-        free: NDArray[np.int_],
-        allowed: Callable[[Rows], Array],
-        free_names: set[str],
+        self, encoding: Encoding, rate: Belief, free_names: set[str], allowed: Callable[[Rows], Array]
     ) -> None:
-        self._encoding, self._rate, self._free, self._allowed = encoding, rate, free, allowed
-        self._free_names = free_names
-        self._shared = np.setdiff1d(rate.columns, free)
+        self._encoding, self._rate, self._free_names, self._allowed = encoding, rate, free_names, allowed
+        self._free = encoding.columns(free_names)
+        self._shared = np.setdiff1d(rate.columns, self._free)
         self._asked: set[bytes] = set()  # settings that were probed, whatever became of it
         self._measured: dict[bytes, Rows] = {}
+        self._winners: dict[bytes, tuple[float, bytes]] = {}  # the least loss of each kind, and the free settings there
         self._fastest: dict[bytes, Rows] = {}  # by what else the rate depends on
 
     def ask(self, row: Rows) -> None:
         """It is being probed, and never will be again."""
         self._asked.add(self._key(row))
 
-    def learn(self, row: Rows) -> None:
+    def learn(self, row: Rows, loss: float) -> None:
         """Its rate was measured, by a probe or in training."""
         self._measured[self._key(row)] = row
+        kind, free = row[self._shared].tobytes(), row[self._free].tobytes()
+        self._winners[kind] = min(self._winners.get(kind, (loss, free)), (loss, free))
         self.forget()
 
     def forget(self) -> None:
@@ -73,8 +72,8 @@ class Tuner:
         if known.any():
             best = _lowest(means, allowed, known)
             gains = untried * expected_excess(means[best], means, deviations) * allowed
-            probe = bool(gains.max() > WORTH_A_PROBE)
-            return self._with_free(config, rows[int(np.argmax(gains)) if probe else best]), probe
+            probe = self._worth_probing(rows, best, gains, untried & (allowed >= 0.5))
+            return self._with_free(config, rows[best if probe is None else probe]), probe is not None
         best = _lowest(means, allowed, untried if untried.any() else ~known)
         return self._with_free(config, rows[best]), bool(untried[best] and deviations[best] > CERTAIN)
 
@@ -110,6 +109,25 @@ class Tuner:
                 same[self._free] = other[self._free]
                 rows.append(same[None])
         return np.asarray(np.unique(np.vstack(rows), axis=0))
+
+    def _worth_probing(self, rows: Rows, best: int, gains: Array, possible: NDArray[np.bool_]) -> int | None:
+        """Which row; None: none. `gains` are expected over the `best` that is known.
+
+        One setting is changed at a time while that pays: then a difference has one cause. In the end what is the
+        fastest of most other kinds is tried in any case, as settings that hinder each other mislead.
+        """
+        for promised in (gains * (self._differences(rows, rows[best]) == 1), gains):
+            if promised.max() > WORTH_A_PROBE:
+                return int(np.argmax(promised))
+        wins = Counter(free for _, free in self._winners.values())
+        champions = {free for free, count in wins.items() if count == max(wins.values())}
+        left = [i for i in np.flatnonzero(possible) if rows[i, self._free].tobytes() in champions]
+        return int(left[0]) if left else None
+
+    def _differences(self, rows: Rows, row: Rows) -> NDArray[np.int_]:
+        """In how many of the free settings, those apart that are out of play in either."""
+        free, other = rows[:, self._free], row[self._free]
+        return np.asarray(((free != other) & (free != INACTIVE) & (other != INACTIVE)).sum(axis=1))
 
     def _key(self, row: Rows) -> bytes:
         return bytes(row[self._rate.columns].tobytes())

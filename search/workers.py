@@ -217,6 +217,12 @@ class WorkerPool:
             grace = RANK_GRACE_SECONDS if ended.state != "complete" else self._patience
             asyncio.get_running_loop().call_later(grace, self._end_stragglers, group, task_number)
 
+    async def hangs(self, number: int, task_number: int, rank: int) -> None:
+        """A rank found that it does nothing."""
+        group = self._groups[number]
+        if group.task_number == task_number and rank not in group.ends:
+            self._lose(group, Ended("failed", f"{named([rank])} did nothing for {self._patience:.0f} s"))
+
     # Groups
 
     async def _start(self, layout: Layout, trial_id: str) -> int:

@@ -36,11 +36,29 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         "state": dict(checkpoint.state),
     }
     try:
-        torch.save(content, unfinished)
-    except BaseException:
+        with unfinished.open("wb") as file:  # given a path, torch does not tell a full disk from other faults
+            torch.save(content, file)
+    except BaseException as error:
         unfinished.unlink(missing_ok=True)  # half of it would fill a full disk for nothing
+        if (cause := _of_the_system(error)) is not None:
+            what = f"{cause.strerror}: {_tensor_bytes(content):,} bytes are needed"
+            raise OSError(cause.errno, what, str(folder / FILE_NAME)) from error
         raise
     unfinished.replace(folder / FILE_NAME)
+
+
+def _of_the_system(error: BaseException | None) -> OSError | None:
+    """What torch wraps in an error of its own."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _tensor_bytes(content: Any) -> int:
+    if isinstance(content, torch.Tensor):
+        return content.nbytes
+    items = content.values() if isinstance(content, Mapping) else content if isinstance(content, list | tuple) else ()
+    return sum(map(_tensor_bytes, items))
 
 
 def load(folder: Path, network: Mapping[str, Any]) -> Checkpoint | None:

@@ -26,7 +26,14 @@ def patience_seconds() -> float:
 
 
 class InfeasibleError(Exception):
-    """This configuration cannot run here; the message says why. A result, not a failure."""
+    """This configuration cannot run here; the message says why. A result, not a failure.
+
+    `metrics`: what is known of it all the same, such as the memory that it would need.
+    """
+
+    def __init__(self, message: str, metrics: Mapping[str, float] | None = None) -> None:
+        super().__init__(message)
+        self.metrics: Mapping[str, float] = metrics or {}
 
 
 class DataError(Exception):
@@ -35,6 +42,10 @@ class DataError(Exception):
 
 class PeerLostError(Exception):
     """Another process of the trial is gone or silent: not this one's own fault, and so not the reason to tell."""
+
+
+class HelperLostError(Exception):
+    """A process that the trial had started is gone, such as a loader's: not the configuration's doing; try it again."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +92,7 @@ class Metric:
     unit: str
     help: str
     probed: bool = True  # a probe measures it too; False: it takes training
+    limit: float | None = None  # what has more of it cannot run
 
 
 @dataclass(frozen=True)

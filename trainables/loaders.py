@@ -10,6 +10,10 @@ nor the number of processes changes what is learned.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import logging
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,8 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from trainables import shared_memory
 from trainables.cifar10 import Indices, Pictures, open_picture
-from trainables.contract import InfeasibleError
+from trainables.contract import HelperLostError, InfeasibleError
 from trainables.stages import Timeline
 from trainables.transfer import Batch, copied
 from trainables.vgg import PICTURE_SIZE
@@ -32,6 +37,10 @@ MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
 EVALUATION_BATCH = 500
 PREFETCHED_BATCHES = 2  # that each loader process keeps ready
+BYTES_PER_PICTURE = 4 * 3 * PICTURE_SIZE**2  # as floats
+LOST = "DataLoader worker (pid"  # how PyTorch begins to say that one is gone
+PR_SET_PDEATHSIG = 1  # of prctl(2)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -218,6 +227,11 @@ class _WorkerBatches:
         self, pictures: Pictures, plan: Plan, device: torch.device, *, num_workers: int, pin_memory: bool
     ) -> None:
         self._device, self._order = device, _Order(plan)
+        of_each = plan.batch_size // plan.share.of + 1
+        in_flight = (PREFETCHED_BATCHES + 1) * num_workers * of_each * BYTES_PER_PICTURE
+        self._through_pipes = num_workers > 0 and not shared_memory.fits(in_flight)
+        if self._through_pipes:
+            log.warning("/dev/shm has no %d bytes: batches come through pipes, which is slower", in_flight)
         self._loader: DataLoader[Any] = DataLoader(
             _EachPicture(pictures),
             batch_sampler=self._order,
@@ -226,19 +240,43 @@ class _WorkerBatches:
             prefetch_factor=PREFETCHED_BATCHES if num_workers else None,
             pin_memory=pin_memory,
             generator=torch.Generator(),  # or it draws its seeds from dropout's stream
+            collate_fn=_arrays if self._through_pipes else None,
+            worker_init_fn=_end_with_parent,
         )
         self._iterator: Any = None
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
         self._order.epoch = epoch
-        self._iterator = iter(self._loader)
-        yield from copied(self._iterator, self._device, timeline)
+        try:
+            self._iterator = iter(self._loader)
+            batches = map(_tensors, self._iterator) if self._through_pipes else self._iterator
+            yield from copied(batches, self._device, timeline)
+        except RuntimeError as error:
+            if LOST in str(error):
+                raise HelperLostError(str(error).partition("\n")[0]) from error
+            raise
 
     def close(self) -> None:
         # The DataLoader ends its processes when it is collected; a traceback that holds it would keep them alive.
         if hasattr(self._iterator, "_shutdown_workers"):
             self._iterator._shutdown_workers()
         self._iterator = None
+
+
+def _arrays(samples: list[tuple[Tensor, int]]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """A batch as it is pickled whole, where tensors would go through shared memory."""
+    images, labels = zip(*samples, strict=True)
+    return np.stack([image.numpy() for image in images]), np.array(labels, dtype=np.int64)
+
+
+def _tensors(batch: tuple[NDArray[Any], NDArray[Any]]) -> Batch:
+    return torch.from_numpy(batch[0]), torch.from_numpy(batch[1])
+
+
+def _end_with_parent(number: int) -> None:
+    """A loader process whose trial was killed would by itself wait five seconds for it."""
+    with contextlib.suppress(OSError, AttributeError):  # not on Linux
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 Choice = tuple[int, int, int, bool]  # picture, top, left, flipped

@@ -139,7 +139,8 @@ def check(settings: Settings, num_classes: int, train_images: int, processes: in
     most = largest_batch(settings, num_classes, train_images, processes, device)
     remedy = f"batch_size at most {most}" if most else "no batch_size fits"
     raise InfeasibleError(
-        f"needs about {needed.total / GIB:.1f} GiB, {needed.available / GIB:.1f} GiB are there: {remedy}"
+        f"needs about {needed.total / GIB:.1f} GiB, {needed.available / GIB:.1f} GiB are there: {remedy}",
+        {"peak_memory_fraction": needed.total / needed.available},
     )
 
 

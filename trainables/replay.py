@@ -6,8 +6,10 @@ Any parameter and any metric goes. A few settings, chosen or fixed in the space 
                        without it the curves of `closed_form` are replayed
     seconds_per_epoch  how long an epoch takes (0)
     processes          how many processes the trial has (1)
+    checkpoint_bytes   how much larger than it must be its checkpoint is (0)
     fail_at_epoch      the epoch that goes wrong (0: none), in the first process
-    fail_with          exception, infeasible, kill (SIGKILL of the process), hang or nan
+    fail_with          exception, infeasible, kill (SIGKILL of the process), hang, nan, memory (all that the process
+                       may have), child (starts one, then hangs) or silence (returns without a word)
     fail_once          true: only the first time in the trial's folder, so that a retry gets through
 """
 
@@ -19,7 +21,10 @@ import json
 import logging
 import math
 import os
+import resource
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -47,9 +52,13 @@ from trainables.contract import (
 PARAMETERS: Mapping[str, Parameter] | None = None
 METRICS: Mapping[str, Metric] | None = None
 
-SETTINGS = ("table", "seconds_per_epoch", "processes", "fail_at_epoch", "fail_with", "fail_once")
+SETTINGS = (
+    "table", "seconds_per_epoch", "processes", "checkpoint_bytes", "fail_at_epoch", "fail_with", "fail_once",
+)  # fmt: skip
 TRAINED = ("val_accuracy", "accuracy", "val_loss", "train_loss")
 NOT_METRICS = ("trial_id", "epoch", "seconds", "decision", "state", "reason", "kind")
+
+MEMORY_LIMIT = 2**36  # more than a process here has addresses in use
 
 Metrics = dict[str, float]
 log = logging.getLogger(__name__)
@@ -96,10 +105,12 @@ def train(config: Config, worker: Worker) -> None:
         metrics = curve(config, epoch)
         time.sleep(float(config.get("seconds_per_epoch", 0.0)))
         if _goes_wrong(config, epoch, worker):
+            if config.get("fail_with") == "silence":
+                return
             metrics = _fail(config, epoch, metrics)
         measurement = Measurement(epoch, metrics)
         if worker.rank == 0:
-            _save_checkpoint(worker.folder, measurement)
+            _save_checkpoint(worker.folder, measurement, int(config.get("checkpoint_bytes", 0)))
         if not worker.report(measurement):
             return
 
@@ -243,14 +254,35 @@ def _fail(config: Config, epoch: int, metrics: Metrics) -> Metrics:
             os.kill(os.getpid(), signal.SIGKILL)
         case "hang":
             time.sleep(1e6)
+        case "child":
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1e6)"])
+            time.sleep(1e6)
+        case "memory":
+            _take_all_memory()
         case "nan":
             return dict.fromkeys(metrics, math.nan)
     raise RuntimeError(f"epoch {epoch} was to fail")
 
 
-def _save_checkpoint(folder: Path, measurement: Measurement) -> None:
+def _take_all_memory() -> None:
+    """By a limit on this process's addresses, lifted again afterwards."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, before[1]))
+    try:
+        bytearray(2 * MEMORY_LIMIT)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _save_checkpoint(folder: Path, measurement: Measurement, filling: int) -> None:
     unfinished = folder / "checkpoint.json.part"
-    unfinished.write_text(json.dumps({"epoch": measurement.epoch, "metrics": dict(measurement.metrics)}))
+    text = json.dumps({"epoch": measurement.epoch, "metrics": dict(measurement.metrics), "filling": "x" * filling})
+    try:
+        unfinished.write_text(text)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        what = f"{error.strerror}: {len(text):,} bytes are needed"
+        raise OSError(error.errno, what, str(folder / "checkpoint.json")) from error
     unfinished.replace(folder / "checkpoint.json")
 
 

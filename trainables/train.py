@@ -2,14 +2,16 @@
 
     python -m trainables.train --epochs 12 --folder runs/mine batch_size=256 learning_rate=0.1 precision=bf16
 
-One line an epoch; curves.csv and the checkpoint are in the folder. Run again, it goes on from the checkpoint. With
---probe it measures for some seconds instead: rate, stage times, memory, and what bounds them.
+One line an epoch; curves.csv and the checkpoint are in the folder, and what --test measures is in test.json. Run again,
+it goes on from the checkpoint. With --probe it measures for some seconds instead: rate, stage times, memory, and what
+bounds them.
 Exit codes: 0 done, 1 failed, 2 bad input or a configuration that cannot run here, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import multiprocessing
@@ -18,8 +20,9 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
@@ -85,17 +88,20 @@ class Job:
         trainable = load_trainable(self.trainable)
         if self.probe:
             verdict = trainable.explain(self.config, measurement.metrics, machine())
-            print(findings(measurement.metrics, trainable.METRICS or {}, verdict), flush=True)
+            said = findings(measurement.metrics, trainable.METRICS or {}, verdict)
         else:
-            print(line(measurement, self.epochs), flush=True)
-        record(self.folder / "curves.csv", self.config, measurement)
+            said = line(measurement, self.epochs)
+        record(self.folder / "curves.csv", self.config, measurement)  # first: who reads the line may look it up
+        print(said, flush=True)
         return True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
     try:
-        return run(_job(_parser().parse_intermixed_args(arguments)))
+        job = _job(_parser().parse_intermixed_args(arguments))
+        with _alone(job.folder):
+            return run(job)
     except (ValueError, LookupError, InfeasibleError, DataError) as error:
         print(f"train: {error}", file=sys.stderr)
         return 2
@@ -176,10 +182,28 @@ def _claim(job: Job) -> None:
     """A folder goes with one configuration: another one must not go on from its checkpoint."""
     job.folder.mkdir(parents=True, exist_ok=True)
     path = job.folder / "config.json"
-    mine = json.dumps({"trainable": job.trainable, "epochs": job.epochs, **job.config}, indent=1, sort_keys=True)
+    pictures = {"data": job.data.name, "train_images": job.data.train_images, "val_images": job.data.val_images}
+    about = {"trainable": job.trainable, "epochs": job.epochs, **pictures}
+    mine = json.dumps({**about, **job.config}, indent=1, sort_keys=True)
     if path.exists() and path.read_text() != mine:
         raise ValueError(f"--folder {job.folder}: another configuration was trained there, see config.json")
     path.write_text(mine)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else trains in the folder meanwhile: two would write one checkpoint."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / "training.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"--folder {folder}: another process is training there") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 # --- what is done -----------------------------------------------------------------------------------------------------
@@ -196,12 +220,12 @@ def run(job: Job) -> int:
             context.Process(target=_process, args=(job, rank, f"file://{meeting_point}/store"))
             for rank in range(job.layout.processes)
         ]
-        for process in processes:
-            process.start()
         try:
+            for process in processes:
+                process.start()
             ended = _wait(processes)
         finally:
-            for process in processes:
+            for process in (each for each in processes if each.pid is not None):
                 process.kill()  # those that wait for one that failed would wait for ever
                 process.join()
     code, reason = blamed(ended, len(processes), patience_seconds())
@@ -247,6 +271,7 @@ def blamed(ended: Mapping[int, int], processes: int, patience: float) -> tuple[i
 
 def _process(job: Job, rank: int, meeting_point: str) -> None:
     """One rank."""
+    threading.Thread(target=_end_with_main, daemon=True).start()
     import torch
     import torch.distributed as dist
 
@@ -272,6 +297,13 @@ def _process(job: Job, rank: int, meeting_point: str) -> None:
     dist.destroy_process_group()
 
 
+def _end_with_main() -> None:
+    """A rank does not train on when the process that started it is gone, however it went."""
+    if (main_process := multiprocessing.parent_process()) is not None:
+        main_process.join()
+        os._exit(LOST_ANOTHER)
+
+
 def _work(job: Job, rank: int) -> None:
     trainable = load_trainable(job.trainable)
     resources = Resources(job.layout.cpus_per_process, job.layout.gpus_per_process)
@@ -281,6 +313,7 @@ def _work(job: Job, rank: int) -> None:
     if job.test:
         metrics = trainable.test(job.config, worker)
         if rank == 0:
+            (job.folder / "test.json").write_text(json.dumps(dict(metrics)))
             print(", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
 
 

@@ -160,7 +160,7 @@ METRICS: Mapping[str, Metric] | None = {
         "s", "of writing the checkpoint; absent from an epoch that is reported again", probed=False
     ),
     "peak_memory_gib": Metric("GiB", "so far; tensors on the fullest GPU, or what is resident in all processes"),
-    "peak_memory_fraction": Metric("fraction", "of that GPU's memory, or of the machine's or container's"),
+    "peak_memory_fraction": Metric("fraction", "of that GPU's memory, or of the machine's or container's", limit=1.0),
     "predicted_memory_gib": Metric("GiB", "what peak_memory_gib was expected to be, before the start"),
     "test_accuracy": Metric("fraction", "on the test pictures; measured once, at the end", probed=False),
 }
@@ -282,17 +282,21 @@ def _alone(config: Config, worker: Worker, work: Callable[[Settings, Worker], T]
             )
         except isolation.OutOfMemoryError as error:
             shortage = f"{error}"
-    raise InfeasibleError(f"{shortage}; {_prediction(settings, worker)}")
+    raise _out_of_memory(shortage, settings, worker)
 
 
-def _prediction(settings: Settings, worker: Worker) -> str:
-    """What was expected of a trial that ran out of memory."""
+def _out_of_memory(shortage: str, settings: Settings, worker: Worker) -> InfeasibleError:
+    """With what was predicted."""
     from trainables import memory
 
     shape = Layout(worker.world_size, worker.resources.cpus, worker.resources.gpus)
     need = memory.predicted(settings, worker.data, shape)
-    there = "" if need.available is None else f" of {need.available / 2**30:.1f} GiB"
-    return f"predicted were {need.total / 2**30:.1f}{there}"
+    said = f"{shortage}; predicted were {need.total / 2**30:.1f}"
+    if need.available is None:
+        return InfeasibleError(said)
+    # it took more than there is, whatever was predicted
+    fraction = max(1.05, need.total / need.available)
+    return InfeasibleError(f"{said} of {need.available / 2**30:.1f} GiB", {"peak_memory_fraction": fraction})
 
 
 def _settings(config: Config) -> Settings:

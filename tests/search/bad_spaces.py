@@ -349,8 +349,40 @@ BAD_SPACES = [
     Bad(
         "constraint without a bound",
         "constraints[0]",
-        'found "val_loss < 3"; expected "METRIC <= NUMBER" or "METRIC >= NUMBER"',
+        'found "val_loss < 3"; expected "METRIC <= NUMBER", "METRIC >= NUMBER" or "METRIC >= NUMBER * ba',
         "constraints: [val_loss < 3]  # <-\n",
+    ),
+    Bad(
+        "constraint in parts of no baseline",
+        "constraints[0]",
+        "there is no baseline; give one",
+        "constraints: [val_loss <= 1.1 * baseline]  # <-\n",
+    ),
+    Bad(
+        "baseline that is not all",
+        "baseline",
+        "learning_rate is missing; a baseline says all that is searched",
+        "baseline: {batch_size: 128}  # <-\nparameters:\n  batch_size: {values: [64, 128]}\n"
+        "  learning_rate: {min: 0.1, max: 0.2}\n",
+    ),
+    Bad(
+        "baseline beyond what is searched",
+        "baseline.batch_size",
+        "100 is not among what is searched",
+        "baseline:\n  batch_size: 100  # <-\nparameters:\n  batch_size: {values: [64, 128]}\n",
+    ),
+    Bad(
+        "baseline with what is not searched",
+        "baseline.loader",
+        "loader is not searched; leave it out",
+        "baseline:\n  batch_size: 64\n  loader: memory  # <-\nparameters:\n  batch_size: {values: [64, 128]}\n",
+    ),
+    Bad(
+        "baseline with what is not in play",
+        "baseline.num_workers",
+        "num_workers is not in play there; leave it out",
+        "baseline:\n  loader: memory\n  num_workers: 2  # <-\nparameters:\n  loader: {values: [memory, workers]}\n"
+        "  num_workers: {values: [0, 2], when: {loader: workers}}\n",
     ),
     Bad("constraint a mapping", "constraints[0]", "found a mapping; expected ", "constraints: [{val_loss: 3}]  # <-\n"),
     Bad("searcher", "searcher.name", 'found "nsga"; did you mean "nsga2"?', "searcher: {name: nsga}  # <-\n"),

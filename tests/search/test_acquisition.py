@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from search.acquisition import expected_excess, expected_improvement, probability_below
+from search.acquisition import expected_excess, expected_improvement
 from search.pareto import hypervolume
 
 FRONT = np.array([[0.1, 0.8], [0.3, 0.5], [0.6, 0.2]])
@@ -115,10 +115,3 @@ def test_what_is_below_less_what_is_above_is_the_distance_to_the_mean(bound, mea
 def test_what_is_certain_is_below_by_its_distance_or_not_at_all():
     bounds, means = np.array([1.0, 1.0]), np.array([0.25, 3.0])
     assert expected_excess(bounds, means, np.full(2, 1e-9)) == pytest.approx([0.75, 0.0])
-    assert probability_below(bounds, means, np.full(2, 1e-9)) == pytest.approx([1.0, 0.0])
-
-
-def test_the_probability_of_a_normal_variable_is_that_of_the_table():
-    assert probability_below(np.array([-1.0, 0.0, 1.96]), np.zeros(3), np.ones(3)) == pytest.approx(
-        [0.158655, 0.5, 0.975002], abs=1e-6
-    )

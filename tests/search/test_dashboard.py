@@ -31,9 +31,13 @@ class _Gauge:
 RUN = "throughput-2026-11-20-1"
 
 
+def nothing():
+    """Installs no Grafana dashboard."""
+
+
 def shown(events):
     gauges = Gauges()
-    metrics = Metrics(gauges)
+    metrics = Metrics(gauges, install=nothing)
     for event in events:
         metrics(event)
     return gauges
@@ -81,7 +85,7 @@ def test_each_gauge_is_made_once():
 def test_a_new_ray_is_told_what_happened_before_a_resume():
     events = story()
     gauges = Gauges()
-    Metrics(gauges).replay(events)
+    Metrics(gauges, install=nothing).replay(events)
     assert gauges.series == shown(events).series
 
 
@@ -89,10 +93,18 @@ def test_a_gauge_that_fails_never_hurts_the_run_and_is_logged_once(caplog):
     def broken(name, description, tag_keys):
         raise RuntimeError("no metrics agent")
 
-    metrics = Metrics(broken)
+    metrics = Metrics(broken, install=nothing)
     for event in story():
         metrics(event)
     assert [record.message for record in caplog.records] == ["the dashboard does not show all of this run"]
+
+
+def test_the_grafana_dashboard_is_offered_at_each_event_as_ray_writes_its_own_a_while_after_it_started():
+    asked = []
+    metrics = Metrics(Gauges(), install=lambda: asked.append(1))
+    for event in story():
+        metrics(event)
+    assert len(asked) == len(story())
 
 
 def test_the_announcement_tells_the_address_and_the_way_in():

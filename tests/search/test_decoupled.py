@@ -232,7 +232,7 @@ def test_replay_takes_a_probe_for_a_probe():
     events = live(space(), most=1).events
     (pending,) = Advisor(space()).replay(events)
     assert (pending.trial_id, pending.kind) == ("p0001", "probe")
-    with pytest.raises(ValueError, match="cannot have come from this space"):
+    with pytest.raises(ValueError, match="a probe, cannot have been started there"):
         Advisor(space()).replay([{**events[0], "trial_id": "t0001"}])
 
 
@@ -312,3 +312,23 @@ def test_a_setting_that_breaks_a_constraint_does_not_win():
         told(advisor, proposal, memory=1.0 if heavy else 0.5)
     assert sum(trained[4:]) <= 2
     assert advisor.pareto_set()
+
+
+def test_rates_that_earlier_runs_know_are_not_probed_again():
+    before = live(space(trials=4))
+    measured = {e["trial_id"]: e["metrics"]["rate"] for e in before.events if e["event"] == "measurement"}
+    known = [
+        {
+            "config": {n: v for n, v in e["config"].items() if n != "momentum"},
+            "metrics": {"rate": measured[e["trial_id"]]},
+        }
+        for e in starts(before, "probe")
+    ]
+    after = live(space(trials=4), events=[{"event": "known", "measurements": known}])
+
+    def settings(driver):
+        return {tuple(event["config"].get(name) for name in RATE) for event in starts(driver, "probe")}
+
+    assert len(settings(before)) > 5
+    assert not settings(before) & settings(after)
+    assert len(starts(after, "probe")) <= len(starts(before, "probe")) / 2

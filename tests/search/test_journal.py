@@ -11,10 +11,18 @@ def path(tmp_path):
     return tmp_path / "journal.jsonl"
 
 
+RUN = {"name": "a", "objectives": [{"metric": "val_accuracy", "goal": "maximize"}], "data": {"name": "generated"}}
+FIELDS = {
+    "run": RUN,
+    "start": {"trial_id": "t0001", "config": {}},
+    "measurement": {"trial_id": "t0001", "epoch": 1, "metrics": {}},
+}
+
+
 def write(path, *names):
     with Journal(path) as journal:
         for name in names:
-            journal.append(name)
+            journal.append(name, **FIELDS.get(name, {}))
 
 
 def names(path):
@@ -23,10 +31,10 @@ def names(path):
 
 def test_what_is_appended_is_read_back_in_order(path):
     with Journal(path) as journal:
-        journal.append("run", name="a", budget={"hours": 0.5})
+        journal.append("run", **RUN, budget={"hours": 0.5, "epochs": 1})
         journal.append("start", trial_id="t0001", config={"batch_size": 64, "loader": "memory"})
     first, second = read_journal(path)
-    assert (first["name"], first["budget"]) == ("a", {"hours": 0.5})
+    assert (first["name"], first["budget"]) == ("a", {"hours": 0.5, "epochs": 1})
     assert second["config"] == {"batch_size": 64, "loader": "memory"}
     assert first["time"] <= second["time"]
 
@@ -34,8 +42,8 @@ def test_what_is_appended_is_read_back_in_order(path):
 def test_an_event_is_on_the_disk_before_a_listener_hears_of_it(path):
     seen = []
     with Journal(path, [lambda event: seen.append((event["event"], names(path)[-1]))]) as journal:
-        journal.append("run")
-        journal.append("start")
+        journal.append("run", **RUN)
+        journal.append("start", **FIELDS["start"])
     assert seen == [("run", "run"), ("start", "start")]
 
 
@@ -70,10 +78,10 @@ def test_a_line_torn_at_any_byte_costs_no_other_line(path):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_json_cannot_say_is_null_however_deep(path, value):
     with Journal(path) as journal:
-        journal.append("run", metrics={"val_accuracy": value, "all": [value, 1.5]})
+        journal.append("run", **RUN, noted={"val_accuracy": value, "all": [value, 1.5]})
     for line in path.read_text().splitlines():
         json.loads(line, parse_constant=pytest.fail)
-    assert read_journal(path)[0]["metrics"] == {"val_accuracy": None, "all": [None, 1.5]}
+    assert read_journal(path)[0]["noted"] == {"val_accuracy": None, "all": [None, 1.5]}
 
 
 @pytest.mark.parametrize("content", ["", "not json\n", '{"event":"start"}\n', "[1, 2]\n", '"run"\n', "\x00\x00"])

@@ -8,6 +8,7 @@ import search.belief
 from search.advisor import Advisor
 from search.belief import MOST_POINTS
 from search.model import FIRST_TRIALS, Model, rungs
+from search.objective import Constraint
 from search.space import parse_space
 from search.surrogate import GaussianProcess
 
@@ -150,9 +151,50 @@ def test_a_constraint_is_learned():
         for number in range(20):
             config = model.propose(rng([seed, number]))
             run(model, f"t{number}", config)
-            model.violates(f"t{number}", {"memory <= 0.2": config["x"] - 0.2})
+            model.exceeds(f"t{number}", {"memory <= 0.2": config["x"] - 0.2})
             kept.append((number, config["x"] <= 0.2))
     assert np.mean([ok for number, ok in kept if number >= 8]) > 0.8
+
+
+def test_a_bound_is_foreseen_before_anything_was_beyond_it():
+    """Memory grows with y, as the losses do not; what was seen took up to 0.6 of it."""
+    free, bounded = Model(space()), Model(space(constraints=["memory <= 1"]))
+    limit = Constraint("memory", "<=", 1.0)
+    for number, y in enumerate(np.linspace(0, 0.5, 8)):
+        for model in (free, bounded):
+            run(model, f"t{number}", {"x": number % 3 / 3, "y": float(y)})
+        bounded.exceeds(f"t{number}", {str(limit): limit.excess(0.2 * math.exp(2.2 * y))})
+    rows = np.array([[0.3, 0.4], [0.3, 1.0]])
+    kept = bounded.gain(rows) / free.gain(rows)
+    assert kept[0] > 0.95
+    assert kept[1] < 0.5
+
+
+def test_a_small_budget_is_not_spent_on_chance_alone():
+    """Of 8 trials the first 4 are drawn evenly, of many the first 8."""
+    few, many = (Model(space(budget={"trials": trials, "epochs": EPOCHS})) for trials in (8, 100))
+    for number in range(4):
+        for model in (few, many):
+            run(model, f"t{number}", {"x": number / 4, "y": number / 4})
+    assert few.expected_gain(rng()) is not None
+    assert many.expected_gain(rng()) is None
+
+
+def test_what_earlier_runs_know_takes_the_place_of_the_first_trials():
+    model, taught = Model(space()), Model(space())
+    for number in range(12):
+        config = {"x": number % 4 / 4, "y": number / 12}
+        taught.recall(config, losses(config), {})
+    assert model.propose(rng()) != taught.propose(rng())
+    proposed = [taught.propose(rng(seed))["x"] for seed in range(6)]
+    assert np.mean([abs(x - 0.3) < 0.15 for x in proposed]) > 0.5  # by chance 0.3
+    assert taught.expected_gain(rng()) is None  # nothing of this run is there yet
+
+
+def test_a_rate_alone_can_be_recalled():
+    model = Model(space())
+    model.recall({"x": 0.5, "y": 0.5}, np.array([np.nan, 3.0]), {})
+    assert set(model.propose(rng())) == {"x", "y"}
 
 
 def watched(trial, until):

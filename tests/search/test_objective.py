@@ -42,5 +42,29 @@ def test_violation_is_positive_beyond_the_bound_only(text, value, violation):
     assert text.violation(value) == pytest.approx(violation)
 
 
+@pytest.mark.parametrize(
+    ("bound", "value", "excess"),
+    [
+        (Constraint("memory", "<=", 0.5), 1.0, math.log(2)),
+        (Constraint("memory", "<=", 0.5), 0.5, 0.0),
+        (Constraint("rate", ">=", 100.0), 200.0, -math.log(2)),
+        (Constraint("rate", ">=", 100.0), 1e-9, 4.0),
+        (Constraint("gain", ">=", -1.0), -2.0, 0.5),
+        (Constraint("gain", "<=", 0.0), 3.0, 0.75),
+        (Constraint("memory", "<=", 0.5), 0.0, -0.5),
+    ],
+)
+def test_excess_is_without_unit_and_has_the_sign_of_the_violation(bound, value, excess):
+    assert bound.excess(value) == pytest.approx(excess)
+    assert math.copysign(1, bound.excess(value)) == math.copysign(1, bound.violation(value))
+
+
+def test_a_bound_in_parts_of_the_baseline_is_known_with_it():
+    half = Constraint("rate", ">=", 0.5, of_baseline=True)
+    assert half.given({"rate": 80.0}) == Constraint("rate", ">=", 40.0)
+    assert half.given({"rate": math.nan}) is half.given({}) is None
+    assert str(half) == "rate >= 0.5 * baseline"
+
+
 def test_a_constraint_reads_as_it_is_written_in_a_space_file():
     assert str(Constraint("peak_memory_fraction", "<=", 0.9)) == "peak_memory_fraction <= 0.9"

@@ -2,14 +2,14 @@ import io
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from search.history import History
-from search.progress import Progress, spent, view
-from tests.search.runs import INFO, STARTED_AT, Recorder, config, story
+from search.progress import Progress
+from tests.search.runs import INFO, Recorder, config, story
 
 GENERATED = {"name": "generated", "description": "generated: 2,000 pictures"}
 
@@ -17,13 +17,6 @@ GENERATED = {"name": "generated", "description": "generated: 2,000 pictures"}
 class Terminal(io.StringIO):
     def isatty(self):
         return True
-
-
-def drawn(events, width=80, height=24, after=4.0):
-    """The view as lines of text."""
-    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
-    console.print(view(History(events), events[-1]["time"] + after, width, height))
-    return console.file.getvalue().splitlines()
 
 
 def printed(events, **settings):
@@ -35,141 +28,50 @@ def printed(events, **settings):
     return out.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("size", [*range(1, 12), 20, 40, None])
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 24), (200, 60), (80, 11), (20, 5)])
-def test_the_view_fits_the_terminal_at_any_moment(size, width, height):
-    lines = drawn(story()[:size], width, height)
-    assert max(map(len, lines)) <= width
-    assert len(lines) <= max(height, 11)
+def test_accuracies_on_generated_pictures_are_called_so():
+    lines = printed(story(data=GENERATED))
+    assert all("val_accuracy (generated)" in line for line in lines if "val_accuracy" in line)
 
 
-def test_the_view_shows_states_the_last_trials_and_the_front():
-    text = "\n".join(drawn(story()[:40]))
-    assert "1 running · 4 complete · 1 stopped · 2 infeasible · 2 failed" in text
-    assert "t0010  running       1/3      0.5000      402 ± 4  batch=512 lr=0.1 memory sing…" in text
-    assert "front of 2 points from 4 complete trials" in text
-    assert text.count("t0003") == 1  # of the front, and no longer among the last trials
-
-
-def test_settings_that_do_not_vary_take_no_room():
-    recorder = Recorder()
-    recorder.complete("t0001", [0.5], 100.0, config(64))
-    recorder.complete("t0002", [0.6], 100.0, config(128))
-    lines = drawn(recorder.events)
-    assert any(line.rstrip().endswith("  batch=128") for line in lines)
-
-
-def test_trials_that_run_are_shown_however_many_were_started_since():
-    recorder = Recorder()
-    recorder.start("t0001", **config())
-    for number in range(2, 20):
-        recorder.complete(f"t{number:04d}", [0.5], 100.0, config())
-    assert any(line.startswith("t0001  running") for line in drawn(recorder.events))
-
-
-def test_generated_pictures_are_called_so():
-    assert "generated pictures: their accuracy says nothing of real ones" in drawn(story(data=GENERATED)[:40])[1]
-    assert all("val_accuracy (generated)" in line for line in printed(story(data=GENERATED)) if "val_accuracy" in line)
-
-
-def budget(**limits):
-    return {"trials": None, "epochs": 3, "hours": None, "total_epochs": None, **limits}
-
-
-def two_trials(**limits):
-    """Two trials of three epochs and 62 s each, one after another."""
-    recorder = Recorder(budget=budget(**limits))
-    recorder.complete("t0001", [0.1, 0.2, 0.3], 100.0, config())
-    recorder.complete("t0002", [0.1, 0.2, 0.3], 100.0, config())
-    return recorder
-
-
-@pytest.mark.parametrize(
-    ("limits", "text", "seconds_left"),
-    [
-        ({"trials": 10}, "2 of 10 trials", 8 * 61.5),
-        ({"total_epochs": 30}, "6 of 30 epochs", 8 * 61.5),
-        ({"hours": 0.1}, "2 trials, 2 min 4 s of 6 min", 236.0),
-        ({"trials": 10, "hours": 10.0}, "2 of 10 trials", 8 * 61.5),
-        ({"trials": 10, "hours": 0.1}, "2 trials, 2 min 4 s of 6 min", 236.0),
-        ({"trials": 2}, "2 of 2 trials", 0.0),
-    ],
-)
-def test_time_left_is_that_of_the_budget_that_ends_first_at_the_pace_so_far(limits, text, seconds_left):
-    recorder = two_trials(**limits)
-    found = spent(History(recorder.events), recorder.now)
-    assert (found.text, found.seconds_left) == (text, pytest.approx(seconds_left))
-
-
-def test_a_trial_under_way_counts_by_its_epochs():
-    recorder = Recorder(budget=budget(trials=10))
-    recorder.start("t0001", **config())
-    recorder.measure("t0001", 1, val_accuracy=0.1)
-    found = spent(History(recorder.events), recorder.now)
-    assert found.fraction == pytest.approx(1 / 30)
-    assert found.seconds_left == pytest.approx(20.0 * 29)
-
-
-def test_nothing_is_said_of_time_while_there_is_nothing_to_judge_by():
-    assert spent(History(Recorder(budget=budget(trials=10)).events), STARTED_AT + 5) is None
-    assert any("starting" in line for line in drawn(Recorder().events))
-
-
-def test_a_resume_that_extends_the_budget_is_measured_by_the_new_one():
-    recorder = two_trials(trials=2)
-    recorder.add("resume", 1000.0, budget=budget(trials=4))
-    assert spent(History(recorder.events), recorder.now).text == "2 of 4 trials"
-
-
-def test_without_a_terminal_each_trial_that_ends_has_a_line():
+def test_without_a_terminal_there_is_a_line_for_each_event():
     lines = printed(story())
     assert lines[0] == f"throughput-2026-11-20-1: {INFO['data']['description']}"
-    assert lines[1] == (
+    assert lines[1:5] == [
+        "t0001 begins [batch=64 lr=0.0479 workers num_workers=0 single bf16]",
+        "t0001 epoch 1/3: val_accuracy 0.3100, images_per_second 301",
+        "t0001 epoch 2/3: val_accuracy 0.4400, images_per_second 301",
         "t0001 complete after 3 epochs, 1 min: val_accuracy 0.5200, images_per_second 301 "
-        "[batch=64 lr=0.0479 workers num_workers=0 single bf16]"
-    )
-    assert lines[2].startswith("t0002 infeasible after 0 epochs, 0.7 s: out of memory: 21.3 GiB asked for")
+        "[batch=64 lr=0.0479 workers num_workers=0 single bf16]",
+    ]
+    assert "t0002 infeasible after 0 epochs, 0.7 s: out of memory: 21.3 GiB asked for, 18.9 GiB free [" in lines[6]
+    assert "t0005 epoch 1/3: val_accuracy –, images_per_second 350" not in lines
+    assert "t0005 epoch 1/3: images_per_second 350" in lines
     assert "t0007 is tried again: the workers died (signal 9)" in lines
+    assert lines[-2] == "t0007 on the test set: test_accuracy 0.6940, test_loss 0.9400"
     assert lines[-1].startswith("ended: the budget of 1 hour is spent; 1 running, 6 complete")
-    assert len(lines) == 1 + 11 + 2 + 1 + 1  # run, trials ended, retries, resume, end
+    assert lines[-1].endswith("front of 3 points from 6 complete trials")
+    ended = [event for event in story() if event["event"] == "measurement" and event["epoch"] == 3]
+    assert len(lines) == len(story()) - len(ended)  # a last epoch is told with the end of its trial
 
 
-def probing():
-    space = {**INFO["space"], "evaluation": "probe"}
-    recorder = Recorder(space=space, budget=budget(epochs=1), grid_points=8)
-    recorder.start("t0001", "probe", **config())
-    recorder.measure("t0001", 0, images_per_second=400.0)
-    recorder.finish("t0001", seconds=8.0)
-    return recorder
-
-
-def test_probes_have_no_epochs_to_show():
-    recorder = probing()
-    assert printed(recorder.events)[1].startswith("t0001 complete, 8.0 s: images_per_second 400 [")
-    assert not any("epoch" in line for line in drawn(recorder.events))
-
-
-def test_a_grid_ends_when_it_is_through():
-    recorder = probing()
-    found = spent(History(recorder.events), recorder.now)
-    assert (found.text, found.seconds_left) == ("1 of 8 trials", pytest.approx(7 * 21.0))
+def test_a_probe_has_no_epochs_and_one_that_only_prepares_is_called_one():
+    recorder = Recorder()
+    recorder.start("p0001", "probe", **config())
+    recorder.measure("p0001", 0, images_per_second=400.0)
+    recorder.finish("p0001", seconds=8.0)
+    recorder.add("repeat", trial_id="p0001", metrics={"images_per_second": 410.0})
+    settings = "[batch=128 lr=0.05 memory single bf16]"
+    told = f"complete, 8.0 s: images_per_second 400 {settings}"
+    assert printed(recorder.events)[1:] == [f"probe p0001 {told}", "p0001 probed again: images_per_second 410"]
+    recorder.events[0]["space"] = {**INFO["space"], "evaluation": "probe"}
+    assert printed(recorder.events)[1:3] == [f"p0001 begins {settings}", f"p0001 {told}"]
 
 
 def test_a_trial_that_ends_without_a_word_has_a_line_all_the_same():
     recorder = Recorder()
     recorder.start("t0001", **config())
     recorder.finish("t0001", "stopped", seconds=2.0)
-    assert printed(recorder.events)[1] == "t0001 stopped after 0 epochs, 2.0 s [batch=128 lr=0.05 memory single bf16]"
-
-
-def test_the_front_is_that_of_the_moment():
-    recorder, history, sizes = Recorder(), History(), []
-    for number, accuracy in enumerate((0.5, 0.6, 0.7), start=1):
-        recorder.complete(f"t{number:04d}", [accuracy], 100.0 - number, config())
-    for event in recorder.events:
-        history.apply(event)
-        sizes.append(len(history.front()))
-    assert sizes == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]
+    assert printed(recorder.events)[-1] == "t0001 stopped after 0 epochs, 2.0 s [batch=128 lr=0.05 memory single bf16]"
 
 
 def test_without_a_terminal_lines_are_flushed_as_they_come():
@@ -205,7 +107,10 @@ def on_a_terminal(monkeypatch, environment):
     out, events = Terminal(), story()
     with Progress(Console(file=out, width=80, height=24), clock=lambda: events[-1]["time"]) as progress:
         progress.announce("dashboard: here")
-        for event in events:
+        for event in events[:10]:
+            progress(event)
+        time.sleep(0.7)  # the view is drawn meanwhile
+        for event in events[10:]:
             progress(event)
     return out.getvalue()
 
@@ -216,6 +121,27 @@ def test_on_a_terminal_the_last_state_stays_on_the_screen(monkeypatch):
     assert "front of 3 points from 6 complete trials" in text.rsplit("ended after", 1)[1]
     assert "\x1b[?25h" in text  # the cursor is given back
     assert "t0001 complete after" not in text
+
+
+def test_a_view_that_cannot_be_drawn_does_not_end_the_run(monkeypatch):
+    def broken(*arguments):
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr("search.progress.View.draw", broken)
+    assert "the view cannot be drawn: ZeroDivisionError('ours')" in on_a_terminal(monkeypatch, {"NO_COLOR": "1"})
+
+
+def test_announcements_are_broken_between_words_above_the_view_and_not_at_all_in_a_log(monkeypatch):
+    out, text = Terminal(), "left out: " + "word " * 30
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with Progress(Console(file=out, width=40, height=24, force_terminal=True, color_system=None)) as progress:
+        progress.announce(text)
+    lines = [line for line in out.getvalue().splitlines() if "word" in line]
+    assert len(lines) > 3
+    assert all(line.rstrip().endswith("word") for line in lines)
+    out = io.StringIO()
+    Progress(Console(file=out, width=40)).announce(text)
+    assert out.getvalue() == f"{text}\n"
 
 
 def test_no_color_means_no_color(monkeypatch):
@@ -251,6 +177,7 @@ def test_an_output_that_knows_few_letters_gets_what_it_can_show():
 def test_a_reader_who_goes_away_does_not_change_the_exit_code():
     program = """
 import sys
+import time
 from tests.search.runs import story
 from search.progress import Progress
 with Progress() as progress:

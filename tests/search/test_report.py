@@ -85,6 +85,17 @@ def test_every_pick_says_why_and_how_to_run_it(folder):
     assert "Against the knee: val_accuracy +0.0100, 0.51 times its images_per_second." in text
     assert text.count("python -m trainables.train --trainable vgg19_cifar10 --epochs 3 --data cifar10") == 3
     assert "TRAINING_SEARCH_DATA" in text
+    assert "python -m search.train results/throughput-2026-11-20-1 --trial ID" in text
+    assert "python -m search.pick results/throughput-2026-11-20-1 --accuracy-within 0.005" in text
+
+
+def test_picks_are_compared_with_the_baseline_and_what_was_known_before_is_told(folder):
+    events = story(space={**INFO["space"], "baseline": config(64, 0.0478623)})
+    known = [{"config": {}, "metrics": {}, "source": f"before t000{i}"} for i in (1, 2)]
+    events.insert(1, {"event": "known", "time": events[0]["time"], "measurements": known})
+    text = flat(summary(folder, events))
+    assert "Against the baseline, t0001: val_accuracy +0.1900, 0.60 times its images_per_second." in text
+    assert "Known before: 2 measurements of before" in text
 
 
 def test_a_spread_as_large_as_its_value_is_a_question_mark():
@@ -282,4 +293,4 @@ def test_the_last_lines_of_a_run_name_its_picks_and_its_summary(folder):
     lines = closing_lines(folder).splitlines()
     assert lines[0] == "Pareto front: 3 points from 6 complete trials"
     assert lines[1].startswith("  t0003  most accurate: val_accuracy 0.7100")
-    assert lines[-1] == f"Commands and conditions: {folder}/summary.md"
+    assert lines[-1] == f"Commands and conditions: {folder}/summary.md, report.html"

@@ -116,6 +116,18 @@ def test_only_complete_trials_are_on_the_front_even_if_others_came_as_far(tmp_pa
     assert load_events(tmp_path, recorder).front["trial_id"].tolist() == ["t0001"]
 
 
+def test_a_constraint_may_be_in_parts_of_the_baseline(tmp_path):
+    usual = {**INFO["space"], "baseline": config()}
+    recorder = Recorder(space=usual, constraints=["images_per_second >= 0.95 * baseline"])
+    recorder.complete("t0001", [0.4], 100.0, config())
+    recorder.complete("t0002", [0.9], 94.0, config())
+    recorder.complete("t0003", [0.8], 96.0, config())
+    assert load_events(tmp_path, recorder).front["trial_id"].tolist() == [
+        "t0003",
+        "t0001",
+    ]  # t0002 is more accurate, and too slow
+
+
 def test_a_constraint_on_what_was_not_measured_is_not_judged(tmp_path):
     recorder = Recorder()
     recorder.start("t0001", **config())
@@ -169,7 +181,18 @@ def test_csv_and_parquet_hold_what_load_gives(tmp_path, run):
     for name, table in {"trials": run.trials, "curves": run.curves, "front": run.front}.items():
         pd.testing.assert_frame_equal(pd.read_parquet(folder / f"{name}.parquet"), table)
         assert list(pd.read_csv(folder / f"{name}.csv").columns) == list(table.columns)
-    assert len(list(folder.iterdir())) == 7  # with the journal; no unfinished file stays
+    assert len(list(folder.iterdir())) == 8  # with the journal and columns.md; no unfinished file stays
+
+
+def test_every_column_of_the_tables_is_explained_beside_them(tmp_path, run):
+    write_tables(tmp_path / "run")
+    lines = (tmp_path / "run" / "columns.md").read_text().splitlines()
+    rows = dict(line.strip("| ").split(" | ", 1) for line in lines if line.startswith("| `"))
+    assert set(rows) == {f"`{name}`" for name in [*run.trials.columns, *run.curves.columns, *run.front.columns]}
+    assert rows["`images_per_second`"].startswith("images/s | ")
+    assert rows["`config.batch_size`"].strip(" |") != ""
+    assert rows["`seconds`"].startswith("s | ")
+    assert all(not row.endswith("| ") and not row.endswith("|") for row in rows.values())
 
 
 def test_a_setting_that_is_now_a_word_now_a_number_is_text_in_parquet(tmp_path):

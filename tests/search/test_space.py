@@ -491,6 +491,15 @@ def test_the_trainable_says_what_a_probe_measures_and_the_file_has_the_last_word
     assert [searched.is_probed(objective) for objective in searched.objectives] == [False, True, False, True]
 
 
+def test_what_there_is_bounds_a_trial_as_a_constraint_does():
+    """Unless a constraint says so already."""
+    free = parse_space({**VGG, "parameters": {"seed": {"values": [1, 2]}}})
+    assert [str(bound) for bound in free.bounds] == ["peak_memory_fraction <= 1"]
+    assert free.constraints == ()
+    tight = parse_space({**free.to_mapping(), "constraints": ["peak_memory_fraction <= 0.9"]})
+    assert tight.bounds == tight.constraints
+
+
 def test_the_main_job_probes_how_fast_and_trains_how_well():
     """The batch size and the precision bear on both."""
     main = load_space(SPACES / "throughput.yaml")

@@ -7,6 +7,7 @@ import errno
 import json
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,6 @@ import pytest
 from search.journal import FILE_NAME, Event, Journal, Listener, read_journal
 from search.proposal import Decision
 from search.results import Run, load
-from search.serve import leave_nothing_behind
 from search.space import parse_space
 from search.study import Study, run_study
 from search.sweeps import loader_tables
@@ -156,9 +156,16 @@ def test_nothing_is_acted_on_before_it_is_written(tmp_path: Path) -> None:
 
 
 def test_processes_that_a_task_leaves_running_are_ended() -> None:
-    child = subprocess.Popen(["sleep", "60"])
-    leave_nothing_behind()
-    assert child.poll() is not None
+    """In a process of its own: the Ray of these tests is a child of this one."""
+    code = """
+import subprocess
+from search.serve import leave_nothing_behind
+child = subprocess.Popen(["sleep", "60"])
+leave_nothing_behind()
+print(child.poll() is not None)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "True"
 
 
 @pytest.fixture(scope="module")

@@ -176,7 +176,8 @@ def test_the_noise_of_repeats_is_found():
     rng = np.random.default_rng(0)
     x = np.repeat(rng.random(15), 3)
     values = 100 + 10 * np.sin(5 * x) + rng.normal(scale=2.0, size=45)
-    assert 1.4 < process(x[:, None], np.ones(45), values).noise < 2.8
+    _, noise, *_ = process(x[:, None], np.ones(45), values).hyperparameters.sizes
+    assert 1.4 < values.std() * noise**0.5 < 2.8
 
 
 def test_units_do_not_matter():

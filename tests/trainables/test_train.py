@@ -1,10 +1,12 @@
 """The command that trains one configuration: what it prints, writes and refuses."""
 
 import csv
+import json
 import multiprocessing
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from trainables import loop, replay, train
 from trainables.contract import PATIENCE_VARIABLE, Resources
@@ -153,3 +155,26 @@ def test_a_folder_of_another_configuration_is_not_gone_on_from(
     assert main([*command, "batch_size=64"]) == 0
     assert main([*command, "batch_size=128"]) == 2
     assert "another configuration was trained there" in capsys.readouterr().err
+
+
+def test_what_the_test_set_says_is_kept(folder: Path) -> None:
+    assert main(["--trainable", "replay", "--folder", str(folder), "--epochs", "3", "--test", "batch_size=64"]) == 0
+    tested = json.loads((folder / "test.json").read_text())
+    assert tested == {"test_accuracy": pytest.approx(0.99 * float(rows_of(folder)[-1]["val_accuracy"]))}
+
+
+def test_a_folder_of_other_pictures_is_not_gone_on_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--trainable", "replay", "--folder", str(folder), "--epochs", "1"]
+    assert main([*command, "--train-images", "100"]) == 0
+    assert main([*command, "--train-images", "200"]) == 2
+    assert "another configuration was trained there" in capsys.readouterr().err
+
+
+def test_a_folder_in_which_another_process_trains_is_left_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with FileLock(folder / "training.lock"):
+        assert main(["--trainable", "replay", "--folder", str(folder), "--epochs", "1"]) == 2
+    assert "another process is training there" in capsys.readouterr().err
+    assert not (folder / "curves.csv").exists()
+    assert main(["--trainable", "replay", "--folder", str(folder), "--epochs", "1"]) == 0

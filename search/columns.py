@@ -1,0 +1,76 @@
+"""The columns of a run's tables: what each means, and its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trainables.contract import Metric, Parameter, Trainable, load_trainable
+
+# name -> (unit, meaning). Metrics have their units in `run.info["metrics"]`, settings are called `config.<name>`.
+COLUMNS = {
+    "trial_id": ("", "the trial's name, t0001 onwards"),
+    "state": ("", "running, complete, stopped (by the scheduler), infeasible (cannot run here) or failed"),
+    "reason": ("", "why it did not complete"),
+    "kind": ("", "train, or probe (measured only what a short probe can)"),
+    "epochs": ("epochs", "how many were measured; 0: it was a probe, or never reported"),
+    "seconds": ("s", "in the workers' hands; in `curves`, until the end of that epoch"),
+    "setup_seconds": ("s", "waiting for workers before that"),
+    "bound_by": ("", "what took most of each step: input, transfer, compute, communication or memory"),
+    "bound_share": ("fraction", "of each step that it took"),
+    "advice": ("", "the setting whose change should help most, e.g. num_workers=2"),
+    "advice_gain": ("", "images per second expected of it, as a multiple"),
+    "retries": ("", "how often it went on from its checkpoint after its workers died"),
+    "front_probability": ("fraction", "in `front`: how probable it is that it belongs there, by what is uncertain"),
+    "started_at": ("UTC", "when it started"),
+    "epoch": ("epochs", "1, 2, ...; 0: a probe"),
+    "decision": ("", "what the scheduler answered: continue or stop"),
+}
+
+ENDS = {"low": "lower end", "high": "upper end"}
+HEAD = """\
+# Columns
+
+`trials.csv` has a row for each trial started, with its last measurement; `curves.csv` one for each trial and epoch;
+`front.csv` the trials of the Pareto front. The `.parquet` files are the same with types. An empty cell was not
+measured, or is a setting that was not active.
+"""
+
+
+def explained(columns: Iterable[str], info: Mapping[str, Any]) -> str:
+    """A table in Markdown of these columns, each once; `info`: the journal's `run` event."""
+    units, trainable = info.get("metrics", {}), _trainable(info)
+    metrics, parameters = (trainable.METRICS or {}, trainable.PARAMETERS or {}) if trainable else ({}, {})
+    lines = [HEAD, "| column | unit | meaning |", "| --- | --- | --- |"]
+    for name in dict.fromkeys(columns):
+        unit, meaning = meaning_of(name, units, metrics, parameters)
+        lines.append(f"| `{name}` | {unit} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def meaning_of(
+    name: str, units: Mapping[str, str], known: Mapping[str, Metric], parameters: Mapping[str, Parameter]
+) -> tuple[str, str]:
+    """Unit and meaning of a column; what nobody explains has neither."""
+    if name in COLUMNS:
+        return COLUMNS[name]
+    if name.startswith("config."):
+        setting = name.removeprefix("config.")
+        return "", f"the setting `{setting}`" + (f": {parameters[setting].help}" if setting in parameters else "")
+    if name in known:
+        return known[name].unit, known[name].help
+    stem, _, end = name.rpartition("_")
+    if end in ENDS and stem in {*units, *known}:
+        return units.get(stem, ""), f"{ENDS[end]} of the 95% interval of `{stem}`"
+    if name.startswith("test_"):
+        of = f"as `{name.replace('test_', 'val_', 1)}`, on the test set, read once for the points of the front"
+        return units.get(name.replace("test_", "val_", 1), ""), of
+    return units.get(name, ""), ""
+
+
+def _trainable(info: Mapping[str, Any]) -> Trainable | None:
+    """What explains metrics and settings; None where it is not known any more."""
+    try:
+        return load_trainable(info["trainable"])
+    except (LookupError, ImportError):
+        return None

@@ -1,0 +1,57 @@
+"""What to say of a file that could not be written, and whether it was for want of space."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether space would have helped."""
+    return isinstance(error, OSError) and error.errno in FULL
+
+
+def told(error: OSError) -> str:
+    """Which path, what went wrong, and of a full disk what is free: one line."""
+    what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+    if not is_full(error) or error.filename is None:
+        return what
+    with contextlib.suppress(OSError):
+        place = next(path for path in Path(error.filename).absolute().parents if path.is_dir())
+        return f"{what}; {shutil.disk_usage(place).free:,} bytes are free in {place}"
+    return what
+
+
+def written(path: Path, write: Callable[[Path], object]) -> None:
+    """A reader sees the old file or the new one, never half of one; what could not be written takes no space.
+
+    Raises:
+        OSError: with the path.
+    """
+    unfinished = path.with_name(f".{path.name}.partial")
+    try:
+        write(unfinished)
+        os.replace(unfinished, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """What is not there yet will be made in the nearest folder that is.
+
+    Raises:
+        OSError: that one is no folder, or cannot be written to.
+    """
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not place.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(place))
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "cannot be written to", str(place))

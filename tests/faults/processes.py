@@ -1,0 +1,107 @@
+"""Runs in processes of their own, as a person starts them, to be killed, stopped and starved."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from search.journal import FILE_NAME, read_journal
+
+SPACE = """\
+trainable: replay
+objectives:
+  - {metric: val_accuracy, goal: maximize}
+  - {metric: images_per_second, goal: maximize}
+parameters:
+  learning_rate: {min: 0.001, max: 0.5, log: true}
+fixed: {seconds_per_epoch: 0.1}
+searcher: {name: tpe}
+stopping: {name: none}
+budget: {trials: 8, epochs: 3}
+"""
+
+
+def start(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """The command in a session of its own; what it prints goes to `cwd/printed`."""
+    if not (cwd / "space.yaml").exists():
+        (cwd / "space.yaml").write_text(SPACE)
+    command = [sys.executable, "-m", "search.run", *map(str, arguments), "--no-dashboard"]
+    with (cwd / "printed").open("w") as printed:
+        return subprocess.Popen(
+            command,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **environment},
+        )
+
+
+@contextlib.contextmanager
+def running(*arguments: str | Path, cwd: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The same; whatever becomes of the test, nothing of it is left."""
+    process = start(*arguments, cwd=cwd, **environment)
+    family: list[psutil.Process] = []
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = psutil.Process(process.pid).children(recursive=True)
+        for each in [*family, process]:
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                each.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def printed(cwd: Path) -> list[str]:
+    """What the command printed, by lines."""
+    return (cwd / "printed").read_text().splitlines()
+
+
+def wait_for(path: Path, pattern: str, process: subprocess.Popen[bytes], seconds: float = 150) -> None:
+    """Until the file has the pattern in it."""
+    deadline = time.monotonic() + seconds
+    while not (path.exists() and re.search(pattern, path.read_text(errors="replace"))):
+        assert process.poll() is None, f"ended with {process.returncode}"
+        assert time.monotonic() < deadline, f"no {pattern} in {path} within {seconds} s"
+        time.sleep(0.02)
+
+
+def descendants(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """All processes under it now."""
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def named(processes: Iterable[psutil.Process], name: str) -> list[psutil.Process]:
+    """Those of them whose name begins so."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [process] * process.name().startswith(name)
+    return found
+
+
+def gone(processes: list[psutil.Process], seconds: float) -> list[str]:
+    """What of them is alive after so long; empty: all are gone."""
+    _, alive = psutil.wait_procs(processes, timeout=seconds)
+    return [f"{p.pid} {' '.join(p.cmdline())[:80]}" for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+
+
+def measured(folder: Path) -> dict[tuple[str, int], Any]:
+    """All that the journal says was measured, by trial and epoch; each once."""
+    events = [e for e in read_journal(folder / FILE_NAME) if e["event"] == "measurement"]
+    twice = [key for key, n in Counter((e["trial_id"], e["epoch"]) for e in events).items() if n > 1]
+    assert not twice
+    return {(e["trial_id"], e["epoch"]): e["metrics"] for e in events}

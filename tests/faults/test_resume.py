@@ -1,0 +1,202 @@
+"""Runs that are taken up again: finished ones, extended ones, ones that another process has."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search.journal import FILE_NAME, read_journal
+from search.owner import OwnedError, owned
+from search.results import load
+from search.run import InputError, _made_folder, _parser, main
+from tests.faults.processes import SPACE
+from tests.faults.simulation import Killed, a_space, killing, simulate
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from search.owner import owned
+with owned(Path(sys.argv[1])):
+    print("mine", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a run that came to its end."""
+    simulate(tmp_path / "results" / "run", a_space(budget={"trials": 3, "epochs": 2}))
+    return tmp_path / "results" / "run"
+
+
+@pytest.fixture
+def would_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say so in place of starting Ray."""
+
+    @contextlib.contextmanager
+    def connected(*arguments: Any) -> Iterator[None]:
+        raise InputError("Ray would be started")
+        yield
+
+    monkeypatch.setattr("search.run._connected", connected)
+
+
+@pytest.fixture
+def stranger(run: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has the folder."""
+    command = [sys.executable, "-c", OWNER, str(run)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "mine\n"
+        yield process
+        process.kill()
+
+
+def test_a_finished_run_says_what_was_found_starts_nothing_and_writes_no_event(
+    run: Path, would_start: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (run / FILE_NAME).read_bytes()
+    assert main(["--resume", str(run)]) == 0
+    assert "Pareto front: " in capsys.readouterr().out
+    assert (run / FILE_NAME).read_bytes() == before
+    assert (run / "summary.md").exists()
+
+
+@pytest.mark.parametrize("extension", ["budget.trials=4", "budget.hours=2", "budget.total_epochs=100"])
+def test_a_finished_run_that_is_extended_goes_on(
+    run: Path, would_start: None, extension: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--resume", str(run), "--set", extension]) == 2
+    assert capsys.readouterr().err == "Ray would be started\n"
+
+
+def test_an_interrupted_run_goes_on(tmp_path: Path, would_start: None, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Killed):
+        simulate(tmp_path / "run", a_space(), [killing(lambda n: n == 5)])
+    assert main(["--resume", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err == "Ray would be started\n"
+
+
+def test_more_trials_are_more_trials(run: Path) -> None:
+    events = simulate(run, a_space(budget={"trials": 5, "epochs": 2}))
+    assert [e["trial_id"] for e in events if e["event"] == "start"] == [f"t000{n}" for n in range(1, 6)]
+    assert load(run).trials.state.tolist() == ["complete"] * 5
+
+
+@pytest.mark.parametrize("change", ["parameters.x=1", "fixed.batch_size=64", "searcher.seed=3", "budget=1", "x"])
+def test_a_changed_space_is_refused_with_the_key_named(
+    run: Path, would_start: None, change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--resume", str(run), "--set", change]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"--set {change}: a resumed run keeps its {change.partition('=')[0].partition('.')[0]}")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("budget.trials=many", 'found "many"; expected a whole number'),
+        ("budget.trials=-1", "found -1; expected at least 1"),
+        ("budget.trails=3", 'did you mean "trials"?'),
+        ("budget.trials=[", "not valid YAML"),
+        ("budget.trials", "expected KEY=VALUE"),
+    ],
+)
+def test_an_extension_that_makes_no_sense_is_told_in_a_line(
+    run: Path, would_start: None, change: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--resume", str(run), "--set", change]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_run_has_one_owner_and_it_is_named(
+    run: Path, stranger: subprocess.Popen[str], would_start: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (run / FILE_NAME).read_bytes()
+    assert main(["--resume", str(run)]) == 2
+    assert capsys.readouterr().err == f"{run}: process {stranger.pid} on {socket.gethostname()} is running it\n"
+    assert (run / FILE_NAME).read_bytes() == before
+
+
+def test_a_dead_owner_is_taken_over(run: Path, stranger: subprocess.Popen[str], would_start: None) -> None:
+    os.kill(stranger.pid, signal.SIGKILL)
+    stranger.wait()
+    assert main(["--resume", str(run)]) == 0
+
+
+def test_an_owner_is_one_within_a_process_too(tmp_path: Path) -> None:
+    with owned(tmp_path), pytest.raises(OwnedError, match=f"process {os.getpid()} on "), owned(tmp_path):
+        pass
+    with owned(tmp_path):
+        pass
+
+
+def test_two_runs_that_start_at_once_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the choice of a name and the making of the folder another run may take it."""
+    taken, free = tmp_path / "run-1", tmp_path / "run-2"
+    taken.mkdir()
+    names = iter([taken, free])
+    monkeypatch.setattr("search.run._new_folder", lambda options: next(names))
+    assert _made_folder(_parser().parse_args(["space.yaml"])) == free
+    assert free.is_dir()
+
+
+def test_a_new_run_never_touches_an_old_folder(
+    run: Path, monkeypatch: pytest.MonkeyPatch, would_start: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    monkeypatch.chdir(run.parent.parent)
+    Path("space.yaml").write_text(SPACE)
+    assert main(["space.yaml", "--name", "run"]) == 2
+    assert "exists already; choose another --name, or go on with it: --resume" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_resume_plans_nothing(run: Path, would_start: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--resume", str(run), "--dry-run"]) == 2
+    assert "--dry-run" in capsys.readouterr().err
+
+
+def test_a_run_of_another_machine_is_not_gone_on_with(
+    run: Path, would_start: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its rates have no place on a front with those of this one."""
+    events = read_journal(run / FILE_NAME)
+    events[0]["machine"]["cpu_name"] = "another"
+    (run / FILE_NAME).write_text("".join(json.dumps(event) + "\n" for event in events[:-1]))
+    assert main(["--resume", str(run)]) == 2
+    assert "made on another machine: cpu_name another there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda events: events.append({**events[-2], "time": events[-1]["time"]}), "t0003 is complete already"),
+        (lambda events: events[1]["config"].update(batch_size=63), "its configuration is not of this space"),
+        (lambda events: events[1].update(trial_id="p0001"), "p0001, a train, cannot have been started there"),
+        (lambda events: events.insert(2, dict(events[1])), "t0001, a train, cannot have been started there"),
+        (lambda events: events[0].pop("machine"), "does not say machine"),
+    ],
+)
+def test_a_journal_that_contradicts_itself_is_told_in_a_line_with_what_would_do(
+    run: Path, spoil: Any, said: str, would_start: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = read_journal(run / FILE_NAME)
+    spoil(events)
+    (run / FILE_NAME).write_text("".join(json.dumps(event) + "\n" for event in events))
+    assert main(["--resume", str(run)]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1

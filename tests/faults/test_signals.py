@@ -1,0 +1,80 @@
+"""Signals: the run ends within 15 seconds, its last line is the command that goes on, and that command works."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from search.interrupt import Interrupted, Interrupts
+from search.journal import FILE_NAME
+from search.results import load
+from tests.faults.processes import SPACE, descendants, gone, measured, printed, running, wait_for
+
+
+def test_a_signal_before_anything_began_ends_at_once() -> None:
+    with pytest.raises(Interrupted) as caught, Interrupts():
+        signal.raise_signal(signal.SIGHUP)
+    assert caught.value.exit_code == 129
+
+
+def test_a_second_signal_does_not_wait_and_has_its_last_words() -> None:
+    script = (
+        "import os, signal, time; from search.interrupt import Interrupts; interrupts = Interrupts(); "
+        "interrupts.install(); interrupts.deferred = True; interrupts.last_words = 'to go on: x\\n'; "
+        "os.kill(os.getpid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGINT); time.sleep(60)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (130, "to go on: x\n")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_terminal_that_is_closed_ends_the_run_and_the_printed_command_goes_on(tmp_path: Path) -> None:
+    """All processes of the terminal get SIGHUP, Ray's too. The folder's path has spaces and letters beyond ASCII."""
+    cwd = tmp_path / "ein Ordner – ü"
+    cwd.mkdir()
+    folder = cwd / "Läufe 1" / "run"
+    with running("space.yaml", "--results", "Läufe 1", "--name", "run", cwd=cwd) as process:
+        wait_for(folder / FILE_NAME, r'"measurement",[^\n]*"t0002"', process)
+        family = descendants(process)
+        signalled_at = time.monotonic()
+        os.killpg(process.pid, signal.SIGHUP)
+        assert process.wait(60) == 129, printed(cwd)
+        assert time.monotonic() - signalled_at < 15
+        assert gone(family, 10) == []
+    before = measured(folder)
+    words = shlex.split(printed(cwd)[-1])
+    assert words[:3] == ["python", "-m", "search.run"]
+    with running(*words[3:], cwd=cwd) as process:
+        assert process.wait(300) == 0, printed(cwd)
+    assert before.items() <= measured(folder).items()
+    trials = load(folder).trials
+    assert trials.state.tolist() == ["complete"] * 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interrupt_waits_for_no_epoch_however_long(tmp_path: Path, times: int) -> None:
+    """A second one while the first is being obeyed changes nothing, or ends the process there and then."""
+    (tmp_path / "space.yaml").write_text(SPACE.replace("seconds_per_epoch: 0.1", "seconds_per_epoch: 100"))
+    folder = tmp_path / "results" / "run"
+    with running("space.yaml", "--name", "run", cwd=tmp_path) as process:
+        wait_for(folder / FILE_NAME, '"start"', process)
+        time.sleep(1)
+        family = descendants(process)
+        signalled_at = time.monotonic()
+        for _ in range(times):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        assert process.wait(60) == 130, printed(tmp_path)
+        assert time.monotonic() - signalled_at < 15
+        assert gone(family, 10) == []
+    assert printed(tmp_path)[-1].strip() == f"python -m search.run --resume {Path('results') / 'run'}"

@@ -1,0 +1,170 @@
+"""What is around a run: killed parents, ports, clusters that are not there, too few cores, a driver that is stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from search.history import History
+from search.journal import FILE_NAME
+from search.results import load
+from search.run import main
+from search.watch import KNOCKS, Lost
+from tests.faults.processes import SPACE, printed, running, wait_for
+
+LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+LOADER = """
+import os, psutil, signal, torch
+from torch.utils.data import DataLoader
+from trainables.loaders import _end_with_parent
+loader = DataLoader(torch.arange(100), num_workers=2, worker_init_fn=_end_with_parent)
+next(iter(loader))
+batches = iter(loader)
+next(batches)
+print(*(child.pid for child in psutil.Process().children()), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_loader_processes_end_with_the_process_of_their_trial() -> None:
+    """PyTorch's own watch would take five seconds, and more where many are killed."""
+    done = subprocess.run([sys.executable, "-c", LOADER], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) >= 2
+    deadline = time.monotonic() + 2
+    while (alive := [pid for pid in pids if _alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive
+
+
+def _alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_nothing_of_ray_listens_beyond_this_machine(cluster: Any) -> None:
+    """It would let everybody on the network run code here."""
+    open_to_all = []
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        for connection in process.net_connections("inet"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.ip not in LOOPBACK:
+                open_to_all.append((process.name(), connection.laddr))
+    assert open_to_all == []
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nobody.invalid:6379", "ray://127.0.0.1:1", "x:y"])
+def test_a_cluster_that_is_not_there_is_told_within_30_seconds(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "space.yaml").write_text(SPACE)
+    asked_at = time.monotonic()
+    assert main([str(tmp_path / "space.yaml"), "--results", str(tmp_path / "results"), "--address", address]) == 2
+    assert time.monotonic() - asked_at < 30
+    err = capsys.readouterr().err
+    assert err.startswith(f"no Ray cluster at {address}: ")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_an_address_at_which_something_else_listens_is_told_within_30_seconds(tmp_path: Path) -> None:
+    """It takes the connection and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        asked_at = time.monotonic()
+        with running("space.yaml", "--address", address, cwd=tmp_path) as process:
+            assert process.wait(60) == 2, printed(tmp_path)
+    assert time.monotonic() - asked_at < 40  # 30, and the start of Python and Ray
+    assert printed(tmp_path)[-1].startswith(f"no Ray cluster at {address}: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [("fixed.processes=1000", "needs 1000 cores"), ("concurrent_trials=1000", "cannot share")],
+)
+def test_what_this_machine_cannot_do_is_told_before_anything_is_started(
+    change: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "space.yaml").write_text(SPACE)
+    assert main([str(tmp_path / "space.yaml"), "--set", change, "--results", str(tmp_path / "results")]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "results").exists()
+
+
+def test_ray_is_gone_when_a_process_of_it_is_or_nobody_answers_any_more() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    lost = Lost({"raylet": psutil.Process(child.pid)}, None)
+    assert lost() is None
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
+    assert lost() == f"Ray is gone: its raylet (process {child.pid}) has ended"
+    child.wait()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+        elsewhere = Lost({}, (host, port))
+        assert elsewhere() is None
+    answers = [elsewhere() for _ in range(KNOCKS)]
+    assert answers == [*[None] * (KNOCKS - 1), f"Ray is gone: nobody answers at {host}:{port}"]
+
+
+def test_a_clock_that_was_set_back_between_two_processes_makes_no_time_negative() -> None:
+    run = {"event": "run", "time": 5000.0, "name": "x", "objectives": [], "data": {"name": "generated"}}
+    history = History([run, {"event": "end", "time": 5100.0}, {"event": "resume", "time": 1000.0}])
+    assert history.active_seconds() == 100.0
+    assert history.active_seconds(now=900.0) == 100.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_driver_that_is_stopped_and_continued_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+    """As by a suspended terminal. The rates are measured by the workers, whose clock is monotonic."""
+    folder = tmp_path / "results" / "run"
+    with running("space.yaml", "--name", "run", cwd=tmp_path) as process:
+        wait_for(folder / FILE_NAME, r'"measurement",[^\n]*"t0003"', process)
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(10)
+        os.kill(process.pid, signal.SIGCONT)
+        assert process.wait(300) == 0, printed(tmp_path)
+    trials = load(folder).trials
+    assert trials.state.tolist() == ["complete"] * 8
+    assert trials.retries.tolist() == [0] * 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_two_runs_at_once_with_the_dashboards_port_taken_each_have_their_own(tmp_path: Path) -> None:
+    """In one results folder, from one space file: neither a port nor a folder is fought over."""
+    (tmp_path / "space.yaml").write_text(SPACE.replace("trials: 8", "trials: 2"))
+    script = "import sys; from search.run import main; sys.exit(main(['space.yaml']))"
+    environment = {**os.environ, "RAY_DASHBOARD_NO_COLOR": "1"}
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", 8265))
+            taken.listen()
+        except OSError:
+            pass  # somebody else has it, which serves as well
+        both = [
+            subprocess.Popen(
+                [sys.executable, "-c", script], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+            )
+            for _ in range(2)
+        ]
+        said = [process.communicate(timeout=150)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert len(list((tmp_path / "results").iterdir())) == 2
+    ports = [text.partition("Ray dashboard: http://127.0.0.1:")[2].split()[0] for text in said]
+    assert len({*ports, "8265"}) == 3

@@ -1,0 +1,245 @@
+"""Trials that hang, say nothing, run out of memory or lose a process; all of them fail; Ray itself is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from search.ending import closed
+from search.idleness import Idleness, Work
+from search.journal import FILE_NAME, Event, read_journal
+from search.results import Run, load
+from tests.faults.processes import SPACE, descendants, measured, named, printed, running, wait_for
+from tests.faults.simulation import a_space, opening
+from tests.search.test_study import study
+from trainables.contract import PATIENCE_VARIABLE, HelperLostError
+
+ONE_AFTER_THE_OTHER: dict[str, Any] = {"searcher": {"name": "grid"}, "budget": {"epochs": 2}}
+IDLE = Work(0.0, 0.0)
+
+
+def left_behind() -> list[psutil.Process]:
+    """The processes that the trainable `replay` starts to be left behind."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            found += [process] * ("time.sleep(1e6)" in " ".join(process.cmdline()))
+    return found
+
+
+@pytest.fixture(scope="module")
+def hung(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[psutil.Process]]:
+    """A trial that starts a process and hangs, one that says nothing, one that takes all memory, and a good one."""
+    started: list[psutil.Process] = []
+
+    def look(event: Event) -> None:
+        if event["event"] == "measurement" and event["trial_id"] == "t0001":
+            threading.Timer(1.0, lambda: started.extend(left_behind())).start()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PATIENCE_VARIABLE, "3")
+        run = study(
+            cluster,
+            tmp_path_factory.mktemp("results") / "hung",
+            [look],
+            parameters={
+                "fail_at_epoch": {"values": [2, 0]},
+                "fail_with": {"values": ["child", "silence", "memory"], "when": {"fail_at_epoch": 2}},
+            },
+            **ONE_AFTER_THE_OTHER,
+        )
+    return run, started
+
+
+def row(run: Run, fail_with: str) -> Any:
+    return run.trials[run.trials["config.fail_with"] == fail_with].squeeze()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_trial_that_does_nothing_for_long_is_ended_and_says_so(hung: tuple[Run, list[psutil.Process]]) -> None:
+    trial = row(hung[0], "child")
+    assert (trial.state, trial.reason, trial.epochs) == ("failed", "rank 0 did nothing for 3 s", 1)
+    assert trial.seconds < 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_trial_that_returns_too_early_has_failed(hung: tuple[Run, list[psutil.Process]]) -> None:
+    trial = row(hung[0], "silence")
+    assert trial.state == "failed"
+    assert trial.reason == "it returned without having reported more than epoch 1 of 2"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_want_of_host_memory_is_infeasible_is_not_tried_again_and_leaves_the_memory_to_the_next(
+    hung: tuple[Run, list[psutil.Process]],
+) -> None:
+    trial = row(hung[0], "memory")
+    assert (trial.state, trial.retries) == ("infeasible", 0)
+    assert trial.reason.startswith("out of host memory")
+    assert hung[0].trials.state.tolist()[-1] == "complete"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_within_5_seconds_no_process_of_an_ended_trial_lives(hung: tuple[Run, list[psutil.Process]]) -> None:
+    assert len(hung[1]) == 1, "the trial had started one"
+    _, alive = psutil.wait_procs(hung[1], timeout=5)
+    assert not alive
+    assert not left_behind()
+
+
+def hangs(work: list[Work], patience: float = 0.2, seconds: float = 0.4, excused: bool = False) -> bool:
+    """Whether a task whose work grows like this is taken to hang."""
+    found = threading.Event()
+    steps = iter(work)
+    last = [IDLE]
+
+    def next_work() -> Work:
+        last[0] = next(steps, last[0])
+        return last[0]
+
+    idleness = Idleness(patience, found.set, next_work)
+    with idleness.watched(), idleness.excused() if excused else contextlib.nullcontext():
+        found.wait(seconds)
+    return found.is_set()
+
+
+def test_a_task_hangs_if_it_neither_computes_nor_reads_nor_waits_for_an_answer() -> None:
+    assert hangs([IDLE])
+    assert not hangs([Work(float(i), 0.0) for i in range(100)])
+    assert not hangs([Work(0.0, 1e6 * i) for i in range(100)])
+    assert not hangs([IDLE], excused=True)
+    assert not hangs([IDLE, IDLE, IDLE, *[Work(float(i), 0.0) for i in range(100)]]), "it was slow, and went on"
+
+
+def test_all_trials_fail_is_exit_1_with_reasons_grouped_and_files_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from search.journal import Journal
+
+    with Journal(tmp_path / FILE_NAME) as journal:
+        journal.append("run", **opening(a_space()))
+        for number in range(1, 7):
+            name = f"t{number:04d}"
+            journal.append("start", trial_id=name, config={"learning_rate": 0.1, "batch_size": 64}, kind="train")
+            reason = f"RuntimeError: no luck with {number}" if number < 5 else "ValueError: another thing"
+            journal.append("finish", trial_id=name, state="failed", reason=reason, seconds=1.0, setup_seconds=0.0)
+        journal.append("end", reason="budget.trials is spent")
+    assert closed(tmp_path, "the command") == 1
+    out = capsys.readouterr().out
+    assert "failed, 4 trials (t0001, t0002, t0003, t0004): RuntimeError: no luck with 1" in out
+    assert "failed, 2 trials (t0005, t0006): ValueError: another thing" in out
+    assert {"summary.md", "trials.csv", "trials.parquet"} <= {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_loader_process_that_is_killed_is_not_the_configurations_fault(tmp_path: Path) -> None:
+    """It is told apart from what is raised in such a process, which is."""
+    import numpy as np
+    import torch
+
+    from trainables.cifar10 import Pictures
+    from trainables.loaders import Plan, training_batches
+    from trainables.stages import Timeline
+
+    images, labels = np.zeros((600, 32, 32, 3), dtype=np.uint8), np.zeros(600, dtype=np.int64)
+    plan = Plan(np.arange(600), batch_size=4, seed=0)
+    device = torch.device("cpu")
+    batches = training_batches("workers", Pictures(images, labels, 10), plan, device, num_workers=1, pin_memory=False)
+    with contextlib.closing(batches):
+        epoch = batches.epoch(1, Timeline(device))
+        next(epoch)
+        loaders = psutil.Process().children()
+        for loader in loaders[-1:]:
+            loader.kill()
+        with pytest.raises(HelperLostError, match=r"DataLoader worker \(pid"):
+            for _ in epoch:
+                pass
+
+
+class LoaderKiller:
+    """Kills the loader processes of some trials, `times` each, a moment after their first epoch."""
+
+    def __init__(self, times: dict[str, int]) -> None:
+        self._left = dict(times)
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] in ("measurement", "retry") and self._left.get(event["trial_id"], 0):
+            self._left[event["trial_id"]] -= 1
+            threading.Thread(target=self._kill, daemon=True).start()
+
+    def _kill(self) -> None:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if process.name().startswith("pt_data_worker"):
+                        process.kill()
+                        return
+            time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_lost_loader_process_costs_a_retry_from_the_checkpoint_and_a_second_one_the_trial(
+    cluster: Any, tmp_path: Path
+) -> None:
+    run = study(
+        cluster,
+        tmp_path / "loaders",
+        [LoaderKiller({"t0001": 1, "t0002": 2})],
+        trainable="vgg19_cifar10",
+        parameters={"seed": {"values": [0, 1, 2]}},
+        fixed={
+            **{"batch_size": 64, "width": 0.0625, "conv_kernel": "library", "learning_rate": 0.01},
+            **{"loader": "workers", "num_workers": 1},
+        },
+        data={"name": "generated", "train_images": 3000, "val_images": 100},
+        searcher={"name": "grid"},
+        budget={"epochs": 2},
+    )
+    assert run.trials.state.tolist() == ["complete", "failed", "complete"], run.trials.reason.tolist()
+    assert run.trials.retries.tolist() == [1, 1, 0]
+    assert run.trials.epochs.tolist()[0] == 2
+    assert run.trials.reason[1].startswith("DataLoader worker (pid")
+    assert run.trials.reason[1].endswith("(after 1 retry)")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
+def test_where_ray_is_killed_the_command_that_goes_on_is_told_within_60_seconds(tmp_path: Path, victim: str) -> None:
+    """No trial is blamed for it: the one that was running goes on."""
+    (tmp_path / "space.yaml").write_text(SPACE.replace("seconds_per_epoch: 0.1", "seconds_per_epoch: 0.5"))
+    folder = tmp_path / "results" / "run"
+    with running("space.yaml", "--name", "run", cwd=tmp_path) as process:
+        wait_for(folder / FILE_NAME, r'"measurement",[^\n]*"t0002"', process)
+        for each in named(descendants(process), victim):
+            os.kill(each.pid, signal.SIGKILL)
+        killed_at = time.monotonic()
+        assert process.wait(90) == 1, printed(tmp_path)
+        assert time.monotonic() - killed_at < 60
+    lines = printed(tmp_path)
+    assert lines[-1].strip() == f"python -m search.run --resume {Path('results') / 'run'}", lines
+    assert "Ray is gone: its" in lines[-2]
+    assert "failed" not in load(folder).trials.state.tolist()
+    before = measured(folder)
+    if victim == "raylet":
+        with running("--resume", folder, cwd=tmp_path) as process:
+            assert process.wait(300) == 0, printed(tmp_path)
+        assert before.items() <= measured(folder).items()
+        assert load(folder).trials.state.tolist() == ["complete"] * 8
+        starts = [e["trial_id"] for e in read_journal(folder / FILE_NAME) if e["event"] == "start"]
+        assert len(starts) == len(set(starts)) == 8

@@ -1,0 +1,216 @@
+"""Two runs beside each other: what is told of their fronts, their rates and their differences, and what is refused."""
+
+import pytest
+
+from search.compare import main
+from search.comparison import differences, hypervolumes, mean_ratio, not_comparable, shared, sides, together
+from search.results import load
+from tests.search.runs import INFO, Recorder, config, interval, story, write_run
+
+CLOUD = {**INFO["machine"], "cpu_name": "Xeon E5-2678", "cores": 12, "gpus": [{"name": "RTX", "memory_gib": 11.0}]}
+
+
+def cloud(**changed):
+    """Another machine: of the story's configurations some, trained elsewhere with other learning rates."""
+    recorder = Recorder(**{"name": "cloud", "machine": CLOUD, "commit": "fff0000", **changed})
+    for n, (accuracy, rate, settings) in enumerate(
+        (
+            (0.70, 270.0, config(64, 0.02, precision="fp32")),  # that of t0003
+            (0.69, 528.0, config(128, 0.03)),  # that of t0007, with another learning rate
+            (0.55, 401.0, config(512, 0.2)),  # that of t0011, likewise
+        ),
+        start=1,
+    ):
+        recorder.complete(f"t{n:04d}", [0.3, 0.4, accuracy], rate, settings)
+    return recorder.events
+
+
+@pytest.fixture
+def folders(tmp_path):
+    return [write_run(tmp_path / "local", story(name="local")), write_run(tmp_path / "cloud", cloud())]
+
+
+def named(*folders):
+    return sides([load(folder) for folder in folders])
+
+
+def told(capsys, *words):
+    code = main([str(word) for word in words])
+    return code, *capsys.readouterr()
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+def test_rates_are_compared_where_only_what_bears_on_accuracy_differs(folders):
+    rows = {row.config["batch_size"]: row for row in shared(named(*folders), "images_per_second")}
+    assert sorted(rows) == [64, 128, 512]
+    assert "learning_rate" not in rows[64].config
+    assert rows[64].ratio("B", "A")[0] == pytest.approx(1.5)
+    # t0007 and t0012 of the story are one configuration as far as the rate goes: 352 ± 4 and 353 ± 4
+    assert rows[128].readings["A"].value == pytest.approx(352.5)
+    assert rows[128].readings["A"].half == pytest.approx(4 / 1.96 / 2**0.5 * 1.96, rel=0.05)
+    assert rows[128].readings["A"].trials == 2
+
+
+def test_the_interval_of_a_ratio_is_that_of_both_rates(folders):
+    ratio, half = shared(named(*folders), "images_per_second")[-1].ratio("B", "A")
+    assert (ratio, half) == (pytest.approx(1.5), pytest.approx(1.5 * (0.01**2 + 0.01**2) ** 0.5))
+
+
+def test_accuracies_are_compared_where_everything_is_the_same_and_complete(folders):
+    (row,) = shared(named(*folders), "val_accuracy")
+    assert (row.config["batch_size"], row.config["learning_rate"]) == (64, 0.02)
+    assert (row.readings["A"].value, row.readings["B"].value) == (0.71, 0.70)
+    assert row.readings["A"].half == pytest.approx(1.96 * (0.71 * 0.29 / 5000) ** 0.5)
+
+
+def test_a_disturbed_rate_counts_only_where_there_is_no_other(tmp_path):
+    runs = []
+    for name, disturbed in (("a", (1.0, 0.0)), ("b", (1.0, 1.0))):
+        recorder = Recorder(name=name)
+        for n, flag in enumerate(disturbed):
+            recorder.start(f"t{n}", **config(64, 0.01 * (n + 1)))
+            recorder.measure(f"t{n}", 1, val_accuracy=0.5, disturbed=flag, **interval(100.0 if flag else 200.0, 1.0))
+            recorder.finish(f"t{n}")
+        runs.append(write_run(tmp_path / name, recorder.events))
+    (row,) = shared(named(*runs), "images_per_second")
+    assert (row.readings["A"].value, row.readings["A"].disturbed) == (200.0, False)
+    assert (row.readings["B"].value, row.readings["B"].disturbed) == (pytest.approx(100.0), True)
+
+
+def test_hypervolumes_have_one_reference_point_and_none_is_more_than_all_together(folders):
+    (a, b, whole), point = hypervolumes(named(*folders))
+    assert 0 < min(a, b) <= max(a, b) <= whole
+    assert point == [pytest.approx(0.5 - 0.021), pytest.approx(180 - 34.8)]  # of both, a tenth of the range beyond
+    alone = hypervolumes(named(folders[0], folders[0]))
+    assert alone[0][0] == alone[0][1] == alone[0][2]
+
+
+def test_together_has_the_points_that_no_other_run_beats(folders):
+    assert [(side.letter, trial.trial_id) for side, trial in together(named(*folders))] == [
+        ("A", "t0003"),
+        ("A", "t0007"),
+        ("B", "t0002"),
+    ]
+
+
+def test_the_mean_ratio_is_geometric(folders):
+    rows = shared(named(*folders), "images_per_second")
+    mean, low, high, size = mean_ratio(rows, "B", "A")
+    lowest = 401 / 401.5  # t0010 and t0011 of the story are one configuration for the rate too
+    assert (low, high, size) == (pytest.approx(lowest, rel=1e-4), pytest.approx(1.5), 3)
+    assert mean == pytest.approx((1.5 * 528 / 352.5 * lowest) ** (1 / 3), rel=1e-4)
+
+
+def test_what_differs_is_named_and_what_does_not_is_told_in_a_line(folders):
+    different, same = differences(named(*folders))
+    assert different["processor"] == ["Intel(R) Xeon(R) Processor", "Xeon E5-2678"]
+    assert set(different) == {"processor", "cores", "GPUs", "commit"}
+    assert {"versions", "data", "epochs", "searched parameters"} <= set(same)
+
+
+def test_a_version_that_differs_is_told_apart_from_the_others(tmp_path, folders):
+    newer = write_run(tmp_path / "newer", cloud(versions={**INFO["versions"], "torch": "3.0"}))
+    different, same = differences(named(folders[0], newer))
+    assert different["torch's version"] == ["2.15.0", "3.0"]
+    assert "other versions" in same
+
+
+def test_the_comparison_tells_it_all_in_80_columns(capsys, folders):
+    code, out, err = told(capsys, *folders)
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+    text = flat(out)
+    for fact in (
+        "| A | local | 6 | 3 points |",
+        "Rates are of different machines",
+        "Accuracies compare: data and epochs are the same.",
+        "images_per_second (↑) †",
+        "Together: 3 points that no point of another run dominates, 2 of A and 1 of B:",
+        "| batch=64 fp32 | 180 ± 1.8 | 270 ± 2.7 | 1.50 ± 0.02 |",
+        "1.00 ± 0.01 ~",
+        "B has 1.31 times the images_per_second of A** (over 3 shared configurations, 1.00 to 1.50)",
+        "A: Intel(R) Xeon(R) Processor - B: Xeon E5-2678",
+        "GPUs - A: none - B: RTX (11 GiB)",
+    ):
+        assert fact in text
+
+
+def test_accuracies_of_other_data_or_epochs_are_said_not_to_compare(tmp_path, capsys, folders):
+    data = {"name": "folder", "description": "folder of pictures: 1,000 train"}
+    other = write_run(tmp_path / "other", cloud(data=data))
+    assert not_comparable(named(folders[0], other))[0].startswith("they are of other pictures (A: cifar10:")
+    text = flat(told(capsys, folders[0], other)[1])
+    assert "**Accuracies do not compare**: they are of other pictures" in text
+    assert "val_accuracy of shared configurations" not in text
+    recorder = Recorder(name="short")
+    recorder.complete("t0001", [0.5], 100.0, config())
+    short = write_run(tmp_path / "short", recorder.events)
+    assert not_comparable(named(folders[0], short)) == [
+        "they were trained for different times (A: 3 epochs, B: 1 epoch)"
+    ]
+
+
+def test_a_comparison_of_three_runs_has_each_beside_the_first(capsys, tmp_path, folders):
+    third = write_run(tmp_path / "third", cloud(name="third"))
+    out = told(capsys, *folders, third)[1]
+    assert "B / A" in out
+    assert "C / A" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_settings_that_do_not_fit_beside_the_rates_have_a_table_of_their_own(capsys, tmp_path):
+    runs = []
+    for name in ("a", "b"):
+        recorder = Recorder(name=name)
+        for n in (1, 2):
+            settings = {f"parameter_number_{letter}": n for letter in "abcdef"}
+            recorder.complete(f"t{n:04d}", [0.5], 100.0 * n, config(**settings))
+        runs.append(write_run(tmp_path / name, recorder.events))
+    out = told(capsys, *runs)[1]
+    assert max(map(len, out.splitlines())) <= 80
+    assert "| no. | parameter_number_a |" in out
+
+
+def test_a_run_without_a_front_can_be_compared(capsys, tmp_path, folders):
+    empty = write_run(tmp_path / "empty", Recorder(name="empty").events)
+    code, out, _ = told(capsys, folders[0], empty)
+    assert code == 0
+    assert "No configuration was measured in two of the runs." in out
+    assert told(capsys, empty, empty)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"objectives": [INFO["objectives"][0], {"metric": "peak_memory_gib", "goal": "minimize"}]},
+            "B (cloud) is to maximize val_accuracy and minimize peak_memory_gib, and A to maximize val_accuracy and "
+            "maximize images_per_second; only runs with the same objectives can be compared",
+        ),
+        ({"trainable": "replay"}, "B (cloud) trains replay, and A vgg19_cifar10; only runs of one trainable"),
+    ],
+)
+def test_runs_of_other_questions_are_refused(capsys, tmp_path, folders, changed, message):
+    code, out, err = told(capsys, folders[0], write_run(tmp_path / "b", cloud(**changed)))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_one_run_and_a_figure_of_no_known_kind_are_refused(capsys, tmp_path, folders):
+    assert "found 1 run; expected two to 8" in told(capsys, folders[0])[2]
+    code, _, err = told(capsys, *folders, "--figure", tmp_path / "fronts.doc")
+    assert (code, "expected a name that ends in .png, .svg, .pdf" in err) == (2, True)
+    assert told(capsys, folders[0], tmp_path)[0] == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cloud", "local"]
+
+
+def test_the_figure_is_written(capsys, tmp_path, folders):
+    path = tmp_path / "fronts.svg"
+    assert told(capsys, *folders, "--figure", path)[0] == 0
+    text = path.read_text()
+    assert text.startswith("<?xml")
+    assert "B: cloud" in text or "<path" in text

@@ -1,0 +1,86 @@
+"""The plan as a person reads it."""
+
+from search.estimate import Estimate, Timed
+from search.machine import Machine
+from search.plan import describe_plan
+from search.space import parse_space
+from trainables.contract import Cost, Resources
+
+MACHINE = Machine("a laptop", 2, 8.0, 4.0, ())
+MAPPING = {
+    "trainable": "replay",
+    "objectives": [
+        {"metric": "val_accuracy", "goal": "maximize"},
+        {"metric": "images_per_second", "goal": "maximize"},
+    ],
+    "parameters": {"batch_size": {"values": [64, 256]}, "precision": {"values": ["fp32", "bf16"]}},
+    "budget": {"trials": 8, "epochs": 2, "least_gain": 0.003},
+}
+
+
+def timed(batch_size, precision, rate):
+    config = {"width": 0.5, "batch_size": batch_size, "precision": precision}
+    return Timed(config, Cost(rate, 5000, 1000) if rate else None, None if rate else "too large")
+
+
+def plan(guess, left_out=(), **changed):
+    return describe_plan(parse_space({**MAPPING, **changed}), "pictures", MACHINE, Resources(2), left_out, guess)
+
+
+GUESS = Estimate((timed(256, "bf16", 1240.0), timed(64, "fp32", 302.4)), None, (9, 16), (1, 12), (50.0, 200.0), 0.02)
+
+
+def test_time_is_a_range_with_its_meaning_and_what_it_is_from():
+    assert plan(GUESS).splitlines()[-9:] == [
+        "epochs       9 to 16 in all, as trials may be stopped early",
+        "probes       1 to 12, of up to 10 s each, for what bears on the rate alone",
+        "time         about 50 s to 3 min: if every trial is as fast as the fastest of 2",
+        "             configurations that ran here for a moment, to as slow as the",
+        "             slowest. Start, validation and probes are in it, the reading of the",
+        "             test set is not.",
+        "                 1,240 images/s  batch=256 bf16",
+        "                   302 images/s  batch=64 fp32",
+        "disk         about 0.02 GiB, for the checkpoints of a front of 10",
+    ]
+
+
+def test_what_ends_the_search_early_is_said():
+    words = " ".join(plan(GUESS).split())
+    assert "budget 2 epochs a trial; 8 trials; ends when the next trial promises a gain below 0.3%" in words
+
+
+def test_hours_that_end_it_and_how_many_trials_they_hold_are_said():
+    guess = Estimate(GUESS.timed, (3.0, 11.0), None, None, (360.0, 360.0), 0.02)
+    text = plan(guess, budget={"hours": 0.1})
+    assert "trials       3 to 11 of full length in 0.1 h" in text
+    assert "time         about 6 min, when budget.hours is spent: if every" in text
+
+
+def test_one_configuration_alone_is_called_one_and_what_cannot_run_is_listed():
+    guess = Estimate((timed(256, "bf16", 1240.0), timed(64, "fp32", None)), None, (16, 16), None, (50.0, 50.0), 0.02)
+    text = plan(guess)
+    assert "time         about 50 s: from 1 configuration that ran here for a moment; others" in text
+    assert "    cannot run  batch=64 fp32: too large" in text
+
+
+def test_where_nothing_can_run_the_reason_is_given():
+    guess = Estimate((timed(64, "fp32", None),), None, (16, 16), None, None, None)
+    assert plan(guess).splitlines()[-1] == (
+        "time         not estimated: too large (width=0.5, batch_size=64, precision=fp32)"
+    )
+
+
+def test_what_is_left_out_is_listed_with_the_reason():
+    text = plan(GUESS, ["loader device: needs a CUDA device"])
+    assert "left out here\n  loader device: needs a CUDA device\n" in text
+
+
+def test_no_line_is_wider_than_80_columns():
+    names = [f"a_long_name_{i}" for i in range(20)]
+    many = tuple(Timed(dict.fromkeys(names, k), Cost(1e5, 50000, 1)) for k in (1, 2))
+    guess = Estimate(many, (1.0, 1e6), (1.0, 1e6), (1.0, float("inf")), (50.0, 1e6), 1e4)
+    parameters = {name: {"values": [1, 2]} for name in names}
+    text = plan(guess, ["a reason " * 30], parameters=parameters, budget={"hours": 1000.0, "total_epochs": 10**9})
+    assert "a_long_name_0=1 a_long_name_1=1" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "probes       1 or more" in text

@@ -1,0 +1,144 @@
+"""The figures: what each draws of a run, and what it says where there is nothing to draw."""
+
+import random
+
+import pytest
+from matplotlib.figure import Figure
+
+from search.figures import main
+from search.importance import importance
+from search.plots import NothingToDrawError, plot_curves, plot_front, plot_fronts, plot_importance, plot_parallel
+from search.results import load
+from tests.search.runs import Recorder, config, interval, story, write_run
+from trainables.replay import closed_form
+
+
+@pytest.fixture
+def ax():
+    return Figure().subplots()
+
+
+@pytest.fixture
+def run(tmp_path):
+    return load(write_run(tmp_path / "run", story()))
+
+
+def many(trials=30):
+    """A run with enough trials to judge settings by: the closed form of replayed trials, and stage times."""
+    recorder, rng = Recorder(name="many"), random.Random(0)
+    for n in range(1, trials + 1):
+        settings = config(
+            rng.choice([64, 128, 256, 512]), 10 ** rng.uniform(-3, -0.5), loader=rng.choice(["memory", "workers"])
+        )
+        recorder.start(f"t{n:04d}", **settings)
+        for epoch in (1, 2, 3):
+            metrics = closed_form({name: settings[name] for name in ("batch_size", "learning_rate")}, epoch)
+            stages = {"load_seconds": 0.01, "forward_seconds": 0.02, "backward_seconds": 0.04}
+            rate = interval(metrics["images_per_second"], 20.0)
+            recorder.measure(f"t{n:04d}", epoch, val_accuracy=metrics["val_accuracy"], **rate, **stages)
+        recorder.finish(f"t{n:04d}")
+    return recorder.events
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def legend(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_the_front_is_drawn_among_all_trials_with_its_picks_named(run, ax):
+    assert plot_front(run, ax) is ax
+    assert texts(ax) == ["t0003: most accurate", "t0007: knee", "t0011: fastest"]
+    assert legend(ax) == ["dominated", "stopped early", "front (3)"]
+    dominated, stopped = ax.collections[:2]
+    assert len(dominated.get_offsets()) == 3  # t0001, t0006, and t0010, which is beyond the constraint
+    assert stopped.get_facecolor().size == 0  # hollow
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("images_per_second (↑)", "val_accuracy (↑)")
+
+
+def test_intervals_are_drawn_as_long_as_they_are(run, ax):
+    plot_front(run, ax)
+    (bars,) = ax.containers
+    widths = [path[1][0] - path[0][0] for path in bars[2][0].get_segments()]
+    assert widths == pytest.approx([3.6, 8.0, 8.02])  # 180 ± 1.8, 352 ± 4, 401 ± 4.01
+
+
+def test_fronts_of_two_runs_have_a_name_and_a_mark_each(tmp_path, run, ax):
+    other = load(write_run(tmp_path / "other", many()))
+    plot_fronts({"A: here": run, "B: there": other}, ax)
+    assert legend(ax) == ["A: here", "B: there"]
+    with pytest.raises(NothingToDrawError, match="no run has a front"):
+        plot_fronts({"A": load(write_run(tmp_path / "empty", Recorder().events))}, ax)
+
+
+def test_curves_are_of_all_trials_that_have_any_and_stopped_ones_are_dashed(run, ax):
+    plot_curves(run, ax)
+    styles = [line.get_linestyle() for line in ax.lines]
+    assert len(styles) == 8  # without the two infeasible, the one that died, and the one whose accuracy was no number
+    assert styles.count("--") == 1
+    assert legend(ax) == ["t0003", "t0007", "t0011"]
+    plot_curves(run, ax, metric="images_per_second")
+    assert ax.get_ylabel() == "images_per_second"
+    with pytest.raises(NothingToDrawError, match="no epoch of nonsense"):
+        plot_curves(run, ax, metric="nonsense")
+
+
+def test_parallel_coordinates_have_an_axis_for_each_setting_that_varies_and_each_objective(run, ax):
+    plot_parallel(run, ax)
+    labels = [label.get_text() for label in ax.get_xticklabels()]
+    assert labels == [
+        *("batch_size", "learning_rate", "loader", "num_workers", "precision"),
+        *("val_accuracy (↑)", "images_per_second (↑)"),
+    ]
+    heights = [line.get_ydata() for line in ax.lines[:5]]  # the five compared
+    assert all(0 <= height <= 1 for line in heights for height in line)
+    assert {"64", "512", "0.004", "0.11", "memory", "–"} <= set(texts(ax))
+
+
+def test_importance_has_a_bar_a_setting_and_objective(tmp_path, ax):
+    run = load(write_run(tmp_path / "many", many()))
+    plot_importance(run, ax)
+    assert {label.get_text() for label in ax.get_yticklabels()} == {"batch_size", "learning_rate", "loader"}
+    assert legend(ax) == ["val_accuracy", "images_per_second"]
+    assert len(ax.patches) == 6
+
+
+def test_a_setting_that_cannot_change_a_metric_is_not_said_to_decide_it(tmp_path):
+    run = load(write_run(tmp_path / "many", many()))
+    accuracy, rate = (importance(run.history, objective).shares for objective in run.history.objectives)
+    assert set(accuracy) == {"batch_size", "learning_rate"}  # not how the pictures are loaded
+    assert set(rate) == {"batch_size", "loader"}  # not the learning rate
+
+
+def test_what_cannot_be_drawn_says_what_is_missing(run, ax):
+    with pytest.raises(NothingToDrawError, match="val_accuracy: Too few trials"):
+        plot_importance(run, ax)
+    with pytest.raises(ValueError, match="of no trial a step was profiled"):
+        run.plot_stages(ax)
+
+
+def test_each_figure_is_one_call_of_the_run(tmp_path, ax):
+    run = load(write_run(tmp_path / "many", many()))
+    for name in ("front", "curves", "parallel", "importance", "stages"):
+        assert getattr(run, f"plot_{name}")(ax) is ax
+
+
+def test_the_command_writes_png_and_svg_and_says_what_it_left_out(tmp_path, capsys):
+    folder = write_run(tmp_path / "run", story())
+    assert main([str(folder)]) == 0
+    out = capsys.readouterr().out
+    names = sorted(path.name for path in (folder / "figures").iterdir())
+    assert names == [f"{name}.{suffix}" for name in ("curves", "front", "parallel") for suffix in ("png", "svg")]
+    assert "left out: stages: of no trial a step was profiled" in out
+    first = (folder / "figures" / "front.svg").read_bytes()
+    assert main([str(folder), "--to", str(tmp_path / "again")]) == 0
+    assert b"<svg" in first
+
+
+def test_a_run_with_nothing_to_draw_is_exit_code_1_and_leaves_no_folder(tmp_path, capsys):
+    folder = write_run(tmp_path / "run", Recorder().events)
+    assert main([str(folder)]) == 1
+    assert "nothing to draw: front: no trial has val_accuracy and images_per_second measured" in capsys.readouterr().err
+    assert not (folder / "figures").exists()

@@ -1,0 +1,289 @@
+"""Training a pick in full: what it refuses, what it shows, what it leaves, and how it goes on after a kill."""
+
+import csv
+import io
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from search.epochs_left import EpochsLeft, line
+from search.full_training import Epoch, Heard, hear, read_curves
+from search.results import load
+from search.train import main
+from search.trained import Trained, as_markdown, write_trained
+from tests.search.runs import Recorder, config, interval, story, write_run
+
+ROOT = Path(__file__).parents[2]
+REPLAYED = {"trainable": "replay", "data": {"name": "generated", "description": "replayed curves"}}
+
+
+def replayed(folder, **settings):
+    """A run with one trial that can be trained in full in no time."""
+    recorder = Recorder(**REPLAYED)
+    recorder.complete("t0001", [0.5, 0.6], 100.0, {**config(64, 0.05), **settings})
+    return write_run(folder, recorder.events)
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def command(folder, *options):
+    words = [sys.executable, "-m", "search.train", str(folder), "--trial", "t0001", *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def until(process, text):
+    """Read the process's output up to the line that begins so."""
+    for told in process.stdout:
+        if told.startswith(text):
+            return
+    raise AssertionError(f"{text} never came: {process.stderr.read()}")
+
+
+def processes_with(text):
+    """Ids of processes whose command line has this text."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += [int(path.parent.name)] if text.encode() in path.read_bytes() else []
+        except OSError:
+            continue
+    return found
+
+
+def test_a_pick_is_trained_tested_and_kept_beside_what_the_search_measured(tmp_path, capsys):
+    folder = replayed(tmp_path / "run")
+    assert main([str(folder), "--trial", "t0001", "--epochs", "4"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert [told[:9] for told in out.splitlines() if told.startswith("epoch")] == [f"epoch {n}/4" for n in range(1, 5)]
+    assert max(len(told) for told in out.splitlines() if str(tmp_path) not in told) <= 80
+    trained = folder / "trained" / "t0001"
+    assert [row["epoch"] for row in rows_of(trained / "curves.csv")] == ["1", "2", "3", "4"]
+    (row,) = rows_of(trained / "result.csv")
+    assert (row["trial_id"], row["epochs"], row["config.batch_size"]) == ("t0001", "4", "64")
+    assert float(row["test_accuracy"]) == pytest.approx(0.99 * float(row["val_accuracy"]))
+    assert "| val_accuracy (generated)  |  0.7021 |                   0.6000 |" in (trained / "summary.md").read_text()
+
+    before = {path: path.read_bytes() for path in trained.iterdir()}
+    assert main([str(folder), "--trial", "t0001", "--epochs", "4"]) == 2
+    assert "trained already (4 epochs, val_accuracy 0.7021, test_accuracy" in (told := capsys.readouterr().err)
+    assert "--folder DIR trains it once more" in told
+    assert {path: path.read_bytes() for path in trained.iterdir()} == before
+
+
+def test_what_cannot_run_here_is_exit_code_2_and_leaves_nothing(tmp_path, capsys):
+    folder = replayed(tmp_path / "run", fail_at_epoch=1, fail_with="infeasible")
+    assert main([str(folder), "--trial", "t0001", "--epochs", "4"]) == 2
+    assert capsys.readouterr().err == "search.train: epoch 1 was to be infeasible\n"
+    assert sorted(path.name for path in folder.iterdir()) == ["journal.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--trial", "t0099"], 'has no trial "t0099"; did you mean "t0009"?'),
+        (["--trial", "t0001", "--epochs", "0"], "--epochs 0: at least one is needed"),
+        (["--trial", "t0001", "--epochs", "many"], "argument --epochs: invalid int value: 'many'"),
+        ([], "the following arguments are required: --trial"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_created(tmp_path, capsys, options, message):
+    folder = write_run(tmp_path / "run", story())
+    assert main([str(folder), *options]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in folder.iterdir()) == ["journal.jsonl"]
+
+
+def test_what_was_begun_for_other_epochs_is_not_gone_on_with(tmp_path, capsys):
+    folder = replayed(tmp_path / "run")
+    begun = folder / "trained" / "t0001"
+    begun.mkdir(parents=True)
+    (begun / "config.json").write_text(json.dumps({"epochs": 100}))
+    assert main([str(folder), "--trial", "t0001", "--epochs", "200"]) == 2
+    assert "begun for 100 epochs, not 200; --epochs 100 goes on with it" in capsys.readouterr().err
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def shown():
+    return io.StringIO()
+
+
+@pytest.fixture
+def progress(shown):
+    clock = Clock()
+    labels = {"val_accuracy": "val_accuracy", "images_per_second": "images_per_second"}
+    units = {"val_accuracy": "fraction", "images_per_second": "images/s"}
+    progress = EpochsLeft(200, labels, units, Console(file=shown, width=80), clock)
+    progress.clock = clock
+    return progress
+
+
+def ended(progress, number, after):
+    progress.clock.now += after
+    progress(Epoch(number, {"val_accuracy": 0.9312, **interval(3217.0, 185.0)}))
+
+
+def test_the_time_left_is_that_of_the_epochs_so_far_without_the_start(progress, shown):
+    for number, after in ((1, 100.0), (2, 60.0), (3, 60.0)):
+        ended(progress, number, after)
+    lines = shown.getvalue().splitlines()
+    assert lines[0] == "epoch   1/200  val_accuracy 0.9312  3,217 ± 185 images/s  5.5 h left"  # all that is known yet
+    assert lines[2] == "epoch   3/200  val_accuracy 0.9312  3,217 ± 185 images/s  3.3 h left"  # 197 minutes
+
+
+def test_an_epoch_that_a_checkpoint_remembers_says_nothing_of_the_time_left(progress, shown):
+    ended(progress, 120, 5.0)
+    assert "left" not in shown.getvalue()
+    ended(progress, 121, 60.0)
+    assert shown.getvalue().endswith("79 min left\n")
+
+
+def test_the_last_epoch_has_no_time_left(progress, shown):
+    ended(progress, 199, 60.0)
+    ended(progress, 200, 60.0)
+    assert "left" not in shown.getvalue().splitlines()[-1]
+
+
+def test_a_line_keeps_to_80_columns_and_to_its_time_left():
+    cells = ["val_accuracy (generated) 0.9312", "train_loss 0.1234"]
+    head = "epoch   3/200  val_accuracy (generated) 0.9312"
+    assert line(Epoch(3, {}), 200, cells, 7200.0) == f"{head}  train_loss 0.1234  2.0 h left"
+    assert line(Epoch(3, {}), 200, [*cells, "1" * 20], 7200.0) == f"{head}  train_loss 0.1234  2.0 h left"
+    assert line(Epoch(3, {}), 200, [cells[0], "1" * 20, "2"], 7200.0) == f"{head}  {'1' * 20}  2.0 h left"
+
+
+def test_in_a_terminal_it_is_a_bar_that_fits(shown):
+    clock = Clock()
+    console = Console(file=shown, width=80, force_terminal=True, legacy_windows=False)
+    with EpochsLeft(200, {"val_accuracy": "val_accuracy"}, {}, console, clock) as progress:
+        progress.clock = clock
+        for number in (1, 2):
+            ended(progress, number, 60.0)
+        console.print(progress._view())
+    out = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.getvalue())  # without colours
+    assert "━  epoch 2/200 · 2 min · about 3.3 h left" in out
+    assert "val_accuracy 0.9312" in out
+
+
+def test_an_epoch_is_told_by_its_own_row_however_far_the_table_has_come(tmp_path):
+    (tmp_path / "curves.csv").write_text("epoch,val_accuracy\n1,0.5\n2,0.6\n")
+    epochs, others = [], []
+    heard = Heard(epochs.append, others.append)
+    for told in ("data: drawn", "epoch  1/20  val_accuracy 0.5", "test_accuracy 0.4", "train: it broke", ""):
+        hear(told, tmp_path, heard)
+    assert epochs == [Epoch(1, {"val_accuracy": 0.5})]
+    assert (others, heard.reasons) == (["data: drawn"], ["it broke"])
+
+
+def test_an_empty_cell_of_the_curves_is_no_number(tmp_path):
+    (tmp_path / "curves.csv").write_text("epoch,config.batch_size,val_accuracy,energy\n1,64,0.5,\n2,64,0.6,nan\n")
+    assert [epoch.number for epoch in read_curves(tmp_path)] == [1, 2]
+    assert read_curves(tmp_path)[0].metrics == {"val_accuracy": 0.5}
+    assert read_curves(tmp_path / "nowhere") == []
+
+
+def test_the_time_of_a_training_is_that_of_all_its_epochs_whoever_ran_them(tmp_path):
+    run = load(replayed(tmp_path / "run"))
+    times = {"epoch_seconds": 50.0, "evaluation_seconds": 9.0, "checkpoint_seconds": 1.0}
+    curve = [Epoch(n, {"val_accuracy": 0.9 - 0.1 * (n == 3), **times}) for n in (1, 2, 3)]
+    trained = Trained(run, run.history.trials["t0001"], tmp_path, curve, {"test_accuracy": 0.79})
+    text = as_markdown(trained, {"Data": "drawn", "Commit": None})
+    assert text.startswith("# t0001 trained for 3 epochs in 3 min\n")
+    assert "Best val_accuracy: 0.9000, epoch 1" in text
+    assert "Commit" not in text
+    write_trained(trained, {})
+    assert rows_of(tmp_path / "result.csv")[0]["seconds"] == "180.0"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{}, {"processes": 2}], ids=["one process", "two"])
+def test_after_a_kill_the_same_command_goes_on_and_no_process_is_left(tmp_path, settings):
+    folder = replayed(tmp_path / "run", seconds_per_epoch=0.5, **settings)
+    process = command(folder, "--epochs", "8")
+    until(process, "epoch 2/8")
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    deadline = time.monotonic() + 20
+    while processes_with(str(folder)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert processes_with(str(folder)) == []
+    trained = folder / "trained" / "t0001"
+    checkpoint = json.loads((trained / "checkpoint.json").read_text())["epoch"]
+    again = command(folder, "--epochs", "8")
+    out, err = again.communicate(timeout=60)
+    assert (again.returncode, err) == (0, "")
+    assert f"goes on behind epoch {checkpoint} of 8" in out
+    assert f"epoch {checkpoint - 1}/8" not in out
+    assert [row["epoch"] for row in rows_of(trained / "curves.csv")] == [f"{n}" for n in range(1, 9)]
+    assert (trained / "result.csv").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("settings", [{}, {"processes": 2}], ids=["one process", "two"])
+def test_an_interruption_ends_in_order_with_the_command_that_goes_on(tmp_path, number, code, settings):
+    folder = replayed(tmp_path / "run", seconds_per_epoch=0.5, **settings)
+    process = command(folder, "--epochs", "50")
+    until(process, "epoch  2/50")
+    process.send_signal(number)
+    err = process.communicate(timeout=40)[1]
+    assert process.returncode == code
+    assert err.startswith("interrupted after epoch ")
+    last = err.splitlines()[-1].strip()
+    assert shlex.split(last) == ["python", "-m", "search.train", str(folder), "--trial", "t0001", "--epochs", "50"]
+    assert processes_with(str(folder)) == []
+
+
+@pytest.mark.slow
+def test_two_do_not_train_in_one_folder(tmp_path):
+    folder = replayed(tmp_path / "run", seconds_per_epoch=0.5)
+    first = command(folder, "--epochs", "50")
+    try:
+        until(first, "epoch  1/50")
+        second = command(folder, "--epochs", "50")
+        _, err = second.communicate(timeout=40)
+        assert second.returncode == 2
+        assert "another process is training there" in err
+    finally:
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", [{"strategy": "single"}, {"strategy": "ddp", "world_size": 2}], ids=["one", "ddp"])
+def test_the_real_network_trains_in_full_in_one_process_and_in_two(tmp_path, strategy):
+    space = {"parameters": {}, "fixed": {}, "data": {"train_images": 60, "val_images": 40}}
+    data = {"name": "generated", "description": "generated pictures"}
+    recorder = Recorder(space=space, data=data)
+    recorder.add("start", 1.0, trial_id="t0001", kind="train", config={"batch_size": 24, "width": 0.01, **strategy})
+    folder = write_run(tmp_path / "run", recorder.events)
+    process = command(folder, "--epochs", "2", "--train-images", "120")
+    out, err = process.communicate(timeout=150)
+    assert (process.returncode, err) == (0, "")
+    assert "test_accuracy (generated)" in out
+    trained = folder / "trained" / "t0001"
+    assert (trained / "checkpoint.pt").exists()
+    assert "--train-images 120" in " ".join((trained / "summary.md").read_text().split())
+    assert float(rows_of(trained / "result.csv")[0]["seconds"]) > 0
