@@ -88,7 +88,7 @@ def killed_at_random(folder: Path, cwd: Path, kills: int, seed: int, arguments: 
     assert {counts[event, t] for event in ("start", "finish") for t in trials.trial_id} == {1}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)  # on a busy machine
 def test_a_run_killed_seven_times_is_the_run_that_was_never_killed(tmp_path: Path) -> None:
     """In processes, at random moments; the choices are those of the same search simulated, so the sampler saw all."""

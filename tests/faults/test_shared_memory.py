@@ -75,7 +75,7 @@ def test_a_small_one_is_said_before_the_start(gib: float | None, said: str) -> N
     assert small_shm(replace(describe_machine(), shm_gib=8.0)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_8_mb_for_real_every_picture_arrives(tmp_path: Path) -> None:
     """In a mount namespace of its own, where loader processes would otherwise die of a bus error."""
     small = ["unshare", "--mount", "sh", "-c", SMALL, "sh"]
