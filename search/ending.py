@@ -65,10 +65,8 @@ def _write_what_can_be(folder: Path) -> None:
 
 def _say(folder: Path, resume_command: str | None) -> None:
     """The last lines: what was found and where it is, or how to go on."""
+    from search.commandline import say
     from search.report import closing_lines
 
     lines = [closing_lines(folder)] + [f"interrupted; to go on:\n  {resume_command}"] * (resume_command is not None)
-    try:
-        print(*lines, sep="\n", flush=True)
-    except BrokenPipeError:  # as by `| head`; nobody reads on, and Python's own last flush must find an open file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    say("\n".join(lines))

@@ -113,7 +113,8 @@ class History:
         Best fidelity: the most epochs that any such trial has. A constraint on a metric not measured is not judged.
         """
         fit = [t for t in self.trials.values() if t.state == "complete" and measured(t.metrics, self.objectives)]
-        fit = [t for t in fit if self._within_constraints(t.metrics)]
+        bounds = self._bounds()
+        fit = [t for t in fit if not any(b.violation(t.metrics.get(b.metric, math.nan)) > 0 for b in bounds)]
         best_fidelity = max((t.epochs for t in fit), default=0)
         return [t for t in fit if t.epochs == best_fidelity]
 
@@ -183,10 +184,10 @@ class History:
         """Names of what the search chose, in the space file's order."""
         return list(self.info.get("space", {}).get("parameters", {}))
 
-    def _within_constraints(self, metrics: Mapping[str, float]) -> bool:
+    def _bounds(self) -> list[Constraint]:
+        """The constraints, those in parts of the baseline with its figures, as far as these are known."""
         baseline = self.baseline.metrics if self.baseline and self.baseline.state == "complete" else {}
-        bounds = [bound for constraint in self._constraints if (bound := constraint.given(baseline))]
-        return not any(bound.violation(metrics.get(bound.metric, math.nan)) > 0 for bound in bounds)
+        return [bound for constraint in self._constraints if (bound := constraint.given(baseline))]
 
     def _begin(self, event: Event) -> None:
         """A process takes the run up; the time between the processes is nobody's."""
