@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from collections.abc import Iterator
@@ -233,10 +234,13 @@ def luminance(page, name):
 
 
 def renderers():
-    """Seconds of CPU by the browser's processes that draw pages, by process id."""
-    children = psutil.Process().children(recursive=True)
-    drawing = [child for child in children if "--type=renderer" in child.cmdline()]
-    return {child.pid: child.cpu_times().user + child.cpu_times().system for child in drawing}
+    """Seconds of CPU by the browser's processes that draw pages, by process id, without those that have just ended."""
+    seconds = {}
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a zombie's command line is gone, too: ZombieProcess is one
+            if "--type=renderer" in child.cmdline():
+                seconds[child.pid] = child.cpu_times().user + child.cpu_times().system
+    return seconds
 
 
 def test_a_thousand_trials_open_in_a_second_or_two(opened):
