@@ -27,9 +27,9 @@ import numpy as np
 import optuna
 from problems import METRICS, Point, Problem, sample, space_mapping
 
-from search.advisor import Advisor
-from search.proposal import Decision, Proposal
-from search.space import parse_space
+from search.advisor.advisor import Advisor
+from search.advisor.proposal import Decision, Proposal
+from search.space.space import parse_space
 
 End = Literal["complete", "stopped", "infeasible"]
 Refused = Literal["zeros", "failure", "constraint"]

@@ -27,12 +27,12 @@ from problems import METRICS, Point, Problem, space_mapping
 from race import over
 from vgg19_table import ACCURACY, RATE, Vgg19Table
 
-from search.advisor import Advisor
-from search.history import History, Trial
-from search.journal import FILE_NAME, read_journal
-from search.pareto import hypervolume, reference_point
-from search.proposal import Decision
-from search.space import parse_space
+from search.advisor.advisor import Advisor
+from search.advisor.proposal import Decision
+from search.front.pareto import hypervolume, reference_point
+from search.record.history import History, Trial
+from search.record.journal import FILE_NAME, read_journal
+from search.space.space import parse_space
 
 TRIALS = 40  # of the coupled search
 IMAGES_PER_EPOCH = (4000, 45000)  # as recorded; all that there are

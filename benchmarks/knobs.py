@@ -23,14 +23,14 @@ from typing import Any
 import torch
 
 from trainables import vgg19_cifar10
-from trainables.allocator import allocating
 from trainables.build import build
-from trainables.cifar10 import Pictures, locate, split, training_pictures
 from trainables.contract import Data, InfeasibleError, Resources
-from trainables.loaders import Batches, Plan, training_batches
+from trainables.machine.allocator import allocating
+from trainables.pictures.cifar10 import Pictures, locate, split, training_pictures
+from trainables.pictures.loaders import Batches, Plan, training_batches
+from trainables.pictures.transfer import Batch
 from trainables.settings import Settings, checked, parsed
 from trainables.stages import Timeline
-from trainables.transfer import Batch
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CORES = len(os.sched_getaffinity(0))

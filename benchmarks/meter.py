@@ -33,22 +33,22 @@ import numpy as np
 import torch
 
 from trainables import vgg19_cifar10
-from trainables.affinity import claimed_cores
-from trainables.allocator import allocating
 from trainables.build import build
-from trainables.cifar10 import Pictures
-from trainables.drift import MOST_LEVELS as MOST_KEPT
-from trainables.drift import Level, drift_of
-from trainables.instruments import PROFILED_SECONDS
-from trainables.loaders import Plan, training_batches
 from trainables.loop import MOST_PROBE_SECONDS, PROBE_SECONDS
-from trainables.neighbours import ForeignLoad
-from trainables.pace import Pace
-from trainables.repeats import levels, yardstick_level
+from trainables.machine.affinity import claimed_cores
+from trainables.machine.allocator import allocating
+from trainables.measure.drift import MOST_LEVELS as MOST_KEPT
+from trainables.measure.drift import Level, drift_of
+from trainables.measure.instruments import PROFILED_SECONDS
+from trainables.measure.neighbours import ForeignLoad
+from trainables.measure.pace import Pace
+from trainables.measure.repeats import levels, yardstick_level
+from trainables.measure.throughput import MIN_WINDOWS, Throughput, ThroughputMeter, Window, differ, throughput
+from trainables.measure.yardstick import Yardstick
+from trainables.pictures.cifar10 import Pictures
+from trainables.pictures.loaders import Plan, training_batches
 from trainables.settings import Settings, checked
 from trainables.stages import Timeline
-from trainables.throughput import MIN_WINDOWS, Throughput, ThroughputMeter, Window, differ, throughput
-from trainables.yardstick import Yardstick
 
 SUCCESSORS = 10
 NUM_PICTURES = 5000

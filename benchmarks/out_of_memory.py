@@ -20,7 +20,7 @@ from baselines import METHODS, TOLD, End, Method, OptunaStudy, OurAdvisor, Setti
 from problems import CANNOT_RUN, METRICS, Config, Point, Row
 from race import trials_of
 
-from search.proposal import Decision, Proposal
+from search.advisor.proposal import Decision, Proposal
 
 TRIALS = 40
 CAPACITY_GIB = 3.15

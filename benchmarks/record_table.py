@@ -32,7 +32,7 @@ from typing import Any, Literal, NamedTuple
 
 import vgg19_table as table
 
-from search.machine import cpu_name
+from search.space.machine import cpu_name
 from trainables import vgg19_cifar10
 from trainables.contract import Data, Resources
 from trainables.train import LocalWorker

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from problems import sample, space_mapping
 
-from search.advisor import Advisor
-from search.space import parse_space
+from search.advisor.advisor import Advisor
+from search.space.space import parse_space
 
 TRIALS, PROPOSALS = 10_000, 50
 

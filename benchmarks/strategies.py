@@ -31,13 +31,14 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables import cifar10, vgg19_cifar10
-from trainables.affinity import claimed_cores
+from trainables import vgg19_cifar10
 from trainables.build import device_of, network
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources
-from trainables.isolation import isolated
-from trainables.layouts import FEWEST_PROCESSES
-from trainables.loaders import Plan, Share, augmented, normalized
+from trainables.machine.affinity import claimed_cores
+from trainables.machine.isolation import isolated
+from trainables.parallel.layouts import FEWEST_PROCESSES
+from trainables.pictures import cifar10
+from trainables.pictures.loaders import Plan, Share, augmented, normalized
 from trainables.settings import Settings, checked, parsed
 from trainables.step import arranged, autocast
 from trainables.train import LocalWorker, machine

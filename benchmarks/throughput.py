@@ -27,18 +27,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainables import isolation, loop, vgg19_cifar10
+from trainables import loop, vgg19_cifar10
 from trainables.build import build
-from trainables.ceilings import ceilings
-from trainables.cifar10 import split, training_pictures
 from trainables.contract import Data, Resources
-from trainables.flops import training_flops_per_image
-from trainables.loaders import MEAN, STD, Plan, evaluation_batches, training_batches
+from trainables.machine import isolation
+from trainables.machine.ceilings import ceilings
+from trainables.network.flops import training_flops_per_image
+from trainables.network.vgg import vgg19
+from trainables.pictures.cifar10 import split, training_pictures
+from trainables.pictures.loaders import MEAN, STD, Plan, evaluation_batches, training_batches
 from trainables.settings import Settings, checked, parsed
 from trainables.stages import Timeline
 from trainables.step import learning_rate
 from trainables.train import LocalWorker
-from trainables.vgg import vgg19
 
 WARMUP_IMAGES, MIN_STEPS = 512, 3  # a large batch takes the textbook loop ten seconds
 BATCH = 128

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from problems import Config, Point, Row
 
-from search.pareto import hypervolume
+from search.front.pareto import hypervolume
 
 FOLDER = Path(__file__).parent / "tables"
 TRAIN_IMAGES, EPOCHS = 4000, 6

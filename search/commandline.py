@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
-from search.faults import nearest
-from search.history import Trial
+from search.outcome import BAD_INPUT, DONE, FAILED, InputError
+from search.record.history import Trial
 from search.results import Run, load
-
-DONE, FAILED, BAD_INPUT = 0, 1, 2
-
-
-class InputError(Exception):
-    """Something that was asked for makes no sense; one line, with what would do. Nothing was created."""
+from search.space.faults import nearest
 
 
 class UnmetError(Exception):
     """What was asked for makes sense, and the run has no such thing; one line, with what is near."""
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line; the usage is in `--help`."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise it."""
-        raise InputError(f"{message} (see {self.prog} --help)")
 
 
 def answered(name: str, answer: Callable[[], str]) -> int:

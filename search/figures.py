@@ -13,7 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from search.commandline import InputError, Parser, UnmetError, answered, opened
+from search.commandline import UnmetError, answered, opened
+from search.outcome import InputError, Parser
 from search.plots import (
     NothingToDrawError,
     plot_curves,

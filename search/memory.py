@@ -11,15 +11,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from search.machine import describe_machine
-from search.markdown import table
-from search.parameters import parameter_faults
-from search.wording import count, setting
+from search.outcome import BAD_INPUT, DONE, InputError, Parser
+from search.space.machine import describe_machine
+from search.space.parameters import parameter_faults
+from search.text.markdown import table
+from search.text.wording import count, setting
 from trainables.contract import (
     Config,
     Data,
@@ -34,10 +34,6 @@ from trainables.contract import (
 
 GIB = 2**30
 ROWS, COLUMNS = "optimizer", "precision"  # of the table of largest batches
-
-
-class InputError(Exception):
-    """What was asked for makes no sense; one line."""
 
 
 @dataclass(frozen=True)
@@ -69,20 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(answer(_question(_parser().parse_intermixed_args(arguments))))
     except (InputError, LookupError, DataError, InfeasibleError) as error:
         print(f"search.memory: {error}", file=sys.stderr)
-        return 2
-    return 0
+        return BAD_INPUT
+    return DONE
 
 
 # --- the question -----------------------------------------------------------------------------------------------------
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise InputError(message)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m search.memory", description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
+    parser = Parser(prog="python -m search.memory", description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="parameters of the trainable")
     parser.add_argument("--available", type=float, metavar="GIB", help="default: what this machine or its GPU has")
     parser.add_argument("--trainable", default="vgg19_cifar10")

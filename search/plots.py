@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from search.causes import stages
-from search.history import Trial
-from search.importance import Importance, importance
-from search.objective import Objective
-from search.picks import merged, picks
+from search.front.objective import Objective
+from search.record.history import Trial
+from search.report.causes import stages
+from search.report.importance import Importance, importance
+from search.report.picks import merged, picks
 from search.results import Run
-from search.wording import ARROWS, metric_label, setting
+from search.text.wording import ARROWS, metric_label, setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
-from search.columns import COLUMNS, explained
-from search.disk import written
-from search.history import History, Trial
-from search.journal import FILE_NAME, Event, read_journal
-from search.wording import setting
+from search.record.columns import COLUMNS, explained
+from search.record.disk import written
+from search.record.history import History, Trial
+from search.record.journal import FILE_NAME, Event, read_journal
+from search.text.wording import setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,12 +31,40 @@ class Run:
     `config.<name>`, and the metrics, whose units and meanings `columns.md` in the folder tells.
     """
 
-    name: str
-    info: Event  # the journal's `run` event: objectives, metrics with units, machine, data, versions, ...
-    trials: pd.DataFrame
-    curves: pd.DataFrame
-    front: pd.DataFrame
+    folder: Path
     history: History  # the same as plain objects
+
+    @property
+    def name(self) -> str:
+        """Of the folder, when the run began."""
+        return str(self.info["name"])
+
+    @property
+    def info(self) -> Event:
+        """The journal's `run` event: objectives, metrics with units, machine, data, versions, ..."""
+        return self.history.info
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """One row per trial started."""
+        return _trials(self.history)
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """One row per trial and epoch."""
+        return _curves(self.history)
+
+    @cached_property
+    def front(self) -> pd.DataFrame:
+        """The Pareto front, with the probability of each point that it truly belongs there."""
+        front = self.trials.set_index("trial_id", drop=False).loc[[t.trial_id for t in self.history.front()]]
+        front["front_probability"] = [self.certainty[trial_id] for trial_id in front["trial_id"]]
+        return front.reset_index(drop=True)
+
+    @cached_property
+    def certainty(self) -> dict[str, float]:
+        """How probable it is of each compared trial that it belongs to the front, as `History.certainty`."""
+        return self.history.certainty()
 
     # Figures; each needs matplotlib, takes Axes or makes some, and returns them. Without what it is of: a ValueError.
 
@@ -81,26 +109,16 @@ def load(folder: str | Path) -> Run:
     journal = Path(folder) / FILE_NAME
     if not journal.is_file():
         raise FileNotFoundError(f"{folder}: not the folder of a run (no {FILE_NAME} in it)")
-    history = History(read_journal(journal))
-    trials = _trials(history)
-    front = trials.set_index("trial_id", drop=False).loc[[t.trial_id for t in history.front()]]
-    certainty = history.certainty()
-    front["front_probability"] = [certainty[trial_id] for trial_id in front["trial_id"]]
-    return Run(history.info["name"], history.info, trials, _curves(history), front.reset_index(drop=True), history)
+    return Run(Path(folder), History(read_journal(journal)))
 
 
-def write_tables(folder: str | Path) -> None:
-    """Write trials, curves and front into the folder, each as .csv and .parquet, and what their columns mean.
-
-    Raises:
-        FileNotFoundError, ValueError: as `load`.
-    """
-    run = load(folder)
+def write_tables(run: Run) -> None:
+    """Write trials, curves and front into the run's folder, each as .csv and .parquet, and what their columns mean."""
     for name, table in {"trials": run.trials, "curves": run.curves, "front": run.front}.items():
-        written(Path(folder) / f"{name}.csv", partial(table.to_csv, index=False))
-        written(Path(folder) / f"{name}.parquet", _one_type(table).to_parquet)
+        written(run.folder / f"{name}.csv", partial(table.to_csv, index=False))
+        written(run.folder / f"{name}.parquet", _one_type(table).to_parquet)
     text = explained([*run.trials.columns, *run.curves.columns, *run.front.columns], run.info)
-    written(Path(folder) / "columns.md", lambda path: path.write_text(text, encoding="utf-8"))
+    written(run.folder / "columns.md", lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def _one_type(table: pd.DataFrame) -> pd.DataFrame:

@@ -11,51 +11,49 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import importlib
 import shlex
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.disk import is_full, refuse_unwritable, told
-from search.ending import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, abandon, broken_off, closed
-from search.interrupt import Interrupted, Interrupts
-from search.journal import FILE_NAME, Event, steady_clock
-from search.machine import Machine, describe_machine, git_commit, small_shm, versions
-from search.owner import OwnedError, owned
-from search.resumed import (
-    ResumeError,
+from search.execution.watch import watched
+from search.outcome import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, InputError, Parser
+from search.record.disk import is_full, refuse_unwritable, told
+from search.record.journal import FILE_NAME, Event, steady_clock
+from search.record.owner import OwnedError, owned
+from search.space.machine import Machine, describe_machine, git_commit, small_shm, versions
+from search.space.space import Space, SpaceError, load_space
+from search.study.ending import abandon, broken_off, closed
+from search.study.interrupt import Interrupted, Interrupts
+from search.study.resumed import (
     is_over,
     journal_of,
     refuse_contradictions,
     refuse_other_machine,
     resumed_space,
 )
-from search.space import Space, SpaceError, load_space
-from search.watch import watched
-from search.wording import count
+from search.text.wording import count
 from trainables.contract import Data, DataError, Resources, load_trainable
 
 if TYPE_CHECKING:  # Ray is imported when the input is known to be good
-    from search.cluster import Cluster
-    from search.progress import Progress
+    from search.execution.cluster import Cluster
+    from search.terminal.progress import Progress
 
 Fitted = tuple[Space, Data, list[str]]
 
 
-class InputError(Exception):
-    """Something that was asked for cannot be done; the message is one line, with what would do."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    options = _parser().parse_args(arguments)
     try:
+        options = _parser().parse_args(arguments)
         with Interrupts() as interrupts:
             return _resume(options, interrupts) if options.resume else _start(options, interrupts)
-    except (SpaceError, DataError, InputError, ResumeError, OwnedError) as error:
+    except (SpaceError, DataError, InputError, OwnedError) as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
     except OSError as error:
@@ -66,9 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m search.run",
         description="Find the training configurations worth running on this machine.",
+        allow_abbrev=False,
     )
     parser.add_argument("space", nargs="?", type=Path, metavar="SPACE.yaml", help="what to search, and towards what")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. --set budget.hours=0.25")
@@ -165,11 +164,12 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
 
 def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
     """Run a study that has its folder and its cluster, whatever happens to it."""
-    from search.dashboard import Metrics, announce
-    from search.journal import Journal
+    from search.execution.dashboard import Metrics, announce
     from search.page.live import LivePage
-    from search.progress import Progress
-    from search.study import run_study
+    from search.page.page import FILE_NAME as PAGE
+    from search.record.journal import Journal
+    from search.study.study import run_study
+    from search.terminal.progress import Progress
 
     interrupted, broken = None, None
     interrupts.install()  # again: Ray has put its own in their place
@@ -177,6 +177,7 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
     clock = steady_clock()
     with Progress(clock=clock) as progress, LivePage(job.folder), _watched(job, cluster, progress):
         progress.announce(announce(cluster.dashboard_url))
+        progress.announce(f"Live page: {job.folder / PAGE}")
         for line in [*(f"left out: {line}" for line in job.opening.get("left_out", [])), *small_shm()]:
             progress.announce(line)
         metrics = Metrics()
@@ -212,8 +213,8 @@ def _watched(job: _Job, cluster: Cluster, progress: Progress) -> AbstractContext
 
 
 def _dry_run(fitted: Fitted, machine: Machine, share: Resources) -> int:
-    from search.estimate import estimate
-    from search.plan import describe_plan
+    from search.study.estimate import estimate
+    from search.study.plan import describe_plan
 
     space, data, left_out = fitted
     described = load_trainable(space.trainable or "").describe_data(data)
@@ -230,9 +231,10 @@ def _fitted(space: Space, total: Resources) -> Fitted:
 @contextmanager
 def _connected(options: argparse.Namespace, local: Resources, interrupts: Interrupts) -> Iterator[Cluster]:
     """Ray, with signals deferred."""
-    from search.cluster import ClusterError, connect
+    from search.execution.cluster import ClusterError, connect
 
     interrupts.deferred = True
+    threading.Thread(target=importlib.import_module, args=("search.study.study",), daemon=True).start()  # meanwhile
     if sys.stderr.isatty():  # it takes some seconds, in which a person would see nothing
         print(f"joining Ray at {options.address}" if options.address else "starting Ray", file=sys.stderr)
     try:
@@ -267,7 +269,7 @@ def _described(space: Space, data: Data) -> Event:
 
 def _known(space: Space, opening: Event, options: argparse.Namespace) -> list[dict[str, Any]]:
     """What earlier runs measured: those that were asked for, and of rates the newest ones beside the new run."""
-    from search import earlier
+    from search.record import earlier
 
     known = earlier.rates(space, opening, options.results)
     asked = earlier.everything(space, opening, options.warm_start)

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainables.autotune import choose_kernels
 from trainables.contract import InfeasibleError, Worker
-from trainables.layouts import pictures_at_a_time
-from trainables.normalization import synchronised
+from trainables.network.autotune import choose_kernels
+from trainables.network.normalization import synchronised
+from trainables.network.vgg import vgg19
+from trainables.parallel.layouts import pictures_at_a_time
 from trainables.settings import Settings
 from trainables.step import DTYPES, FORMATS
 from trainables.strategies import TrainStep, get_strategy
-from trainables.vgg import vgg19
 
 
 def build(settings: Settings, num_classes: int, device: torch.device) -> TrainStep:

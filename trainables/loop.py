@@ -17,18 +17,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainables import checkpoint, memory, ranks
+from trainables import checkpoint
 from trainables.build import build, device_of, network, network_of
 from trainables.checkpoint import Checkpoint
-from trainables.cifar10 import Indices, Pictures, split, test_pictures, training_pictures
 from trainables.contract import InfeasibleError, Measurement, Worker
-from trainables.instruments import Instruments
-from trainables.loaders import Batches, Plan, evaluation_batches, training_batches
+from trainables.foresight import memory
+from trainables.measure.instruments import Instruments
+from trainables.measure.throughput import MIN_WINDOWS
+from trainables.parallel import ranks
+from trainables.pictures.cifar10 import Indices, Pictures, split, test_pictures, training_pictures
+from trainables.pictures.loaders import Batches, Plan, evaluation_batches, training_batches
+from trainables.pictures.transfer import Batch
 from trainables.settings import Settings
 from trainables.step import arranged, autocast, learning_rate
 from trainables.strategies import TrainStep, get_strategy
-from trainables.throughput import MIN_WINDOWS
-from trainables.transfer import Batch
 
 # Of training, warm-up included, after which a probe ends whose rate has not settled: once there is an interval that
 # nobody disturbed, and in any case once there is a rate.

@@ -20,7 +20,7 @@ from trainables.contract import (
     Verdict,
     Worker,
 )
-from trainables.layouts import FEWEST_PROCESSES, IN_ONE_PROCESS, layout_of
+from trainables.parallel.layouts import FEWEST_PROCESSES, IN_ONE_PROCESS, layout_of
 from trainables.settings import Settings, checked
 
 T = TypeVar("T")
@@ -206,21 +206,21 @@ def layout(config: Config, resources: Resources) -> Layout:
 
 def locate_data(data: Data) -> Data:
     """What was found, and where."""
-    from trainables import cifar10
+    from trainables.pictures import cifar10
 
     return cifar10.locate(data)
 
 
 def describe_data(data: Data) -> str:
     """Name and counts."""
-    from trainables import cifar10
+    from trainables.pictures import cifar10
 
     return cifar10.describe(data)
 
 
 def estimate(config: Config, data: Data) -> Cost:
     """Time a few steps in this process alone, whatever the strategy."""
-    from trainables import estimate
+    from trainables.foresight import estimate
 
     return estimate.cost(_settings(config), data)
 
@@ -248,28 +248,29 @@ def test(config: Config, worker: Worker) -> Mapping[str, float]:
 
 def explain(config: Config, metrics: Mapping[str, float], resources: Resources) -> Verdict | None:
     """By the stages of a step."""
-    from trainables import verdict
+    from trainables.measure import verdict
 
     return verdict.explain(_settings(config), metrics, resources)
 
 
 def memory(config: Config, data: Data, resources: Resources) -> MemoryNeed | None:
     """By a pass without numbers, and two tiny ones with numbers that this machine has to do once."""
-    from trainables import memory
+    from trainables.foresight import memory
 
     return memory.predicted(_settings(config), data, layout(config, resources))
 
 
 def largest_batch(config: Config, data: Data, resources: Resources, available: int) -> int | None:
     """By as many passes as it takes to find it."""
-    from trainables import memory
+    from trainables.foresight import memory
 
     return memory.largest_within(_settings(config), data, layout(config, resources), available)
 
 
 def _alone(config: Config, worker: Worker, work: Callable[[Settings, Worker], T]) -> T:
     """Called on cores of its own, in a process that is afterwards as it was."""
-    from trainables import affinity, isolation, peers
+    from trainables.machine import affinity, isolation
+    from trainables.parallel import peers
 
     settings = _settings(config)
     with affinity.claimed_cores(worker.resources.cpus), peers.reported():
@@ -287,7 +288,7 @@ def _alone(config: Config, worker: Worker, work: Callable[[Settings, Worker], T]
 
 def _out_of_memory(shortage: str, settings: Settings, worker: Worker) -> InfeasibleError:
     """With what was predicted."""
-    from trainables import memory
+    from trainables.foresight import memory
 
     shape = Layout(worker.world_size, worker.resources.cpus, worker.resources.gpus)
     need = memory.predicted(settings, worker.data, shape)

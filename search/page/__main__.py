@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from search.commandline import Parser, answered, opened, say
+from search.commandline import answered, opened, say
+from search.outcome import Parser
 from search.page.page import write_page
 from search.page.server import HOST, server
 
@@ -41,9 +42,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _answer(options: argparse.Namespace) -> str:
-    opened(options.run)
+    run = opened(options.run)
     if options.serve is None:
-        return str(write_page(options.run))
+        return str(write_page(run))
     with server(options.run, options.serve) as serving:
         say(f"http://{HOST}:{serving.server_port}/ (Ctrl-C ends it)")
         with suppress(KeyboardInterrupt):

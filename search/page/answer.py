@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from search.command import command, continued, full_command
-from search.history import Trial
 from search.page.markup import Html, joined, tag
 from search.page.prose import prose
 from search.page.standing import Standings, stated
-from search.pick import as_yaml
-from search.picks import Pick, against, merged, no_front
-from search.wording import count, listed, metric_label, percent, setting
+from search.record.history import Trial
+from search.report.as_yaml import as_yaml
+from search.report.command import command, continued, full_command
+from search.report.picks import Pick, against, merged, no_front
+from search.text.wording import count, listed, metric_label, percent, setting
 
 
 def answer(standings: Standings, told: Mapping[str, str]) -> Html:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MARGIN = 0.05  # of the range, left free at both ends
+LARGEST = 1e100  # on a log axis
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ class Axis:
 
 
 def axis(values: Iterable[float], log: bool = False, whole: bool = False) -> Axis:
-    """One that holds all the finite values, with some room; log only where all are above zero."""
+    """One that holds all the finite values, with some room; log only where all are above zero and of sense."""
     known = [v for v in values if math.isfinite(v)] or [0.0, 1.0]
     low, high = min(known), max(known)
-    if log and low > 0:
+    if log and low > 1 / LARGEST and high < LARGEST:
         room = max((high / low) ** MARGIN, 1.02)
         return Axis(low / room, high * room, True)
     room = (high - low) * MARGIN or abs(high) * MARGIN or 1.0

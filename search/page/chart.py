@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from search.objective import Objective
+from search.front.objective import Objective
 from search.page.axes import Axis, axis, tick_label
 from search.page.markup import Html, joined, tag
-from search.wording import ARROWS, metric_label
+from search.text.wording import ARROWS, metric_label
 
 LOG_UNITS = ("/s", "/J")  # rates compare by ratios
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from search.history import Trial
-from search.objective import Objective
+from search.front.objective import Objective
 from search.page.axes import axis, thinned
 from search.page.chart import chart, figure, key, lines, metric_axis, metric_title, path
 from search.page.markup import Html, joined, tag
 from search.page.standing import Standings
-from search.wording import metric_label
+from search.record.history import Trial
+from search.text.wording import metric_label
 
 MOST_POINTS = 16_000  # of all curves of a chart: what a page can hold and a browser draws at once
 CROWD = 200  # curves from which on they are drawn faintly

@@ -6,14 +6,14 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from search.history import Trial
-from search.objective import Objective
+from search.front.objective import Objective
 from search.page.axes import Axis
 from search.page.chart import chart, figure, is_log, key, metric_axis, metric_title, percent
 from search.page.markup import Html, joined, tag
 from search.page.standing import STANDINGS, Standings, interval, stated
-from search.wording import count, listed, metric_label
-from search.wording import percent as percent_words
+from search.record.history import Trial
+from search.text.wording import count, listed, metric_label
+from search.text.wording import percent as percent_words
 
 RADIUS = {"front": 6, "tie": 5}
 OTHER_RADIUS = 4

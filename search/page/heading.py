@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from search.history import History
-from search.pace import spent
 from search.page.markup import Html, joined, tag
+from search.record.history import History
 from search.results import Run
-from search.wording import about, duration
+from search.terminal.pace import spent
+from search.text.wording import about, duration
 
 MOST_RUNNING = 4  # trials that are named
 
@@ -42,7 +42,7 @@ def _going_on(history: History, now: float) -> list[Html]:
 
 
 def _running(history: History) -> str:
-    from search.now import doing  # it needs rich, which who reads an ended run may not have
+    from search.terminal.now import doing  # it needs rich, which who reads an ended run may not have
 
     running = [trial for trial in history.trials.values() if trial.state == "running"]
     named = [f"{trial.trial_id} ({doing(history, trial)})" for trial in running[:MOST_RUNNING]]

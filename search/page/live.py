@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from search.journal import FILE_NAME as JOURNAL
 from search.page.page import try_to_write
+from search.record.journal import FILE_NAME as JOURNAL
+from search.results import load
 
 LEAST_SECONDS = 10.0  # between two pages
 MOST_SHARE = 0.02  # of the time may be spent on them: a page of many trials takes long, and is written seldom
@@ -50,7 +52,7 @@ class LivePage:
             if size in (0, written):
                 continue
             began = time.perf_counter()
-            self._failed |= not try_to_write(self._folder, going_on=True, quietly=self._failed)
+            self._failed |= not try_to_write(partial(load, self._folder), going_on=True, quietly=self._failed)
             written, wait = size, self._pause(time.perf_counter() - began)
 
 

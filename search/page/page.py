@@ -6,10 +6,10 @@ import base64
 import hashlib
 import logging
 import time
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
-from search.disk import written
 from search.page.answer import answer, pick_cards
 from search.page.curves import learning_curves
 from search.page.front import front_charts
@@ -22,9 +22,10 @@ from search.page.standing import Standings, standings
 from search.page.telemetry import telemetry
 from search.page.trials import filter_form, trial_table
 from search.page.weights import importance_bars
-from search.report import summary
-from search.results import Run, load
-from search.wording import count
+from search.record.disk import written
+from search.report.report import summary
+from search.results import Run
+from search.text.wording import count
 
 logger = logging.getLogger(__name__)
 
@@ -35,28 +36,27 @@ REFRESH_SECONDS = 10
 SWEEPS = ("Loader processes", "Batch size", "Strategies", "Scaling")  # sections of the summary
 
 
-def write_page(folder: str | Path, going_on: bool = False) -> Path:
+def write_page(run: Run, going_on: bool = False) -> Path:
     """Write `report.html` into a run's folder.
 
     `going_on`: the page looks for a newer one of itself every few seconds.
 
     Raises:
-        FileNotFoundError, ValueError: as `search.results.load`.
         OSError: it cannot be written.
     """
-    path = Path(folder) / FILE_NAME
-    text = page(load(folder), time.time() if going_on else None)
+    path = run.folder / FILE_NAME
+    text = page(run, time.time() if going_on else None)
     written(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
     return path
 
 
-def try_to_write(folder: Path, going_on: bool = False, quietly: bool = False) -> bool:
+def try_to_write(run: Callable[[], Run], going_on: bool = False, quietly: bool = False) -> bool:
     """Whether it could be written; why not is a warning, or `quietly` no more than a word for who debugs."""
     try:
-        write_page(folder, going_on)
+        write_page(run(), going_on)
     except Exception as error:  # whatever it is, a page is not worth a run
         level = logging.DEBUG if quietly else logging.WARNING
-        logger.log(level, "%s cannot be written: %r", folder / FILE_NAME, error)
+        logger.log(level, "%s cannot be written: %r", FILE_NAME, error)
         return False
     return True
 

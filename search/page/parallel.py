@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from search.history import Trial
 from search.page.axes import Axis, tick_label
 from search.page.chart import figure, key, lines, metric_axis, percent
 from search.page.markup import Html, joined, tag
 from search.page.prose import scrolling
 from search.page.settings import Setting, varied
 from search.page.standing import Standings
-from search.wording import ARROWS, metric_label
+from search.record.history import Trial
+from search.text.wording import ARROWS, metric_label
 
 CROWD = 200  # lines from which on they are drawn faintly
 FEW_AXES = 6  # fit a narrow screen's box without being squeezed

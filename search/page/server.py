@@ -9,11 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from search.history import History
-from search.journal import FILE_NAME as JOURNAL
-from search.journal import read_journal
 from search.page.live import journal_size, seconds_to_wait
 from search.page.page import FILE_NAME, write_page
+from search.results import load
 
 HOST = "127.0.0.1"
 PATHS = ("/", f"/{FILE_NAME}")
@@ -33,8 +31,8 @@ class Fresh:
         size = journal_size(self._folder)
         if size != self._size and self._clock() >= self._not_before:
             began = self._clock()
-            going_on = History(read_journal(self._folder / JOURNAL)).end is None
-            write_page(self._folder, going_on)
+            run = load(self._folder)
+            write_page(run, going_on=run.history.end is None)
             self._size, self._not_before = size, self._clock() + seconds_to_wait(self._clock() - began)
         return (self._folder / FILE_NAME).read_bytes()
 

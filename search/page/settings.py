@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from search.history import History, Trial
 from search.page.axes import Axis, axis
-from search.wording import setting
+from search.record.history import History, Trial
+from search.text.wording import setting
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from search.causes import STAGES, bound, stages
-from search.history import Trial
 from search.page.chart import key, percent
 from search.page.markup import Html, joined, tag
 from search.page.standing import Standings
-from search.sweeps import LEARNING
-from search.wording import count, number, short_settings
-from search.wording import percent as percent_words
+from search.record.history import Trial
+from search.report.causes import STAGES, bound, stages
+from search.report.sweeps import LEARNING
+from search.text.wording import count, number, short_settings
+from search.text.wording import percent as percent_words
 
 MOST_BARS = 24
 

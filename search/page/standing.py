@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from search.front_tables import TIE
-from search.history import Trial
-from search.objective import measured
-from search.picks import Pick, picks
+from search.front.objective import measured
+from search.record.history import Trial
+from search.report.front_tables import TIE
+from search.report.picks import Pick, picks
 from search.results import Run
-from search.wording import spread
+from search.text.wording import spread
 
 # In the order of the legend, and of what is drawn over what: the last words are drawn first.
 STANDINGS = {
@@ -48,7 +48,7 @@ class Standings:
 
 def standings(run: Run) -> Standings:
     """Of all trials of a run."""
-    odds = run.history.certainty()
+    odds = run.certainty
     front = {trial.trial_id for trial in run.history.front()}
     of = {name: _standing(trial, front, odds) for name, trial in run.history.trials.items()}
     return Standings(run, odds, of, picks(run))

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from search.history import History
 from search.page.axes import axis
 from search.page.chart import chart, figure, lines
 from search.page.markup import Html, joined, tag
+from search.record.history import History
 
 # metric -> what people call it. A measurement tells its mean over the trial so far.
 WATCHED = {

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from search.causes import STAGES, bound, stages
-from search.history import STATES, Trial
 from search.page.markup import Html, tag
 from search.page.prose import scrolling
 from search.page.settings import Setting, varied
 from search.page.standing import STANDINGS, Standings, stated
-from search.wording import ARROWS, count, duration, metric_label, number, percent, setting
+from search.record.history import STATES, Trial
+from search.report.causes import STAGES, bound, stages
+from search.text.wording import ARROWS, count, duration, metric_label, number, percent, setting
 
 MEASURES = {"peak_memory_gib": "memory GiB"}
 SHARES = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from search.history import History
-from search.importance import SHUFFLES, Importance, importance
-from search.objective import Objective
+from search.front.objective import Objective
 from search.page.chart import figure, percent
 from search.page.markup import Html, joined, tag
-from search.wording import count, metric_label
-from search.wording import percent as percent_words
+from search.record.history import History
+from search.report.importance import SHUFFLES, Importance, importance
+from search.text.wording import count, metric_label
+from search.text.wording import percent as percent_words
 
 METHOD = (
     "Which settings the best tenth of the trials (at least 5) has that the others have not, as shares of the whole: "

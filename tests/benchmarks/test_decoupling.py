@@ -1,7 +1,7 @@
 import pytest
 from decoupling import ratios, search
 
-from search.proposal import Decision, Proposal
+from search.advisor.proposal import Decision, Proposal
 
 
 class Two:

@@ -7,7 +7,7 @@ from baselines import METHODS, method_version
 from problems import CANNOT_RUN, sample
 from race import Course, Race, Records, trials_of
 
-from search.proposal import Proposal
+from search.advisor.proposal import Proposal
 
 EPOCHS = 4
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from search.pick.wishes import Wishes, best
 from search.results import load
-from search.wishes import Wishes, best
 
 DOCS = Path(__file__).parents[2] / "docs"
 NOTEBOOK = DOCS / "decide.ipynb"

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from search.journal import FILE_NAME, read_journal
+from search.record.journal import FILE_NAME, read_journal
 
 SPACE = """\
 trainable: replay

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from search.journal import FILE_NAME, Event, Journal, Listener, read_journal
-from search.machine import describe_machine
-from search.proposal import Decision, Proposal
+from search.advisor.proposal import Decision, Proposal
+from search.record.journal import FILE_NAME, Event, Journal, Listener, read_journal
 from search.run import _described
-from search.space import Space, parse_space
-from search.study import Study
+from search.space.machine import describe_machine
+from search.space.space import Space, parse_space
+from search.study.study import Study
 from trainables.contract import Resources
 from trainables.replay import curve
 

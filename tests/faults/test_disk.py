@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from search.ending import closed
-from search.journal import FILE_NAME, Event, Journal, read_journal
+from search.record.journal import FILE_NAME, Event, Journal, read_journal
 from search.results import load
 from search.run import main
-from search.study import write_results
+from search.study.ending import closed
+from search.study.study import write_results
 from tests.faults.processes import SPACE, printed, running, wait_for
 from tests.faults.simulation import a_space, simulate
 from tests.search.test_study import study
@@ -137,7 +137,7 @@ def test_tables_and_summary_that_do_not_fit_are_exit_3_with_the_old_ones_whole(
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_full_disk_stops_the_search_whose_trial_goes_on_when_there_is_space(
-    cluster: Any, disk: tuple[Path, Resize]
+    pool: Any, disk: tuple[Path, Resize]
 ) -> None:
     """A checkpoint in a worker does not fit: no further trial is started, for none would get on."""
     place, resize = disk
@@ -150,12 +150,12 @@ def test_a_full_disk_stops_the_search_whose_trial_goes_on_when_there_is_space(
     with pytest.raises(
         OSError, match=r"checkpoint.json: No space left on device: 200,\d\d\d bytes are needed"
     ) as caught:
-        study(cluster, place / "run", **keys)
+        study(pool, place / "run", **keys)
     assert caught.value.errno == errno.ENOSPC
     events = read_journal(place / "run" / FILE_NAME)
     assert [e["event"] for e in events if e.get("trial_id")] == ["start", "measurement"]
     resize("size=4m")
-    run = study(cluster, place / "run", **keys)
+    run = study(pool, place / "run", **keys)
     assert run.trials.state.tolist() == ["complete"] * 3
     assert run.trials.epochs.tolist() == [2] * 3
     assert sum(e["event"] == "start" for e in read_journal(place / "run" / FILE_NAME)) == 3
@@ -163,7 +163,7 @@ def test_a_full_disk_stops_the_search_whose_trial_goes_on_when_there_is_space(
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
-def test_a_folder_deleted_while_a_run_writes_to_it_ends_the_run(cluster: Any, tmp_path: Path) -> None:
+def test_a_folder_deleted_while_a_run_writes_to_it_ends_the_run(pool: Any, tmp_path: Path) -> None:
     """It would otherwise go on for hours, into a file that no name leads to."""
 
     def delete(event: Event) -> None:
@@ -172,7 +172,7 @@ def test_a_folder_deleted_while_a_run_writes_to_it_ends_the_run(cluster: Any, tm
 
     keys = {"parameters": {"learning_rate": {"values": [0.1, 0.2]}}, "searcher": {"name": "grid"}}
     with pytest.raises(FileNotFoundError):
-        study(cluster, tmp_path / "run", [delete], **keys, budget={"epochs": 2})
+        study(pool, tmp_path / "run", [delete], **keys, budget={"epochs": 2})
     assert not (tmp_path / "run").exists()
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from search.journal import FILE_NAME, Journal, read_journal, steady_clock
+from search.record.journal import FILE_NAME, Journal, read_journal, steady_clock
 from search.results import load
 from search.run import main
-from search.study import write_results
+from search.study.study import write_results
 from tests.faults.simulation import a_space, simulate
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from search.journal import FILE_NAME, read_journal
+from search.record.journal import FILE_NAME, read_journal
 from search.results import load
 from tests.faults.processes import SPACE, descendants, gone, measured, named, running, wait_for
 from tests.faults.simulation import Killed, a_space, facts, killing, simulate

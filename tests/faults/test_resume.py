@@ -15,17 +15,18 @@ from typing import Any
 
 import pytest
 
-from search.journal import FILE_NAME, read_journal
-from search.owner import OwnedError, owned
+from search.outcome import InputError
+from search.record.journal import FILE_NAME, read_journal
+from search.record.owner import OwnedError, owned
 from search.results import load
-from search.run import InputError, _made_folder, _parser, main
+from search.run import _made_folder, _parser, main
 from tests.faults.processes import SPACE
 from tests.faults.simulation import Killed, a_space, killing, simulate
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from search.owner import owned
+from search.record.owner import owned
 with owned(Path(sys.argv[1])):
     print("mine", flush=True)
     time.sleep(600)

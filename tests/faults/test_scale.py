@@ -13,11 +13,11 @@ SCRIPT = """
 import io, json, resource, statistics, sys, time
 from pathlib import Path
 from rich.console import Console
-from search.dashboard import Metrics
-from search.journal import FILE_NAME, Journal
-from search.progress import Progress
-from search.proposal import Decision
-from search.study import Study
+from search.execution.dashboard import Metrics
+from search.record.journal import FILE_NAME, Journal
+from search.terminal.progress import Progress
+from search.advisor.proposal import Decision
+from search.study.study import Study
 from tests.faults.simulation import a_space, opening
 from trainables.contract import Resources
 from trainables.vgg19_cifar10 import METRICS

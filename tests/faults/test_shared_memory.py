@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from search.machine import describe_machine, small_shm
-from trainables import shared_memory
-from trainables.cifar10 import Pictures
-from trainables.loaders import Plan, training_batches
+from search.space.machine import describe_machine, small_shm
+from trainables.pictures import shared_memory
+from trainables.pictures.cifar10 import Pictures
+from trainables.pictures.loaders import Plan, training_batches
 from trainables.stages import Timeline
 
 SCRIPT = """
 import numpy as np, torch
-from trainables.cifar10 import Pictures
-from trainables.loaders import Plan, training_batches
+from trainables.pictures.cifar10 import Pictures
+from trainables.pictures.loaders import Plan, training_batches
 from trainables.stages import Timeline
 pictures = Pictures(np.zeros((4096, 32, 32, 3), dtype=np.uint8), np.zeros(4096, dtype=np.int64), 10)
 plan = Plan(np.arange(4096), batch_size=1024, seed=0)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from search.interrupt import Interrupted, Interrupts
-from search.journal import FILE_NAME
+from search.record.journal import FILE_NAME
 from search.results import load
+from search.study.interrupt import Interrupted, Interrupts
 from tests.faults.processes import SPACE, descendants, gone, measured, printed, running, wait_for
 
 
@@ -26,7 +26,7 @@ def test_a_signal_before_anything_began_ends_at_once() -> None:
 
 def test_a_second_signal_does_not_wait_and_has_its_last_words() -> None:
     script = (
-        "import os, signal, time; from search.interrupt import Interrupts; interrupts = Interrupts(); "
+        "import os, signal, time; from search.study.interrupt import Interrupts; interrupts = Interrupts(); "
         "interrupts.install(); interrupts.deferred = True; interrupts.last_words = 'to go on: x\\n'; "
         "os.kill(os.getpid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGINT); time.sleep(60)"
     )

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from search.journal import FILE_NAME
-from search.report import closing_lines
+from search.outcome import InputError
+from search.record.journal import FILE_NAME
+from search.report.report import closing_lines
 from search.results import load
-from search.run import InputError, main
-from search.study import write_results
+from search.run import main
+from search.study.study import write_results
 from tests.faults.processes import SPACE
 from tests.faults.simulation import a_space, simulate
 from tests.search.runs import story, write_run
@@ -79,8 +80,7 @@ def shown_or_refused_in_a_line(folder: Path) -> None:
     refused = None
     try:
         load(folder)
-        write_results(folder)
-        closing_lines(folder)
+        closing_lines(write_results(folder))
     except (FileNotFoundError, ValueError) as error:
         refused = error
     assert type(refused) in (type(None), FileNotFoundError, ValueError), repr(refused)
@@ -186,7 +186,8 @@ def test_what_a_terminal_would_obey_is_not_printed(tmp_path: Path) -> None:
         if event["event"] == "finish":
             event["reason"] = "\x1b]0;owned\x07 \x9b2J"
     folder = write_run(tmp_path / "run", events)
-    assert not {"\x1b", "\x07", "\x9b"} & set(write_results(folder) + closing_lines(folder))
+    run = write_results(folder)
+    assert not {"\x1b", "\x07", "\x9b"} & set((folder / "summary.md").read_text() + closing_lines(run))
 
 
 # --- space files and --set --------------------------------------------------------------------------------------------

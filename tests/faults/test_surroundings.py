@@ -14,18 +14,18 @@ from typing import Any
 import psutil
 import pytest
 
-from search.history import History
-from search.journal import FILE_NAME
+from search.execution.watch import KNOCKS, Lost
+from search.record.history import History
+from search.record.journal import FILE_NAME
 from search.results import load
 from search.run import main
-from search.watch import KNOCKS, Lost
 from tests.faults.processes import SPACE, printed, running, wait_for
 
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 LOADER = """
 import os, psutil, signal, torch
 from torch.utils.data import DataLoader
-from trainables.loaders import _end_with_parent
+from trainables.pictures.loaders import _end_with_parent
 loader = DataLoader(torch.arange(100), num_workers=2, worker_init_fn=_end_with_parent)
 next(iter(loader))
 batches = iter(loader)
@@ -135,7 +135,7 @@ def test_a_driver_that_is_stopped_and_continued_goes_on_as_if_nothing_had_been(t
     with running("space.yaml", "--name", "run", cwd=tmp_path) as process:
         wait_for(folder / FILE_NAME, r'"measurement",[^\n]*"t0003"', process)
         os.kill(process.pid, signal.SIGSTOP)
-        time.sleep(10)
+        time.sleep(30)
         os.kill(process.pid, signal.SIGCONT)
         assert process.wait(300) == 0, printed(tmp_path)
     trials = load(folder).trials

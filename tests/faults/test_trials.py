@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from search.ending import closed
-from search.idleness import Idleness, Work
-from search.journal import FILE_NAME, Event, read_journal
+from search.execution.idleness import Idleness, Work
+from search.record.journal import FILE_NAME, Event, read_journal
 from search.results import Run, load
+from search.study.ending import closed
 from tests.faults.processes import SPACE, descendants, measured, named, printed, running, wait_for
 from tests.faults.simulation import a_space, opening
 from tests.search.test_study import study
@@ -126,7 +126,7 @@ def test_a_task_hangs_if_it_neither_computes_nor_reads_nor_waits_for_an_answer()
 def test_all_trials_fail_is_exit_1_with_reasons_grouped_and_files_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from search.journal import Journal
+    from search.record.journal import Journal
 
     with Journal(tmp_path / FILE_NAME) as journal:
         journal.append("run", **opening(a_space()))
@@ -150,8 +150,8 @@ def test_a_loader_process_that_is_killed_is_not_the_configurations_fault(tmp_pat
     import numpy as np
     import torch
 
-    from trainables.cifar10 import Pictures
-    from trainables.loaders import Plan, training_batches
+    from trainables.pictures.cifar10 import Pictures
+    from trainables.pictures.loaders import Plan, training_batches
     from trainables.stages import Timeline
 
     images, labels = np.zeros((600, 32, 32, 3), dtype=np.uint8), np.zeros(600, dtype=np.int64)

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from search.acquisition import expected_excess, expected_improvement
-from search.pareto import hypervolume
+from search.advisor.acquisition import expected_excess, expected_improvement
+from search.front.pareto import hypervolume
 
 FRONT = np.array([[0.1, 0.8], [0.3, 0.5], [0.6, 0.2]])
 CORNER = np.array([1.0, 1.0])

@@ -1,12 +1,13 @@
+import functools
 import json
 import math
 
 import pytest
 from optuna.trial import TrialState
 
-from search.advisor import Advisor
-from search.proposal import Decision, UnknownTrialError
-from search.space import parse_space
+from search.advisor.advisor import Advisor
+from search.advisor.proposal import Decision, UnknownTrialError
+from search.space.space import parse_space
 
 EPOCHS = 9
 OBJECTIVES = [{"metric": "accuracy", "goal": "maximize"}, {"metric": "seconds", "goal": "minimize"}]
@@ -112,10 +113,15 @@ def test_another_seed_gives_other_proposals(name):
     assert first != second
 
 
+@functools.cache
+def uninterrupted(search):
+    return live(Advisor(SEARCHES[search]), 300)
+
+
 @pytest.mark.parametrize("cut", [1, 123, 290])
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_search_resumed_from_its_journal_goes_on_as_if_never_interrupted(search, cut):
-    whole = live(Advisor(SEARCHES[search]), 300)
+    whole = uninterrupted(search)
     resumed = Driver(Advisor(SEARCHES[search]), whole.events[:cut])
     while len(resumed.events) < len(whole.events):
         resumed.step()

@@ -12,13 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
-from search import trial
-from search.journal import Event
+from search.execution import trial
+from search.execution.serve import Place
+from search.record.journal import Event
 from search.results import Run
-from search.serve import Place
 from tests.search.test_study import study, train_workers
 from trainables.contract import PATIENCE_VARIABLE
-from trainables.layouts import FEWEST_PROCESSES, IN_ONE_PROCESS
+from trainables.parallel.layouts import FEWEST_PROCESSES, IN_ONE_PROCESS
 
 SEVERAL = [name for name in FEWEST_PROCESSES if name not in IN_ONE_PROCESS]
 ONE_AFTER_THE_OTHER: dict[str, Any] = {"searcher": {"name": "grid"}, "budget": {"epochs": 3}}
@@ -56,18 +56,19 @@ def places_of(trial_id: str) -> dict[int, Place]:
     return next((places for pool in pools if (places := ray.get(pool.places.remote(trial_id)))), {})
 
 
-def left_behind(pids: set[int]) -> list[str]:
-    """What is still there some seconds after a run."""
+def left_behind(pids: set[int], before: set[int]) -> set[int]:
+    """Processes of a run that are still there some seconds after it; those from before it are not its."""
     deadline = time.monotonic() + 15
-    while (left := [*train_workers(), *map(str, filter(psutil.pid_exists, pids))]) and time.monotonic() < deadline:
+    while (left := train_workers() - before | set(filter(psutil.pid_exists, pids))) and time.monotonic() < deadline:
         time.sleep(0.2)
     return left
 
 
 @pytest.fixture(scope="module")
-def killed(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Saboteur, list[str]]:
+def killed(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Saboteur, set[int]]:
     """For each strategy a trial that loses a rank, in the first one rank 0, and a trial after it. Nobody is retried."""
     saboteur = Saboteur({f"t{2 * i + 1:04d}": min(i, 1) for i in range(len(SEVERAL))}, signal.SIGKILL)
+    before = train_workers()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trial, "MAX_RETRIES", 0)
         run = study(
@@ -80,14 +81,14 @@ def killed(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run,
             data={"name": "generated", "train_images": 3000, "val_images": 100},
             **ONE_AFTER_THE_OTHER,
         )
-    return run, saboteur, left_behind(saboteur.pids)
+    return run, saboteur, left_behind(saboteur.pids, before)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)  # in which the fixture is
 @pytest.mark.parametrize("strategy", SEVERAL)
 def test_a_killed_rank_is_named_at_once_and_the_next_trial_runs(
-    killed: tuple[Run, Saboteur, list[str]], strategy: str
+    killed: tuple[Run, Saboteur, set[int]], strategy: str
 ) -> None:
     run, saboteur, _ = killed
     lost, after = (row for _, row in run.trials[run.trials["config.strategy"] == strategy].iterrows())
@@ -100,8 +101,8 @@ def test_a_killed_rank_is_named_at_once_and_the_next_trial_runs(
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_killed_ranks_leave_no_process_behind(killed: tuple[Run, Saboteur, list[str]]) -> None:
-    assert killed[2] == []
+def test_killed_ranks_leave_no_process_behind(killed: tuple[Run, Saboteur, set[int]]) -> None:
+    assert killed[2] == set()
 
 
 @pytest.mark.long
@@ -111,6 +112,7 @@ def test_a_rank_that_hangs_or_is_stopped_ends_its_trial_and_is_named(
 ) -> None:
     """Of two ranks: rank 0 never comes back from its work; then rank 1's process is stopped; then all goes well."""
     monkeypatch.setenv(PATIENCE_VARIABLE, "5")
+    before = train_workers()
     saboteur = Saboteur({"t0002": 1}, signal.SIGSTOP)
     run = study(
         cluster,
@@ -125,4 +127,4 @@ def test_a_rank_that_hangs_or_is_stopped_ends_its_trial_and_is_named(
     assert run.trials.reason[1] == "rank 1 did not answer for 5 s"
     assert saboteur.noticed_at["t0002"] - saboteur.hit_at["t0002"] < 15
     assert run.trials.retries.tolist() == [0, 0, 0]
-    assert left_behind(saboteur.pids) == []
+    assert left_behind(saboteur.pids, before) == set()

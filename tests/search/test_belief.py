@@ -3,12 +3,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import search.belief
-from search.belief import MOST_POINTS, Belief, relative, warped
-from search.encoding import Encoding
-from search.model import RATES_DIFFER_BY
-from search.space import parse_space
-from search.surrogate import GaussianProcess
+import search.advisor.belief
+from search.advisor.belief import MOST_POINTS, Belief, relative, warped
+from search.advisor.encoding import Encoding
+from search.advisor.model import RATES_DIFFER_BY
+from search.advisor.surrogate import GaussianProcess
+from search.space.space import parse_space
 
 SPACE = parse_space(
     {
@@ -49,7 +49,7 @@ class Recorder(GaussianProcess):
 @pytest.fixture
 def recorder(monkeypatch):
     Recorder.sizes, Recorder.searched = [], []
-    monkeypatch.setattr(search.belief, "GaussianProcess", Recorder)
+    monkeypatch.setattr(search.advisor.belief, "GaussianProcess", Recorder)
     return Recorder
 
 

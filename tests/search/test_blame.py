@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from search.blame import in_step, verdict
-from search.serve import Ended
+from search.execution.blame import in_step, verdict
+from search.execution.serve import Ended
 
 COMPLETE = Ended("complete", metrics={"test_accuracy": 0.9})
 RAISED = Ended("failed", "ValueError: no such thing")

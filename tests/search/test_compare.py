@@ -2,8 +2,8 @@
 
 import pytest
 
-from search.compare import main
-from search.comparison import differences, hypervolumes, mean_ratio, not_comparable, shared, sides, together
+from search.compare.__main__ import main
+from search.compare.comparison import differences, hypervolumes, mean_ratio, not_comparable, shared, sides, together
 from search.results import load
 from tests.search.runs import INFO, Recorder, config, interval, story, write_run
 

@@ -1,6 +1,6 @@
 import math
 
-from search.dashboard import Metrics, announce
+from search.execution.dashboard import Metrics, announce
 from tests.search.runs import Recorder, config, story
 
 

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from search.advisor import Advisor
-from search.proposal import Decision
-from search.space import parse_space
+from search.advisor.advisor import Advisor
+from search.advisor.proposal import Decision
+from search.space.space import parse_space
 
 EPOCHS = 9
 PARAMETERS = {

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from search import earlier
-from search.space import parse_space
+from search.record import earlier
+from search.space.space import parse_space
 from tests.search.runs import INFO, STARTED_AT, story
 
 SPACE = {

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from search.encoding import INACTIVE, Encoding
-from search.space import Choice, parse_space
+from search.advisor.encoding import INACTIVE, Encoding
+from search.space.space import Choice, parse_space
 
 OBJECTIVES = [{"metric": "accuracy", "goal": "maximize"}, {"metric": "rate", "goal": "maximize"}]
 CHOICES = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from search.estimate import START_SECONDS, TRIAL_OVERHEAD_SECONDS, estimate, samples
-from search.space import parse_space
+from search.space.space import parse_space
+from search.study.estimate import START_SECONDS, TRIAL_OVERHEAD_SECONDS, estimate, samples
 from trainables import replay
 from trainables.contract import Data, InfeasibleError
 

@@ -15,10 +15,10 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from search.export import answer, main, parser
+from search.export.__main__ import answer, main, parser
+from search.export.to_optuna import export, storage_of
+from search.export.to_tensorboard import export as export_logs
 from search.results import load
-from search.to_optuna import export, storage_of
-from search.to_tensorboard import export as export_logs
 from tests.search.runs import Recorder, config, interval, story, write_run
 
 SUFFIXES = pytest.mark.parametrize("suffix", [".log", ".db"])

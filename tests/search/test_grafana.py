@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from search.grafana import DASHBOARD, INSTALLED_AS, LAST_OF_RAYS, install
-from search.history import History, Trial
-from search.journal import FILE_NAME, read_journal
+from search.execution.grafana import DASHBOARD, INSTALLED_AS, LAST_OF_RAYS, install
+from search.record.history import History, Trial
+from search.record.journal import FILE_NAME, read_journal
 
 ROOT = Path(__file__).parents[2]
-BOARD = json.loads((ROOT / "search" / DASHBOARD).read_text())
+BOARD = json.loads((ROOT / "search/execution" / DASHBOARD).read_text())
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
 VARIABLES = {v["name"]: v["definition"] for v in BOARD["templating"]["list"] if v["type"] == "query"}
 OF_GPUS = ("ray_node_gpus_utilization", "ray_node_gram_used")  # Ray has them where there is a GPU
@@ -65,7 +65,7 @@ def test_every_variable_that_a_panel_uses_is_there() -> None:
 
 def test_the_dashboard_is_among_what_is_installed() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert DASHBOARD in settings["tool"]["setuptools"]["package-data"]["search"]
+    assert DASHBOARD in settings["tool"]["setuptools"]["package-data"]["search.execution"]
 
 
 def test_series_of_the_machine_are_named_as_in_rays_own_dashboards() -> None:

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from search.journal import Journal, read_journal
+from search.record.journal import Journal, read_journal
 
 
 @pytest.fixture

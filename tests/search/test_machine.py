@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from search.machine import (
+from search.space.machine import (
     Gpu,
     Machine,
     cpu_name,
@@ -216,7 +216,7 @@ def test_versions_name_what_can_move_a_figure_and_leave_out_what_is_not_there(mo
     found = versions()
     assert found["python"] == sys.version.split()[0]
     assert {"torch", "ray", "optuna"} <= set(found)
-    monkeypatch.setattr("search.machine.PACKAGES", ("no-such-package",))
+    monkeypatch.setattr("search.space.machine.PACKAGES", ("no-such-package",))
     assert set(versions()) == {"python"}
 
 

@@ -4,13 +4,13 @@ import math
 import numpy as np
 import pytest
 
-import search.belief
-from search.advisor import Advisor
-from search.belief import MOST_POINTS
-from search.model import FIRST_TRIALS, Model, rungs
-from search.objective import Constraint
-from search.space import parse_space
-from search.surrogate import GaussianProcess
+import search.advisor.belief
+from search.advisor.advisor import Advisor
+from search.advisor.belief import MOST_POINTS
+from search.advisor.model import FIRST_TRIALS, Model, rungs
+from search.advisor.surrogate import GaussianProcess
+from search.front.objective import Constraint
+from search.space.space import parse_space
 
 EPOCHS = 20
 RANGES = {"x": {"min": 0.0, "max": 1.0}, "y": {"min": 0.0, "max": 1.0}}
@@ -299,7 +299,7 @@ class Recorder(GaussianProcess):
 
 def test_after_ten_thousand_measurements_a_step_costs_no_more_than_after_a_few_hundred(monkeypatch):
     Recorder.sizes = []
-    monkeypatch.setattr(search.belief, "GaussianProcess", Recorder)
+    monkeypatch.setattr(search.advisor.belief, "GaussianProcess", Recorder)
     model, draw = Model(space()), rng()
     for number in range(2500):
         config = {"x": draw.random(), "y": draw.random()}

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from search.objective import Constraint, Objective, losses, measured
+from search.front.objective import Constraint, Objective, losses, measured
 
 ACCURACY = Objective("val_accuracy", "maximize")
 SECONDS = Objective("seconds", "minimize")

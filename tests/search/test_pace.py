@@ -1,7 +1,7 @@
 import pytest
 
-from search.history import History
-from search.pace import spent
+from search.record.history import History
+from search.terminal.pace import spent
 from tests.search.runs import INFO, STARTED_AT, Recorder, config
 
 

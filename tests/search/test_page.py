@@ -133,7 +133,7 @@ def test_the_same_run_gives_the_same_page(tmp_path):
 
 def test_it_is_written_into_the_folder_whole_and_leaves_nothing_beside_it(tmp_path):
     folder = write_run(tmp_path / "run", story())
-    assert write_page(folder) == folder / "report.html"
+    assert write_page(load(folder)) == folder / "report.html"
     assert sorted(path.name for path in folder.iterdir()) == ["journal.jsonl", "report.html"]
     assert (folder / "report.html").read_text().endswith("</html>\n")
 
@@ -154,7 +154,7 @@ def test_a_page_of_a_run_that_goes_on_looks_for_the_next_one_and_one_of_an_ended
 def test_a_thousand_trials_stay_a_page(tmp_path, epochs):
     folder = write_run(tmp_path / "run", throughput(1000, epochs).events)
     began = time.process_time()
-    path = write_page(folder)
+    path = write_page(load(folder))
     assert time.process_time() - began < 60  # 3.3 s of a quiet core: a bound for what has gone wrong, not a measurement
     assert path.stat().st_size < 3_000_000
 
@@ -163,7 +163,8 @@ def test_neither_ray_nor_torch_nor_optuna_is_needed_to_write_one(tmp_path):
     """Optuna only where there are enough trials for it."""
     folder = write_run(tmp_path / "run", story())
     code = (
-        "import sys; from search.page.page import write_page; write_page(sys.argv[1]);"
+        "import sys; from search.page.page import write_page; from search.results import load;"
+        "write_page(load(sys.argv[1]));"
         "print([name for name in ('ray', 'torch', 'optuna') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
@@ -173,7 +174,7 @@ def test_neither_ray_nor_torch_nor_optuna_is_needed_to_write_one(tmp_path):
 def test_styles_and_scripts_are_in_the_package_that_is_installed():
     root = Path(__file__).parents[2]
     packaging = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
-    assert "search.page" in packaging["packages"]
+    assert "search*" in packaging["packages"]["find"]["include"]
     installed = {
         path for pattern in packaging["package-data"]["search.page"] for path in (root / "search/page").glob(pattern)
     }

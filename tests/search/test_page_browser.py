@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from search.page.page import write_page
+from search.results import load
 from tests.search.page_runs import empty, scaling, throughput
 from tests.search.runs import story, write_run
 
@@ -39,7 +40,7 @@ def opened(browser, tmp_path):
     contexts = []
 
     def open_page(events, size="desk", going_on=False, **options):
-        path = write_page(write_run(tmp_path / "run", events), going_on)
+        path = write_page(load(write_run(tmp_path / "run", events)), going_on)
         context = browser.new_context(viewport=SIZES[size], **options)
         contexts.append(context)
         page = context.new_page()
@@ -190,7 +191,7 @@ def test_a_run_that_goes_on_reads_itself_anew_and_stays_as_it_was_left(opened):
     page.locator('.chart.front a[data-t="t0031"]').focus()
     page.evaluate("scrollTo(0, 700)")
     before = page.locator("#all-trials tbody tr").count()
-    write_page(write_run(page.path.parent, going_on), going_on=True)
+    write_page(load(write_run(page.path.parent, going_on)), going_on=True)
     api.expect(page.locator("#all-trials tbody tr")).not_to_have_count(before, timeout=20_000)
     assert page.locator('#filter input[type="search"]').input_value() == "device"
     assert page.locator("#all-trials th", has_text="images_per_second").get_attribute("aria-sort") == "descending"

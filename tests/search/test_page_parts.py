@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.history import History
-from search.importance import Importance, importance
 from search.page.axes import Axis, axis, thinned, tick_label
 from search.page.markup import data_block, tag
 from search.page.prose import prose, sections
 from search.page.settings import varied
+from search.record.history import History
+from search.report.importance import Importance, importance
 from tests.search.runs import INFO, Recorder, config, story
 
 numbers = st.floats(-1e9, 1e9, allow_nan=False)

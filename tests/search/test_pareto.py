@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from search.pareto import hypervolume, is_pareto_optimal, knee, pareto_rank, reference_point, spread_order
+from search.front.pareto import hypervolume, is_pareto_optimal, knee, pareto_rank, reference_point, spread_order
 
 SIDE = 6  # points lie on the integer grid 0..5
 points = hnp.arrays(

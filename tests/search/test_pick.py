@@ -6,12 +6,12 @@ import shlex
 import pytest
 
 from search.commandline import UnmetError
-from search.objective import Constraint
-from search.pick import main
+from search.front.objective import Constraint
+from search.pick.__main__ import main
+from search.pick.wishes import Wishes, best, sureness
 from search.results import load
 from search.run import main as run_main
-from search.space import load_space
-from search.wishes import Wishes, best, sureness
+from search.space.space import load_space
 from tests.search.runs import INFO, Recorder, config, story, write_run
 
 # of the story: t0003 (0.71, 180 images/s), t0007 (0.70, 352), t0006 (0.50, 340), t0001 (0.52, 301), t0011 (0.58, 401)
@@ -53,9 +53,9 @@ def test_a_wish_means_the_best_of_what_it_leaves_open(capsys, folder, options, t
 
 
 def test_without_a_wish_it_is_what_the_summary_recommends(capsys, folder):
-    from search.report import write_summary
+    from search.report.report import write_summary
 
-    assert "Run `t0007`, the best compromise" in write_summary(folder)
+    assert "Run `t0007`, the best compromise" in write_summary(load(folder))
     assert told(capsys, folder)[1].startswith("t0007 of throughput-2026-11-20-1: the best compromise\n")
 
 

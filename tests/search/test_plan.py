@@ -1,9 +1,9 @@
 """The plan as a person reads it."""
 
-from search.estimate import Estimate, Timed
-from search.machine import Machine
-from search.plan import describe_plan
-from search.space import parse_space
+from search.space.machine import Machine
+from search.space.space import parse_space
+from search.study.estimate import Estimate, Timed
+from search.study.plan import describe_plan
 from trainables.contract import Cost, Resources
 
 MACHINE = Machine("a laptop", 2, 8.0, 4.0, ())

@@ -6,8 +6,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from search.figures import main
-from search.importance import importance
 from search.plots import NothingToDrawError, plot_curves, plot_front, plot_fronts, plot_importance, plot_parallel
+from search.report.importance import importance
 from search.results import load
 from tests.search.runs import Recorder, config, interval, story, write_run
 from trainables.replay import closed_form

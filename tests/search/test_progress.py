@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from search.progress import Progress
+from search.terminal.progress import Progress
 from tests.search.runs import INFO, Recorder, config, story
 
 GENERATED = {"name": "generated", "description": "generated: 2,000 pictures"}
@@ -127,7 +127,7 @@ def test_a_view_that_cannot_be_drawn_does_not_end_the_run(monkeypatch):
     def broken(*arguments):
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr("search.progress.View.draw", broken)
+    monkeypatch.setattr("search.terminal.progress.View.draw", broken)
     assert "the view cannot be drawn: ZeroDivisionError('ours')" in on_a_terminal(monkeypatch, {"NO_COLOR": "1"})
 
 
@@ -179,7 +179,7 @@ def test_a_reader_who_goes_away_does_not_change_the_exit_code():
 import sys
 import time
 from tests.search.runs import story
-from search.progress import Progress
+from search.terminal.progress import Progress
 with Progress() as progress:
     progress.replay(story())
     for _ in range(1000):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from search.report import closing_lines, command, picks, write_summary
+from search.report.report import closing_lines, command, picks, write_summary
 from search.results import load
-from search.wording import spread
+from search.text.wording import spread
 from tests.search.runs import INFO, Recorder, config, interval, story, write_run
 
 GENERATED = {"name": "generated", "description": "generated: 2,000 pictures to train on, 500 to validate"}
@@ -21,7 +21,7 @@ def folder(tmp_path):
 
 
 def summary(folder, events):
-    return write_summary(write_run(folder, events))
+    return write_summary(load(write_run(folder, events)))
 
 
 def flat(text):
@@ -223,7 +223,7 @@ def test_accuracy_on_generated_pictures_is_never_shown_without_saying_so(folder)
     shown = re.findall(r"(?:val|test)_accuracy(.{12})", text.replace("maximize val_accuracy", ""))
     assert shown
     assert all(after.startswith(" (generated)") for after in shown)
-    assert "(generated)" in closing_lines(folder)
+    assert "(generated)" in closing_lines(load(folder))
 
 
 def test_accuracy_on_real_pictures_carries_no_warning(folder):
@@ -275,7 +275,7 @@ def test_a_run_without_a_front_says_so_and_why(folder):
     assert "No configuration to recommend**: no trial completed" in text
     assert "infeasible, 6 trials (t0001, t0002, t0003, t0004 and 2 more): out of memory" in text
     assert "## Picks" not in text
-    assert "infeasible, 6 trials" in flat(closing_lines(folder))
+    assert "infeasible, 6 trials" in flat(closing_lines(load(folder)))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 12, 30])
@@ -290,7 +290,7 @@ def test_the_text_is_in_the_folder_and_no_unfinished_file_beside_it(folder):
 
 def test_the_last_lines_of_a_run_name_its_picks_and_its_summary(folder):
     write_run(folder, story())
-    lines = closing_lines(folder).splitlines()
+    lines = closing_lines(load(folder)).splitlines()
     assert lines[0] == "Pareto front: 3 points from 6 complete trials"
     assert lines[1].startswith("  t0003  most accurate: val_accuracy 0.7100")
     assert lines[-1] == f"Commands and conditions: {folder}/summary.md, report.html"

@@ -167,7 +167,7 @@ def test_a_run_without_trials_has_empty_tables_with_columns(tmp_path):
     run = load_events(tmp_path, Recorder())
     assert (len(run.trials), len(run.curves), len(run.front)) == (0, 0, 0)
     assert {"trial_id", "state", "config.batch_size", *OBJECTIVES} <= set(run.trials.columns)
-    write_tables(tmp_path / "run")
+    write_tables(load(tmp_path / "run"))
 
 
 def test_time_between_the_processes_of_a_run_is_not_its_wall_time(run):
@@ -177,7 +177,7 @@ def test_time_between_the_processes_of_a_run_is_not_its_wall_time(run):
 
 def test_csv_and_parquet_hold_what_load_gives(tmp_path, run):
     folder = tmp_path / "run"
-    write_tables(folder)
+    write_tables(load(folder))
     for name, table in {"trials": run.trials, "curves": run.curves, "front": run.front}.items():
         pd.testing.assert_frame_equal(pd.read_parquet(folder / f"{name}.parquet"), table)
         assert list(pd.read_csv(folder / f"{name}.csv").columns) == list(table.columns)
@@ -185,7 +185,7 @@ def test_csv_and_parquet_hold_what_load_gives(tmp_path, run):
 
 
 def test_every_column_of_the_tables_is_explained_beside_them(tmp_path, run):
-    write_tables(tmp_path / "run")
+    write_tables(load(tmp_path / "run"))
     lines = (tmp_path / "run" / "columns.md").read_text().splitlines()
     rows = dict(line.strip("| ").split(" | ", 1) for line in lines if line.startswith("| `"))
     assert set(rows) == {f"`{name}`" for name in [*run.trials.columns, *run.curves.columns, *run.front.columns]}
@@ -200,7 +200,7 @@ def test_a_setting_that_is_now_a_word_now_a_number_is_text_in_parquet(tmp_path):
     for trial_id, placement in (("t0001", "spread"), ("t0002", 2), ("t0003", None)):
         recorder.start(trial_id, **(config() if placement is None else config(placement=placement)))
     run = load_events(tmp_path, recorder)
-    write_tables(tmp_path / "run")
+    write_tables(load(tmp_path / "run"))
     assert run.trials["config.placement"].tolist() == ["spread", 2, pd.NA]
     read = pd.read_parquet(tmp_path / "run" / "trials.parquet")
     assert read["config.placement"].tolist() == ["spread", "2", pd.NA]

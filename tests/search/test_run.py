@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from search.journal import FILE_NAME, read_journal
-from search.machine import Machine
+from search.record.journal import FILE_NAME, read_journal
 from search.results import load
 from search.run import main
+from search.space.machine import Machine
 from tests.search.bad_spaces import BAD_SPACES, Bad
 
 SPACE = """
@@ -151,6 +151,7 @@ def test_reading_a_bad_space_file_starts_neither_torch_nor_ray(space: Path) -> N
     assert done.stdout.strip() == "set()"
 
 
+@pytest.mark.slow
 def test_a_killed_driver_loses_and_repeats_no_finished_trial(space: Path) -> None:
     """Kill -9 in the middle of the third trial, then `--resume`; then once more, with a larger budget."""
     folder = space.parent / "results" / "run"

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from search.history import Trial
-from search.scaling import efficiency, excess, nodes_used, scaling_tables, strategy_tables
+from search.record.history import Trial
+from search.report.scaling import efficiency, excess, nodes_used, scaling_tables, strategy_tables
 
 numbers = itertools.count(1)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search.sketch import DOT, Axis, Point, sketch
+from search.text.sketch import DOT, Axis, Point, sketch
 
 X, Y = Axis("rate"), Axis("accuracy")
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from search.objective import Constraint, Objective
-from search.space import (
+from search.front.objective import Constraint, Objective
+from search.space.space import (
     Budget,
     Choice,
     Range,
@@ -125,7 +125,7 @@ def test_our_own_space_files_run_on_a_laptop_and_on_a_gpu_node(path, resources):
 
 
 def test_reading_a_space_needs_neither_torch_nor_ray():
-    code = "import sys, search.space; assert not {'torch', 'ray', 'optuna', 'pandas'} & set(sys.modules)"
+    code = "import sys, search.space.space; assert not {'torch', 'ray', 'optuna', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=SPACES.parent)
 
 

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from search.surrogate import (
+from search.advisor.surrogate import (
     JITTER,
     SIZES,
     GaussianProcess,

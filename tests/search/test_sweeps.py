@@ -2,9 +2,9 @@ import itertools
 
 import pytest
 
-from search.causes import where_time_goes
-from search.history import Trial
-from search.sweeps import Point, alike, batch_tables, loader_tables, saturation
+from search.record.history import Trial
+from search.report.causes import where_time_goes
+from search.report.sweeps import Point, alike, batch_tables, loader_tables, saturation
 
 numbers = itertools.count(1)
 

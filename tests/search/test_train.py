@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from search.epochs_left import EpochsLeft, line
-from search.full_training import Epoch, Heard, hear, read_curves
 from search.results import load
-from search.train import main
-from search.trained import Trained, as_markdown, write_trained
+from search.train.__main__ import main
+from search.train.epochs_left import EpochsLeft, line
+from search.train.full_training import Epoch, Heard, hear, read_curves
+from search.train.trained import Trained, as_markdown, write_trained
 from tests.search.runs import Recorder, config, interval, story, write_run
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,8 @@ import re
 import pytest
 from rich.console import Console
 
-from search.history import History
-from search.view import View
+from search.record.history import History
+from search.terminal.view import View
 from tests.search.runs import INFO, STARTED_AT, Recorder, config, interval, story
 
 GENERATED = {"name": "generated", "description": "generated: 2,000 pictures"}
@@ -309,3 +309,14 @@ def test_the_front_is_that_of_the_moment():
         history.apply(event)
         sizes.append(len(history.front()))
     assert sizes == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]
+
+
+def test_of_a_front_that_is_too_long_both_ends_are_shown_and_something_between():
+    recorder = Recorder()
+    for i in range(40):
+        recorder.complete(f"t{i + 1:04d}", [0.3, 0.9 - 0.01 * i], 300.0 + 10 * i, config(64))
+    lines = drawn(recorder.events)
+    rows = [line.split()[1] for line in lines if "● t0" in line]
+    assert (rows[0], rows[-1]) == ("t0001", "t0040")
+    assert 3 <= len(rows) < 40
+    assert f"front of 40 points from 40 complete trials, {len(rows)} shown" in lines

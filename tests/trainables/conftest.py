@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainables import cifar10, memory
 from trainables.contract import Data
+from trainables.foresight import memory
+from trainables.pictures import cifar10
 
 
 @pytest.fixture(autouse=True)

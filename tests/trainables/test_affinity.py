@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from trainables import affinity
-from trainables.affinity import claimed_cores
+from trainables.machine import affinity
+from trainables.machine.affinity import claimed_cores
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cores can be claimed on Linux only")
 
@@ -18,7 +18,7 @@ ALL = frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozens
 
 HOLD = """
 import sys
-from trainables.affinity import claimed_cores
+from trainables.machine.affinity import claimed_cores
 with claimed_cores(int(sys.argv[1])) as cores:
     print(*cores, flush=True)
     sys.stdin.read()
@@ -27,7 +27,7 @@ with claimed_cores(int(sys.argv[1])) as cores:
 LEAVE_A_CHILD = """
 import os, time
 from contextlib import ExitStack
-from trainables.affinity import _claim, claimed_cores
+from trainables.machine.affinity import _claim, claimed_cores
 cores = sorted(os.sched_getaffinity(0))
 with claimed_cores(len(cores)):
     child = os.fork()

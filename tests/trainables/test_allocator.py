@@ -2,8 +2,8 @@
 
 import pytest
 
-from trainables import allocator
-from trainables.allocator import RETAIN, SYSTEM, allocating
+from trainables.machine import allocator
+from trainables.machine.allocator import RETAIN, SYSTEM, allocating
 
 
 def test_what_glibc_is_told_is_taken_back_also_when_a_trial_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainables import autotune
-from trainables.autotune import choose_kernels
-from trainables.convolution import Convolution
-from trainables.prepared import default_folder
-from trainables.vgg import vgg19
+from trainables.machine.prepared import default_folder
+from trainables.network import autotune
+from trainables.network.autotune import choose_kernels
+from trainables.network.convolution import Convolution
+from trainables.network.vgg import vgg19
 
 LIBRARY = {size: {"library"} for size in (32, 16, 8, 4, 2)}
 

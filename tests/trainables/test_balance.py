@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.trainables.test_strategies import settings_of
-from trainables.balance import cuts, layer_costs
-from trainables.vgg import vgg19
+from trainables.network.vgg import vgg19
+from trainables.parallel.balance import cuts, layer_costs
 
 
 @pytest.mark.parametrize(

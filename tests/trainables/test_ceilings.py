@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from trainables import ceilings as module
-from trainables.ceilings import Ceilings, ceilings, table
-from trainables.kept import kept, machine
+from trainables.machine import ceilings as module
+from trainables.machine.ceilings import Ceilings, ceilings, table
+from trainables.machine.kept import kept, machine
 
 CPU = torch.device("cpu")
 

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 from torchvision.datasets import CIFAR10
 
-from trainables import cifar10
 from trainables.contract import Data, DataError
+from trainables.pictures import cifar10
 
 CLASSES = ("ant", "bee", "cow")
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from trainables.convolution import Convolution, convolve
+from trainables.network.convolution import Convolution, convolve
 
 SIZES = [(1, 1), (2, 2), (3, 3), (4, 4), (8, 8), (7, 6), (5, 3), (2, 5), (1, 4), (16, 16)]
 FORMATS = [torch.contiguous_format, torch.channels_last]

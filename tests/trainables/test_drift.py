@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainables.drift import BELIEF, MOST_LEVELS, RECENT_SECONDS, TYPICAL, UNKNOWN, Level, Levels, drift_of, named
+from trainables.measure.drift import (
+    BELIEF,
+    MOST_LEVELS,
+    RECENT_SECONDS,
+    TYPICAL,
+    UNKNOWN,
+    Level,
+    Levels,
+    drift_of,
+    named,
+)
 
 CPU = torch.device("cpu")
 

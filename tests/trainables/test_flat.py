@@ -2,7 +2,7 @@
 
 import torch
 
-from trainables.flat import side_by_side
+from trainables.parallel.flat import side_by_side
 
 
 def test_what_is_written_in_a_place_is_in_the_vector_and_nowhere_else() -> None:

@@ -3,9 +3,9 @@
 import pytest
 
 from trainables import vgg19_cifar10
-from trainables.flops import training_flops_per_image
+from trainables.network.flops import training_flops_per_image
+from trainables.network.vgg import CONFIGURATION_E
 from trainables.settings import Settings, checked
-from trainables.vgg import CONFIGURATION_E
 
 
 def settings(**config: object) -> Settings:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from trainables import footprint
-from trainables.footprint import GIB, Footprint
+from trainables.machine import footprint
+from trainables.machine.footprint import GIB, Footprint
 
 CPU = torch.device("cpu")
 

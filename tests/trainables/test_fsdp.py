@@ -8,9 +8,9 @@ from torch.distributed.tensor import DTensor
 
 from tests.trainables.ranked import on_ranks
 from tests.trainables.test_strategies import CPU, OFF, TOLERANCE, assert_same_weights, settings_of, several, trained
+from trainables.network.vgg import vgg19
 from trainables.stages import Timeline
 from trainables.strategies import get_strategy
-from trainables.vgg import vgg19
 
 
 def test_alone_it_is_single_also_with_batch_normalisation() -> None:

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from trainables import vgg19_cifar10
-from trainables.cifar10 import Pictures
 from trainables.contract import Data, Resources
-from trainables.generated import generate
-from trainables.loaders import Plan, training_batches
+from trainables.pictures.cifar10 import Pictures
+from trainables.pictures.generated import generate
+from trainables.pictures.loaders import Plan, training_batches
 from trainables.stages import STAGES, Timeline
 from trainables.train import LocalWorker
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from trainables import instruments, loop, throughput, vgg19_cifar10
+from trainables import loop, vgg19_cifar10
 from trainables.contract import Data, InfeasibleError, Measurement, Resources
-from trainables.prepared import default_folder
+from trainables.machine.prepared import default_folder
+from trainables.measure import instruments, throughput
 from trainables.stages import STAGES
 from trainables.train import LocalWorker
 
@@ -114,7 +115,8 @@ def test_without_sensors_the_columns_are_absent_and_the_rate_is_there(
     folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a container without rights, on a machine without a GPU."""
-    from trainables import footprint, neighbours, telemetry
+    from trainables.machine import footprint
+    from trainables.measure import neighbours, telemetry
 
     for module in (footprint, neighbours, telemetry):
         monkeypatch.setattr(module, "PROC", folder / "nothing")

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from trainables import convolution, vgg19_cifar10
-from trainables.liveness import Liveness, _Watch, liveness
+from trainables import vgg19_cifar10
+from trainables.foresight.liveness import Liveness, _Watch, liveness
+from trainables.network import convolution
 from trainables.settings import Settings, checked
 
 CPU = torch.device("cpu")

@@ -11,10 +11,19 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from trainables import cifar10
-from trainables.cifar10 import Pictures
 from trainables.contract import Data, InfeasibleError
-from trainables.loaders import MEAN, STD, Plan, Share, augmented, evaluation_batches, normalized, training_batches
+from trainables.pictures import cifar10
+from trainables.pictures.cifar10 import Pictures
+from trainables.pictures.loaders import (
+    MEAN,
+    STD,
+    Plan,
+    Share,
+    augmented,
+    evaluation_batches,
+    normalized,
+    training_batches,
+)
 from trainables.stages import Timeline
 
 CPU = torch.device("cpu")

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainables import memory, vgg19_cifar10
+from trainables import vgg19_cifar10
 from trainables.contract import Data, InfeasibleError, MemoryNeed, Resources
-from trainables.footprint import GIB
-from trainables.memory import Calibration, check, largest_batch, need
+from trainables.foresight import memory
+from trainables.foresight.memory import Calibration, check, largest_batch, need
+from trainables.machine.footprint import GIB
 from trainables.settings import Settings, checked
 from trainables.train import LocalWorker
 
@@ -127,7 +128,7 @@ def test_where_nothing_fits_or_nothing_is_known_it_is_said(monkeypatch: pytest.M
 def test_a_fresh_process_takes_what_was_predicted() -> None:
     """Within 15%, as `benchmarks/memory.py` shows for many configurations."""
     code = (
-        "import sys; from trainables import memory; "
+        "import sys; from trainables.foresight import memory; "
         "counted, measured, _ = memory._probed(0.25, 512, 'bf16', memory.CPU); "
         "typical = memory.calibration(memory.CPU); "
         "error = (typical.process['bf16'] + counted) / measured - 1; "

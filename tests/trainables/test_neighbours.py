@@ -12,8 +12,8 @@ import psutil
 import pytest
 import torch
 
-from trainables import neighbours
-from trainables.neighbours import ForeignLoad, own_seconds
+from trainables.measure import neighbours
+from trainables.measure.neighbours import ForeignLoad, own_seconds
 
 TICK = 0.01
 

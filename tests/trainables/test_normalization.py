@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainables.ranked import on_ranks
-from trainables.normalization import synchronised
+from trainables.network.normalization import synchronised
 
 CPU = torch.device("cpu")
 Result = tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainables.pace import FIRST_REPETITIONS, REPETITIONS, Pace
+from trainables.measure.pace import FIRST_REPETITIONS, REPETITIONS, Pace
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,13 @@ import torch
 
 from tests.trainables.ranked import on_ranks
 from tests.trainables.test_strategies import CPU, OFF, TOLERANCE, assert_same_weights, settings_of, several, trained
-from trainables import ranks, vgg19_cifar10
+from trainables import vgg19_cifar10
 from trainables.contract import Data
+from trainables.network.vgg import vgg19
+from trainables.parallel import ranks
 from trainables.strategies import get_strategy
 from trainables.strategies.parameter_server import Staleness
 from trainables.train import LocalWorker
-from trainables.vgg import vgg19
 
 ASYNCHRONOUS: dict[str, Any] = {"server": "asynchronous"}
 PICTURES = Data("generated", train_images=240, val_images=40)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from tests.trainables.ranked import on_ranks
 from trainables.contract import PeerLostError
-from trainables.peers import reported
+from trainables.parallel.peers import reported
 
 CLOSED = "[/build/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4711"
 

@@ -17,9 +17,9 @@ from tests.trainables.test_strategies import (
 )
 from trainables import vgg19_cifar10
 from trainables.contract import InfeasibleError, Resources
+from trainables.network.vgg import vgg19
 from trainables.stages import Timeline
 from trainables.strategies import get_strategy, pipeline
-from trainables.vgg import vgg19
 
 
 @pytest.mark.parametrize("config", [{"schedule": "1f1b"}, {"num_microbatches": 1}, {"num_microbatches": 16}], ids=str)
@@ -131,7 +131,7 @@ def one_layer(rank: int, world_size: int) -> None:
 
 
 def test_kernels_are_chosen_for_the_pictures_that_go_through_together() -> None:
-    from trainables.layouts import pictures_at_a_time
+    from trainables.parallel.layouts import pictures_at_a_time
 
     assert pictures_at_a_time(settings_of("pipeline", batch_size=64, world_size=2, num_microbatches=8)) == 8
     assert pictures_at_a_time(settings_of("ddp", batch_size=64, world_size=2)) == 32

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainables.prepared import Arrays, prepared
+from trainables.machine.prepared import Arrays, prepared
 
 
 class Maker:

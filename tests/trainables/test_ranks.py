@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.trainables.ranked import on_ranks
-from trainables import ranks
+from trainables.parallel import ranks
 
 CPU = torch.device("cpu")
 

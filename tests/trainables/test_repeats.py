@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from trainables.drift import Level, drift_of
-from trainables.repeats import levels, yardstick_level
-from trainables.throughput import Throughput, Window, differ, throughput
+from trainables.measure.drift import Level, drift_of
+from trainables.measure.repeats import levels, yardstick_level
+from trainables.measure.throughput import Throughput, Window, differ, throughput
 
 
 def windows(count: int, seconds: float = 0.5, *, yardstick: float | None = None, foreign: float = 0.0) -> list[Window]:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from tests.trainables.ranked import on_ranks
-from trainables.ring import all_reduce, chunks, hops
+from trainables.parallel.ring import all_reduce, chunks, hops
 
 
 def vectors(world_size: int, length: int) -> list[Tensor]:

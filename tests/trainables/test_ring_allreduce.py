@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from tests.trainables.test_strategies import CPU, OFF, settings_of, trained
-from trainables import ranks, ring
+from trainables.network.vgg import vgg19
+from trainables.parallel import ranks, ring
 from trainables.strategies import ring_allreduce
-from trainables.vgg import vgg19
 
 
 @pytest.fixture

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from tests.trainables.ranked import on_ranks
-from trainables import ranks
-from trainables.cifar10 import Pictures
-from trainables.generated import generate
-from trainables.layouts import IN_ONE_PROCESS
-from trainables.loaders import Plan, training_batches
-from trainables.normalization import synchronised
+from trainables.network.normalization import synchronised
+from trainables.network.vgg import vgg19
+from trainables.parallel import ranks
+from trainables.parallel.layouts import IN_ONE_PROCESS
+from trainables.pictures.cifar10 import Pictures
+from trainables.pictures.generated import generate
+from trainables.pictures.loaders import Plan, training_batches
 from trainables.settings import Settings, checked
 from trainables.stages import Timeline
 from trainables.strategies import STRATEGIES, get_strategy
-from trainables.vgg import vgg19
 from trainables.vgg19_cifar10 import PARAMETERS
 
 CPU = torch.device("cpu")

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from trainables import nvml, telemetry
-from trainables.nvml import Gpu
-from trainables.telemetry import Telemetry
+from trainables.machine import nvml
+from trainables.machine.nvml import Gpu
+from trainables.measure import telemetry
+from trainables.measure.telemetry import Telemetry
 
 CPU = torch.device("cpu")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

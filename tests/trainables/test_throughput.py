@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from trainables.drift import TYPICAL, UNKNOWN, Drift
-from trainables.throughput import (
+from trainables.measure.drift import TYPICAL, UNKNOWN, Drift
+from trainables.measure.throughput import (
     YARDSTICK_WINDOWS,
     Throughput,
     ThroughputMeter,

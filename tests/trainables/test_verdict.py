@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.contract import Resources
+from trainables.measure.verdict import MIN_GAIN, explain
 from trainables.settings import Settings, checked
-from trainables.verdict import MIN_GAIN, explain
 from trainables.vgg19_cifar10 import PARAMETERS
 
 LAPTOP, GPU_NODE = Resources(cpus=2), Resources(cpus=8, gpus=1)
@@ -178,5 +178,5 @@ def test_whatever_was_measured_advice_names_another_value_and_a_gain(
 
 
 def test_a_verdict_needs_no_torch():
-    code = "import sys, trainables.verdict; assert not {'torch', 'numpy'} & set(sys.modules)"
+    code = "import sys, trainables.measure.verdict; assert not {'torch', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainables.vgg import scaled, vgg19
+from trainables.network.vgg import scaled, vgg19
 
 
 def test_full_width_has_the_known_number_of_parameters() -> None:

@@ -139,7 +139,7 @@ def test_an_estimate_counts_pictures_and_times_steps(few: Data) -> None:
 
 
 def parameters(width: float) -> int:
-    from trainables.vgg import vgg19
+    from trainables.network.vgg import vgg19
 
     return sum(p.numel() for p in vgg19(width=width).parameters())
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from trainables.yardstick import Yardstick
+from trainables.measure.yardstick import Yardstick
 
 
 def test_it_tells_the_seconds_of_its_own_step() -> None:

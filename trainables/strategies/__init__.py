@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 
 from torch import Tensor, device, nn
 
-from trainables.loaders import Share
+from trainables.pictures.loaders import Share
 from trainables.settings import Settings
 from trainables.stages import Timeline
 

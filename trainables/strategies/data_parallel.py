@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from trainables.contract import InfeasibleError
-from trainables.devices import devices_of
-from trainables.loaders import Share
+from trainables.machine.devices import devices_of
+from trainables.pictures.loaders import Share
 from trainables.settings import Settings
 from trainables.step import Step, autocast
 

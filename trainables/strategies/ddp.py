@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainables.contract import InfeasibleError
-from trainables.loaders import Share
+from trainables.pictures.loaders import Share
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step

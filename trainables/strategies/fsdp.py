@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from trainables.loaders import Share
+from trainables.pictures.loaders import Share
 from trainables.settings import Settings
 from trainables.stages import Stage, Timeline
 from trainables.step import Step, load_optimizer_state, optimizer_state

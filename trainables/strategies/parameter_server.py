@@ -22,8 +22,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainables.contract import InfeasibleError, patience_seconds
-from trainables.flat import side_by_side
-from trainables.loaders import Share
+from trainables.parallel.flat import side_by_side
+from trainables.pictures.loaders import Share
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step

@@ -16,14 +16,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from trainables.balance import LayerCost, cuts, layer_costs
 from trainables.contract import InfeasibleError
-from trainables.layouts import check_microbatches, pictures_at_a_time
-from trainables.loaders import Share
+from trainables.network.vgg import PICTURE_SIZE
+from trainables.parallel.balance import LayerCost, cuts, layer_costs
+from trainables.parallel.layouts import check_microbatches, pictures_at_a_time
+from trainables.pictures.loaders import Share
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import arranged, autocast, load_optimizer_state, loss_of, optimizer, optimizer_state
-from trainables.vgg import PICTURE_SIZE
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 

@@ -1,8 +1,8 @@
 """Ring all-reduce written out: what DDP, Horovod and NCCL do, with nothing hidden. A process per device.
 
 Gradients are gathered in buckets in the order in which the backward pass gives them, the last layer's first. As soon
-as a bucket is full its ring starts (`trainables.ring`), while the gradients of the layers before are still computed.
-Batch normalisation is as in `ddp`.
+as a bucket is full its ring starts (`trainables.parallel.ring`), while the gradients of the layers before are still
+computed. Batch normalisation is as in `ddp`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainables import ring
-from trainables.flat import side_by_side
-from trainables.loaders import Share
+from trainables.parallel import ring
+from trainables.parallel.flat import side_by_side
+from trainables.pictures.loaders import Share
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from trainables.graphs import CapturedStep
-from trainables.loaders import Share
+from trainables.pictures.loaders import Share
 from trainables.settings import Settings
 from trainables.step import Step
 

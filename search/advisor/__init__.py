@@ -1,0 +1,1 @@
+"""What to try next and what to stop. No Ray, no clock, no disk."""

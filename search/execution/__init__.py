@@ -1,0 +1,1 @@
+"""How trials run: Ray, its Tune, warm worker groups, and what happens when one of them dies or hangs."""

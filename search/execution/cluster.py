@@ -1,0 +1,156 @@
+"""The Ray cluster of a run: started on this machine, or joined by its address."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+import search
+import trainables
+from search.execution.watch import Lost
+from search.outcome import BAD_INPUT
+from trainables.contract import Resources
+
+# Ray reads these when it is imported or when its processes start.
+os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # the journal is the record
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # `search.run` ends a run, at once and with everything kept
+os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "86400")  # its own snapshots are never read: the journal is
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # what Ray has to say is in its own logs, not across our view
+os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "1")  # a dead worker is noticed within about a second
+os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # an interrupted run leaves calls of Tune without an answer
+os.environ.setdefault("RAY_worker_niceness", "0")  # at Ray's 15 a trial gives way to all else on the machine
+os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # a process less that wakes 100 times a second
+os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do by itself; it warns until then
+
+import ray  # after the settings above
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+ANSWER_TIMEOUT_SECONDS = 20.0
+
+
+class ClusterError(Exception):
+    """No cluster to run on; the message says why."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a run has to work with."""
+
+    resources: Resources  # of the nodes that are as large as the largest: trials run on these
+    num_nodes: int
+    ours: bool  # started for this run, and shared with nobody
+    dashboard_url: str | None
+    why_lost: Callable[[], str | None] = lambda: None  # asked now and then; None: it is there
+
+
+@contextmanager
+def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterator[Cluster]:
+    """A cluster for the time of a run: the one at `address`, or else one of its own on this machine.
+
+    Raises:
+        ClusterError: nothing answers at `address`, or Ray does not start.
+    """
+    settings = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        _reach(address)
+        if address is None:
+            with _on_loopback():
+                context = ray.init(
+                    address="local",  # also where another cluster runs on this machine, which Ray would join
+                    num_cpus=machine.cpus,
+                    num_gpus=machine.gpus,
+                    include_dashboard=dashboard,
+                    dashboard_host="127.0.0.1",
+                    **settings,
+                )
+        else:
+            packages = [str(Path(package.__file__ or "").parent) for package in (search, trainables)]
+            with _given_up_on(address):
+                context = ray.init(address=address, runtime_env={"py_modules": packages}, **settings)
+    except (OSError, RuntimeError, ValueError) as error:
+        where = f"at {address}" if address else "on this machine"
+        raise ClusterError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
+    try:
+        nodes = [_resources(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+        url = context.dashboard_url
+        yield Cluster(
+            resources=alike(nodes),
+            num_nodes=len(nodes),
+            ours=address is None,
+            dashboard_url=f"http://{url}" if url else None,
+            why_lost=_lost(ours=address is None),
+        )
+    finally:
+        ray.shutdown()
+
+
+def _lost(ours: bool) -> Lost:
+    if ours:
+        children = {child.name(): child for child in psutil.Process().children()}
+        return Lost({name: children[name] for name in ("raylet", "gcs_server") if name in children}, None)
+    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    return Lost({}, (host.strip("[]"), int(port)))
+
+
+def alike(nodes: Sequence[Resources]) -> Resources:
+    """As many nodes as have what the largest has. Others, such as a head without GPUs, would only be waited for."""
+    largest = max(nodes, key=lambda node: (node.gpus, node.cpus))
+    number = sum(node.gpus >= largest.gpus and node.cpus >= largest.cpus for node in nodes)
+    return Resources(number * largest.cpus, number * largest.gpus, number)
+
+
+def _resources(named: Mapping[str, float]) -> Resources:
+    return Resources(cpus=int(named.get("CPU", 0)), gpus=int(named.get("GPU", 0)))
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Ray's processes otherwise listen on all addresses of the machine, also where they are a cluster of their own.
+
+    Ray decides by a constant that is meant for other systems (`get_node_ip_address` in ray/_private/services.py).
+    """
+    constants = ray._private.ray_constants
+    before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def _given_up_on(address: str) -> Iterator[None]:
+    """End the process if something else than Ray listens there: Ray waits for its answer, and hears nothing else."""
+
+    def give_up() -> None:
+        print(f"no Ray cluster at {address}: no answer within {ANSWER_TIMEOUT_SECONDS:.0f} s", file=sys.stderr)
+        os._exit(BAD_INPUT)
+
+    timer = threading.Timer(ANSWER_TIMEOUT_SECONDS, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _reach(address: str | None) -> None:
+    """Knock at a `host:port`, since Ray itself goes on trying for many minutes.
+
+    Raises:
+        OSError, ValueError: nobody is there.
+    """
+    host, colon, port = (address or "").rpartition(":")
+    if colon:
+        socket.create_connection((host.removeprefix("ray://").strip("[]"), int(port)), CONNECT_TIMEOUT_SECONDS).close()

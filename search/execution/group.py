@@ -1,0 +1,112 @@
+"""One warm worker group: a Ray Train run that stays in its training function and asks the pool for work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+
+import ray
+import ray.actor
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from search.execution.serve import Died, Ended, Message, Place, Task, serve
+from trainables.contract import Layout
+
+RESTING_CPUS = 0.001  # Ray Train wants its workers to ask for something
+# Ray Train trains in a thread. Its heap would be of the kind of glibc's that cannot hold a block of 64 MB, so that
+# a large batch asks the system for its memory anew in each step: 0.6 to 0.8 of the rate (results/LOG.md).
+ENVIRONMENT = {"MALLOC_ARENA_MAX": "1"}
+
+
+class Group:
+    """One worker group as the pool sees it: what it is asked, what it answers, whether it lives."""
+
+    def __init__(self, number: int, layout: Layout) -> None:
+        self.number = number
+        self.layout = layout
+        self.leased_to: str | None = None
+        self.workers: dict[int, ray.actor.ActorHandle] = {}  # by rank, as they report for work
+        self.places: dict[int, Place] = {}  # likewise
+        self.task_number = 0
+        self.task: Task | None = None
+        self.closing = False
+        self.lost: Ended | Died | None = None  # what to tell of it, from when a rank was found gone or silent
+        self.dead: str | None = None  # why; nothing of it is left
+        self.messages: asyncio.Queue[Message] = asyncio.Queue()
+        self.changed = asyncio.Condition()
+        self.ends: dict[int, Ended] = {}  # of the current task, by rank, in the order in which they came
+        self.reports: dict[int, set[int]] = {}  # of the current task: the ranks that reported an epoch
+        self.answers: dict[int, asyncio.Future[bool]] = {}  # to the reports of the current task, by epoch
+
+    @property
+    def ready(self) -> bool:
+        """Whether all ranks have reported for work."""
+        return len(self.workers) == self.layout.processes
+
+    def submit(self, task: Task) -> None:
+        """Begin a task; nothing of the one before is left."""
+        self.task, self.task_number = task, self.task_number + 1
+        self.ends, self.reports, self.answers, self.messages = {}, {}, {}, asyncio.Queue()
+
+    def kill(self) -> None:
+        """End its processes, without asking them."""
+        self.closing = True
+        for worker in self.workers.values():
+            ray.kill(worker)
+
+
+def end_process(place: Place) -> None:
+    """By a signal that also ends one that is stopped and does not hear Ray, sent from a process on its own node."""
+    strategy = NodeAffinitySchedulingStrategy(place.node_id, soft=False)
+    ray.remote(num_cpus=0, scheduling_strategy=strategy)(_signal).remote(place.pid)
+
+
+def _signal(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def fit(pool: ray.actor.ActorHandle, number: int, layout: Layout, cpus: float, storage: str, patience: float) -> str:
+    """Run a group until it ends; say why it did."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+    from ray.train.v2.api.exceptions import WorkerGroupError
+
+    from search.execution.process_group import ProcessGroup
+
+    trainer = DataParallelTrainer(
+        serve,
+        train_loop_config={"pool": pool, "group": number, "layout": layout, "patience": patience},
+        backend_config=ProcessGroup("nccl" if layout.gpus_per_process else "gloo", patience),
+        scaling_config=ScalingConfig(
+            num_workers=layout.processes,
+            placement_strategy=layout.placement.upper(),
+            use_gpu=layout.gpus_per_process > 0,
+            resources_per_worker={
+                "CPU": cpus,
+                **({"GPU": layout.gpus_per_process} if layout.gpus_per_process else {}),
+            },
+        ),
+        run_config=RunConfig(
+            name=f"group-{number}",
+            storage_path=storage,
+            failure_config=FailureConfig(max_failures=0),
+            worker_runtime_env={"env_vars": ENVIRONMENT},
+        ),
+    )
+    try:
+        trainer.fit()
+    except WorkerGroupError as error:
+        rank, cause = next(iter(error.worker_failures.items()), (0, error))
+        # Ray Train wraps what happened to the process in "A worker health check failed."
+        return f"the worker of rank {rank} died: {first_line(getattr(cause, 'health_check_failure', cause))}"
+    except Exception as error:  # whatever it is, the trial that waits for this group must hear of it
+        return f"{type(error).__name__}: {first_line(error)}"
+    return "asked to end"
+
+
+def first_line(error: BaseException) -> str:
+    """What it says first, or else its name."""
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip()

@@ -1,0 +1,1 @@
+"""Which configuration of a run to take."""

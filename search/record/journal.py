@@ -1,0 +1,155 @@
+"""The append-only record of a run, on disk before anything acts on it; a resumed run replays it.
+
+One JSON object a line, with `event` and `time` (seconds since 1970) in each:
+
+    run          what the run was asked to do, on which machine, with which versions: always the first line
+    resume       the run goes on in a new process
+    known        measurements: config, metrics and source of what earlier runs know that is of use for this one
+    start        trial_id, config, kind
+    measurement  trial_id, epoch (0: a probe), metrics, decision (continue or stop), seconds (of the trial so far)
+    retry        trial_id, reason: the workers died, the trial goes on from its checkpoint
+    finish       trial_id, state, reason, seconds (in the workers' hands), setup_seconds (waiting for workers), verdict
+                 (what bound it and what would help, as `contract.Verdict`; null: nothing is known); metrics (what is
+                 known of a trial that cannot run, such as the memory that it would need)
+    repeat       trial_id, metrics: a probe of a point of the front, before it is published
+    test         trial_id, metrics: what the test set says of a point of the front
+    end          reason: why no further trial was started
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from search.record.events import Event, parse
+
+__all__ = ["FILE_NAME", "Event", "Journal", "Listener", "read_journal", "steady_clock"]
+
+FILE_NAME = "journal.jsonl"
+
+Listener = Callable[[Event], None]
+Clock = Callable[[], float]
+log = logging.getLogger(__name__)
+
+
+def steady_clock(wall: Clock = time.time, monotonic: Clock = time.monotonic) -> Clock:
+    """Seconds since 1970 as the wall clock tells them now, from then on by a clock that nobody sets."""
+    ahead = wall() - monotonic()
+    return lambda: ahead + monotonic()
+
+
+class Journal:
+    """Appends events to a file, then tells the listeners."""
+
+    def __init__(self, path: Path, listeners: Sequence[Listener] = (), clock: Clock | None = None) -> None:
+        self._path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        self._listeners = listeners
+        self._clock = clock or steady_clock()
+        self._end_torn_line()
+
+    def append(self, event: str, **fields: Any) -> Event:
+        """Write one event through to the disk, then hand it to the listeners; return it with its time.
+
+        Raises:
+            OSError: the disk is full, or the file is gone; nothing may act on this event.
+        """
+        record: Event = {"event": event, "time": self._clock(), **fields}
+        line = json.dumps(_without_nan(record), separators=(",", ":"), allow_nan=False)
+        self._write(line.encode() + b"\n")
+        for listener in self._listeners:
+            listener(record)
+        return record
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _write(self, line: bytes) -> None:
+        """All of it, or nothing."""
+        size = os.fstat(self._file).st_size
+        try:
+            if not os.path.samestat(os.stat(self._path), os.fstat(self._file)):
+                raise FileNotFoundError(2, "replaced while the run wrote to it")
+            rest = memoryview(line)
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+            os.fsync(self._file)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._file, size)
+            what = f"{error.strerror}: {len(line)} bytes more are needed"
+            raise OSError(error.errno, what, str(self._path)) from error
+
+    def _end_torn_line(self) -> None:
+        """What a kill cut short was never acted upon; it must not swallow the next line."""
+        content = self._path.read_bytes()
+        whole, newline, rest = content.rpartition(b"\n")
+        if not rest:
+            return
+        try:
+            parse(rest)
+            os.write(self._file, b"\n")
+        except ValueError:
+            os.ftruncate(self._file, len(whole) + len(newline))
+
+
+def read_journal(path: Path) -> list[Event]:
+    """All whole events of a journal, in order. What is damaged is left out, with one warning that names the line.
+
+    Raises:
+        OSError: there is no such file.
+        ValueError: the file does not begin with a `run` event.
+    """
+    events: list[Event] = []
+    faults: dict[int, str] = {}
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if not line:
+            continue
+        try:
+            event = parse(line)
+            if events and event["event"] == "run":
+                raise ValueError("a run begins once")
+            events.append(event)
+        except ValueError as error:
+            faults[number] = str(error)
+    if not events or events[0]["event"] != "run":
+        why = f"line {min(faults)}: {faults[min(faults)]}" if faults else "no event" if not events else "no run event"
+        raise ValueError(f"{path}: not the journal of a run: {why}")
+    if faults:
+        first = min(faults)
+        more = f", and {len(faults) - 1} more that are damaged" if len(faults) > 1 else ""
+        _warn_once(f"{path}:{first}: {faults[first]}; this line is left out{more}")
+    return events
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """A journal is read several times in the life of a process."""
+    log.warning("%s", message)
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN and no infinity; in the journal they are null, which reads as "not measured"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return value

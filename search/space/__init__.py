@@ -1,0 +1,1 @@
+"""What to search and towards what: a space file, checked, against the machine too."""

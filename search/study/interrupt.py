@@ -1,0 +1,77 @@
+"""Signals that ask a run to end: noted when they come, raised where that is safe."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from types import FrameType, TracebackType
+from typing import Self
+
+from search.execution.watch import end_children
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SHOW_CURSOR = "\x1b[?25h"  # which the live view hides
+BY_SIGNAL = "interrupted by "  # how the reason of such an end begins
+
+
+class Interrupted(BaseException):
+    """A signal asked the run to end. No `Exception`: nobody on the way is to take it for a fault."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"{BY_SIGNAL}{signal.Signals(signal_number).name}")
+        self.exit_code = 128 + signal_number
+
+
+class Interrupts:
+    """At first a signal raises Interrupted at once; when `deferred`, not before `check`.
+
+    Ray's compiled code turns an exception out of a signal handler into a SystemError, so a run that uses Ray defers. A
+    second signal ends the process there and then, with `last_words` on the standard error.
+    """
+
+    def __init__(self) -> None:
+        self.deferred = False
+        self.last_words = ""
+        self._number: int | None = None
+        self._before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def __enter__(self) -> Self:
+        self.install()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def install(self) -> None:
+        """Take the signals over, also from Ray, whose own handlers end the process with a stack trace."""
+        for number in SIGNALS:
+            signal.signal(number, self._note)
+
+    def ignore(self) -> None:
+        """Let the last lines be written in peace."""
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+    def check(self) -> None:
+        """Raise what was noted.
+
+        Raises:
+            Interrupted: a signal came.
+        """
+        if self._number is not None:
+            raise Interrupted(self._number)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._number is not None:
+            with contextlib.suppress(OSError):
+                shown = SHOW_CURSOR if sys.stderr.isatty() else ""
+                os.write(sys.stderr.fileno(), f"{shown}{self.last_words}".encode())
+            with contextlib.suppress(Exception):
+                end_children()  # Ray's would look for this process a while
+            os._exit(128 + number)
+        self._number = number
+        if not self.deferred:
+            self.check()

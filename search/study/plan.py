@@ -1,0 +1,134 @@
+"""What a run would do, before anything is started: for `--dry-run`."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from search.space.machine import Machine
+from search.space.parameters import Choice
+from search.space.space import Space
+from search.study.estimate import KEPT_CHECKPOINTS, PROBE_SECONDS, Estimate, Span
+from search.text.wording import about, count, setting, short_settings
+from trainables.contract import Resources
+
+WIDTH, INDENT = 80, 13  # columns
+
+
+def describe_plan(
+    space: Space, data: str, machine: Machine, share: Resources, left_out: Sequence[str], guess: Estimate
+) -> str:
+    """The plan as text, at most 80 columns where the names allow it."""
+    lines = [*_entry("trainable", str(space.trainable)), *_entry("data", data), *_entry("machine", str(machine))]
+    nodes = f", on {share.nodes} nodes" if share.nodes > 1 else ""
+    lines += _entry("per trial", f"{count(share.cpus, 'core')}, {count(share.gpus, 'GPU')}{nodes}")
+    lines += [f"objective    {o.metric}, {o.goal}" for o in space.objectives]
+    lines += [f"constraint   {c}" for c in space.constraints]
+    lines.append(f"searcher     {space.searcher.name}, seed {space.searcher.seed}; stopping: {space.stopping.name}")
+    lines += _entry("budget", _budget(space))
+    lines += ["", "searched"] + [f"  {name:<16}{_choices(p)}" for name, p in space.parameters.items()]
+    if space.fixed:
+        lines += ["", "fixed"] + [f"  {name:<16}{setting(value)}" for name, value in space.fixed.items()]
+    if left_out:
+        lines += ["", "left out here"]
+        lines += [
+            row
+            for line in left_out
+            for row in textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="    ")
+        ]
+    return "\n".join([*lines, "", *_estimate_lines(space, guess)])
+
+
+def _estimate_lines(space: Space, guess: Estimate) -> list[str]:
+    if not guess.timed:
+        time = "until it is stopped" if guess.seconds is None else f"at most {about(guess.seconds[1])}"
+        return _entry("time", f"{time}: a probe takes up to {PROBE_SECONDS[1]:.0f} s")
+    lines = []
+    if guess.epochs is not None:
+        stopped = ", as trials may be stopped early" if guess.epochs[0] < guess.epochs[1] else ""
+        lines += _entry("epochs", f"{_between(guess.epochs)} in all{stopped}")
+    if guess.probes is not None:
+        lines += _entry(
+            "probes",
+            f"{_between(guess.probes)}, of up to {PROBE_SECONDS[1]:.0f} s each, for what bears on the rate alone",
+        )
+    if not guess.costs:
+        why, config = guess.timed[0].why_not, guess.timed[0].config
+        settings = ", ".join(f"{name}={setting(value)}" for name, value in config.items())
+        return [*lines, *_entry("time", f"not estimated: {why} ({settings})")]
+    if guess.trials is not None:
+        lines += _entry("trials", f"{_between(guess.trials)} of full length in {space.budget.hours:g} h")
+    lines += _entry("time", _time(space, guess))
+    lines += [f"{'':<{INDENT}}{line}" for line in _timings(space, guess)]
+    disk = f"about {guess.disk_gib:.2f} GiB, for the checkpoints of a front of {KEPT_CHECKPOINTS}"
+    return [*lines, *_entry("disk", disk)]
+
+
+def _time(space: Space, guess: Estimate) -> str:
+    """The range, and what it means."""
+    if guess.seconds is None:
+        return "until it is stopped"
+    least, most = map(about, guess.seconds)
+    hours = space.budget.hours
+    ends = ", when budget.hours is spent" if hours and guess.seconds[1] >= hours * 3600 else ""
+    span = most if least == most else f"{least} to {most.removeprefix('about ')}"
+    timed = count(len(guess.costs), "configuration")
+    ranging = (
+        f"if every trial is as fast as the fastest of {timed} that ran here for a moment, to as slow as the slowest"
+        if len(guess.costs) > 1
+        else f"from {timed} that ran here for a moment; others differ"
+    )
+    within = "Start, validation and probes are in it, the reading of the test set is not."
+    return f"{span}{ends}: {ranging}. {within}"
+
+
+def _timings(space: Space, guess: Estimate) -> list[str]:
+    """A line for each configuration that was timed, by what distinguishes it."""
+    configs = [timed.config for timed in guess.timed]
+    bearing = space.bearing_on("probed")
+    names = [name for name in space.parameters if name in bearing and len({repr(c.get(name)) for c in configs}) > 1]
+    lines = []
+    for timed in guess.timed:
+        found = f"{timed.cost.images_per_second:>9,.0f} images/s" if timed.cost else f"{'cannot run':>18}"
+        why = f": {timed.why_not}" if timed.why_not else ""
+        lines.append(f"{found}  {short_settings(timed.config, names)}{why}".rstrip())
+    most = WIDTH - INDENT
+    return [line if len(line) <= most else f"{line[: most - 1]}…" for line in lines]
+
+
+def _between(span: Span) -> str:
+    """`8`, `8 to 16`, `1 or more`."""
+    least, most = span
+    if math.isinf(most):
+        return f"{least:,.0f} or more"
+    return f"{most:,.0f}" if least == most else f"{least:,.0f} to {most:,.0f}"
+
+
+def _entry(name: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=f"{name:<{INDENT}}", subsequent_indent=" " * INDENT, break_on_hyphens=False
+    )
+
+
+def _budget(space: Space) -> str:
+    budget = space.budget
+    parts = [
+        budget.trials and count(budget.trials, "trial"),
+        budget.total_epochs and f"{count(budget.total_epochs, 'epoch')} in all",
+        budget.hours and f"{budget.hours:g} h",
+    ]
+    length = count(1, "probe") if space.evaluation == "probe" else count(budget.epochs, "epoch")
+    points = f"all {count(space.num_trials, 'grid point')}" if space.num_trials else ""
+    enough = budget.least_gain and f"; ends when the next trial promises a gain below {budget.least_gain:.1%}"
+    return f"{length} a trial; {' or '.join(p for p in parts if p) or points}{enough or ''}"
+
+
+def _choices(parameter: Any) -> str:
+    if isinstance(parameter, Choice):
+        text = ", ".join(setting(value) for value in parameter.values)
+    else:
+        text = f"{parameter.min:g} to {parameter.max:g}" + (", log" if parameter.log else "")
+    when = " and ".join(f"{name} is {' or '.join(map(setting, wanted))}" for name, wanted in parameter.when.items())
+    return f"{text}  (when {when})" if when else text

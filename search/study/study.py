@@ -1,0 +1,286 @@
+"""The composition root: an Advisor whose every word is journaled, run by Ray Tune on warm workers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from search.advisor.advisor import OUT_OF_EPOCHS, Advisor
+from search.advisor.proposal import Decision, FinishedTrial, Proposal
+from search.execution import trial, tune, workers
+from search.execution.cluster import Cluster
+from search.execution.serve import Ended, Task
+from search.page.page import try_to_write
+from search.record.history import History
+from search.record.journal import Event, Journal
+from search.report.report import write_summary
+from search.results import Run, load, write_tables
+from search.space.space import Space
+from trainables.contract import Data, InfeasibleError, Layout, Resources, load_trainable
+
+OUT_OF_TIME = "budget.hours is spent"
+STOPPED_BY = {
+    "halving": "others were better at this epoch",
+    "forecast": "promised less per epoch than a new trial, or could not get to its end",
+    "none": "",
+}
+
+
+class Study:
+    """Passes proposals and measurements between the Advisor and Ray Tune, through the journal.
+
+    What the Advisor decides is on the disk before Tune acts on it; how a trial ended, before the Advisor learns of it.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        data: Data,
+        folder: Path,
+        journal: Journal,
+        resources: Resources,
+        pool_name: str,
+        events: Sequence[Event] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take up a run where `events`, its journal so far, leave it; `resources` are those of one trial."""
+        self._space = space
+        self._data = data
+        self._folder = folder
+        self._journal = journal
+        self._resources = resources
+        self._pool_name = pool_name
+        self._advisor = Advisor(space)
+        self._pending = self._advisor.replay(events)
+        self._before = History(events)
+        self._running: dict[str, Proposal] = {}
+        self._clock = clock
+        used = self._before.active_seconds() if events else 0.0
+        hours = space.budget.hours
+        self._deadline = None if hours is None else clock() + hours * 3600 - used
+
+    @property
+    def concurrent_trials(self) -> int:
+        """How many may run at a time."""
+        return self._space.concurrent_trials
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the hours of the budget are spent."""
+        return self._deadline is not None and self._clock() >= self._deadline
+
+    def propose(self) -> Proposal | None:
+        """First the trials that an earlier process left unfinished, then new ones."""
+        if self.out_of_time:
+            return None
+        proposal = self._pending.pop(0) if self._pending else self._propose_new()
+        if proposal is not None:
+            self._running[proposal.trial_id] = proposal
+        return proposal
+
+    def next_layout(self) -> Layout | None:
+        """What the next trial needs; None: there is none, or it cannot run here."""
+        proposal = self.propose()
+        if proposal is None:
+            return None
+        self._pending.insert(0, proposal)
+        del self._running[proposal.trial_id]
+        with contextlib.suppress(InfeasibleError):
+            return load_trainable(self._space.trainable or "").layout(proposal.config, self._resources)
+        return None
+
+    def _propose_new(self) -> Proposal | None:
+        proposal = self._advisor.propose()
+        if proposal is not None:
+            self._journal.append("start", trial_id=proposal.trial_id, config=proposal.config, kind=proposal.kind)
+        return proposal
+
+    def observe(
+        self, trial_id: str, epoch: int, metrics: Mapping[str, float], seconds: float, setup_seconds: float
+    ) -> Decision:
+        """Journal a measurement with its answer. Out of time, a trial that has epochs to go is stopped."""
+        decision = self._advisor.observe(trial_id, epoch, metrics)
+        reason = STOPPED_BY[self._space.stops_by]
+        if self._advisor.spent == OUT_OF_EPOCHS:
+            reason = OUT_OF_EPOCHS
+        if self.out_of_time and epoch < self._space.last_epoch:
+            decision, reason = Decision.STOP, OUT_OF_TIME
+        self._journal.append(
+            "measurement",
+            trial_id=trial_id,
+            epoch=epoch,
+            metrics=dict(metrics),
+            decision=decision.value,
+            seconds=seconds,
+        )
+        if decision is Decision.STOP:
+            self.finish(trial_id, "stopped", reason, seconds, setup_seconds)
+        return decision
+
+    def retry(self, trial_id: str, reason: str) -> None:
+        """Journal that a trial goes on from its checkpoint with new workers."""
+        self._journal.append("retry", trial_id=trial_id, reason=reason)
+
+    def finish(
+        self,
+        trial_id: str,
+        state: str,
+        reason: str | None,
+        seconds: float | None,
+        setup_seconds: float | None,
+        metrics: Mapping[str, float] | None = None,
+    ) -> None:
+        """Journal the end of a trial; keep checkpoints only where the test set may yet be asked."""
+        proposal = self._running.pop(trial_id)
+        self._journal.append(
+            "finish",
+            trial_id=trial_id,
+            state=state,
+            reason=reason,
+            seconds=seconds,
+            setup_seconds=setup_seconds,
+            verdict=self._verdict(proposal),
+            metrics=dict(metrics or {}),
+        )
+        self._advisor.finish(trial_id, state, reason, metrics)
+        self._drop_checkpoints()
+
+    def crash(self, trial_id: str, reason: str) -> None:
+        """The trial's own actor is gone; whatever worker group it had must not stay leased to it."""
+        workers.end_lease(self._pool_name, trial_id)  # first: where Ray itself is gone the trial is not to blame
+        if trial_id in self._running:
+            self.finish(trial_id, "failed", reason, None, None)
+
+    def trial_config(self, proposal: Proposal) -> dict[str, Any]:
+        """What `search.execution.trial.Trial` needs to know to run a proposal."""
+        known = self._before.trials.get(proposal.trial_id)
+        seconds = known.seconds if known and known.curve else 0.0
+        folder = self._trial_folder(proposal.trial_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        return {
+            "trial_id": proposal.trial_id,
+            "trainable": self._space.trainable,
+            "kind": proposal.kind,
+            "config": proposal.config,
+            "data": asdict(self._data),
+            "folder": str(folder),
+            "epochs": self._space.budget.epochs,
+            "resources": asdict(self._resources),
+            "pool": self._pool_name,
+            "last_epoch": max(known.curve, default=-1) if known else -1,
+            "seconds_before": seconds,
+            "retries": trial.MAX_RETRIES,
+        }
+
+    def remeasure_front(self, pool: Any, check: Callable[[], None]) -> None:
+        """Probe the trained points of the front again, in turn, so that a lucky moment is not taken for a fast one."""
+        if self._space.kind == "probe":
+            return
+        front = self._advisor.pareto_set()
+        for turn in range(self._space.budget.repeats):
+            for point in front:
+                known = self._before.trials.get(point.trial_id)
+                if known is None or len(known.repeats) <= turn:
+                    self._journal_metrics("repeat", point, "probe", pool, check)
+
+    def test_front(self, pool: Any, check: Callable[[], None]) -> None:
+        """Read the test set, once, for each trained point of the front that it was not read for."""
+        if self._space.kind == "probe":
+            return
+        for point in self._advisor.pareto_set():
+            known = self._before.trials.get(point.trial_id)
+            if known is None or not known.tested:
+                self._journal_metrics("test", point, "test", pool, check)
+
+    def _journal_metrics(
+        self,
+        event: str,
+        point: FinishedTrial,
+        function: Literal["probe", "test"],
+        pool: Any,
+        check: Callable[[], None],
+    ) -> None:
+        """Run a function of the trainable for a point of the front, and journal what it gave."""
+        assert self._space.trainable is not None
+        trainable = load_trainable(self._space.trainable)
+        task = Task(
+            trial_id=point.trial_id,
+            trainable=self._space.trainable,
+            function=function,
+            config=point.config,
+            data=self._data,
+            folder=str(self._trial_folder(point.trial_id)),
+            epochs=self._space.budget.epochs,
+        )
+        ended = workers.call(pool, trainable.layout(point.config, self._resources), task, check)
+        if isinstance(ended, Ended) and ended.state == "complete":
+            self._journal.append(event, trial_id=point.trial_id, metrics=dict(ended.metrics))
+
+    def why_ended(self) -> str:
+        """Why no further trial was started."""
+        return OUT_OF_TIME if self.out_of_time else self._advisor.spent or "Ray Tune gave up"
+
+    def end(self, reason: str) -> None:
+        """Journal that the run is over."""
+        self._journal.append("end", reason=reason)
+
+    def _verdict(self, proposal: Proposal) -> dict[str, Any] | None:
+        """What the trainable makes of the last measurement, in words and numbers that need no trainable any more."""
+        metrics = self._advisor.metrics(proposal.trial_id)
+        trainable = load_trainable(self._space.trainable or "")
+        verdict = trainable.explain(proposal.config, metrics, self._resources) if metrics else None
+        return None if verdict is None else asdict(verdict)
+
+    def _trial_folder(self, trial_id: str) -> Path:
+        return self._folder / "trials" / trial_id
+
+    def _drop_checkpoints(self) -> None:
+        """A checkpoint is wanted by trials that run and, for the test set, by the front; others would fill the disk."""
+        front = {point.trial_id for point in self._advisor.pareto_set()}
+        wanted = {*self._running, *front, *(proposal.trial_id for proposal in self._pending)}
+        for folder in (self._folder / "trials").iterdir():
+            if folder.name not in wanted:
+                for checkpoint in folder.glob("checkpoint*"):
+                    checkpoint.unlink(missing_ok=True)
+
+
+def run_study(
+    space: Space,
+    data: Data,
+    folder: Path,
+    journal: Journal,
+    cluster: Cluster,
+    check: Callable[[], None],
+    events: Sequence[Event] = (),
+) -> None:
+    """Run trials on workers of their own until the budget is spent, then test the front.
+
+    `check` is called several times a second, and may raise to end the run.
+    """
+    with workers.worker_pool(cluster.resources, reserve_cpus=not cluster.ours) as pool:
+        study = Study(space, data, folder, journal, space.share(cluster.resources), pool.name, events)
+        run_to_its_end(study, pool, check)
+
+
+def run_to_its_end(study: Study, pool: workers.Pool, check: Callable[[], None]) -> None:
+    """The same, on workers that may outlive it."""
+    if (layout := study.next_layout()) is not None:
+        workers.warm(pool, layout)  # while Tune starts
+    tune.run_trials(study, study.concurrent_trials, pool.storage, check)
+    reason = study.why_ended()
+    study.remeasure_front(pool.actor, check)
+    study.test_front(pool.actor, check)
+    study.end(reason)
+
+
+def write_results(folder: Path) -> Run:
+    """Write the tables, the page and the summary of a run, finished or not."""
+    run = load(folder)
+    write_tables(run)
+    try_to_write(lambda: run)
+    write_summary(run)
+    return run

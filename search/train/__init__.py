@@ -1,0 +1,1 @@
+"""Training one configuration of a run in full."""

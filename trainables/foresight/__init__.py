@@ -1,0 +1,1 @@
+"""What a configuration will take before it runs: memory and time."""

@@ -1,0 +1,250 @@
+"""What bounds a trial, and which one setting would make it faster by how much: from its metrics alone, without torch.
+
+A step is load + transfer + forward + backward + communicate + update. Each advice is a new sum of these, with one of
+them changed as the constants below say; those were measured on machines without a GPU (results/LOG.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from trainables.contract import Advice, Bound, Resources, Verdict
+from trainables.parallel.layouts import cores_of
+from trainables.settings import Settings
+
+MIN_GAIN = 1.03  # less is a tie
+MOST_MEMORY = 0.9  # of what there is, that a larger batch may take
+NUM_WORKERS = (1, 2, 4, 8, 16, 32)
+BATCH_FACTORS = (2, 4, 8)
+
+DECODE_SECONDS = 122e-6  # of a core, for a picture by itself
+GATHER_SECONDS = 7e-6  # of a core, for a picture together with its batch
+SHARED_CORES = 2.4  # core-seconds that training loses by each that loader processes take of the same cores
+PINNED_COPY = 0.5  # of the time of a copy from memory that is not pinned
+SIXTEEN_BIT = {"library": 0.27, "gemm": 0.5, "auto": 0.5}  # of the ratio of the matrix rates, by conv_kernel
+MORE_THREADS = 0.89  # of what they should bring is what more threads do
+
+# On a CPU: parameter, value, better value, how many times as fast forward and backward get, why. Medians over widths.
+KNOBS = (
+    ("memory_format", "contiguous", "channels_last", 1.15, "convolutions are faster with a pixel's channels together"),
+    ("conv_kernel", "library", "auto", 1.2, "each layer would use the kernel that is the fastest here"),
+    ("allocator", "system", "retain", 1.1, "memory would be kept from step to step, not asked for again"),
+)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One step of a trial, in seconds; `compute` is forward and backward."""
+
+    settings: Settings
+    metrics: Mapping[str, float]
+    cores: int  # of each process
+    gpus: int
+    load: float
+    transfer: float
+    compute: float
+    communicate: float
+    update: float
+
+    @property
+    def total(self) -> float:
+        return self.load + self.transfer + self.compute + self.communicate + self.update
+
+    @property
+    def busy(self) -> float:
+        """All but waiting for data."""
+        return self.total - self.load
+
+    def gain(self, seconds: float) -> float:
+        """By a step that takes so long instead."""
+        return self.total / max(seconds, self.total / 1000)  # nothing is free
+
+    def known(self, name: str) -> float | None:
+        value = self.metrics.get(name, math.nan)
+        return value if math.isfinite(value) else None
+
+
+def explain(settings: Settings, metrics: Mapping[str, float], resources: Resources) -> Verdict | None:
+    """What takes the largest share of a step, and what would help, best first; None: no step was profiled.
+
+    `metrics` as `vgg19_cifar10.METRICS` names them; what needs a metric that is absent is not said.
+    """
+    step = _step(settings, metrics, resources)
+    if step is None:
+        return None
+    shares: dict[Bound, float] = {
+        "input": step.load / step.total,
+        "transfer": step.transfer / step.total,
+        "communication": step.communicate / step.total,
+        "compute": (step.compute + step.update) / step.total,
+    }
+    bound = max(shares, key=lambda name: shares[name])
+    share = shares[bound]
+    if bound == "compute" and _starved(step):
+        bound = "memory"
+    return Verdict(bound, share, f"{share:.0%} of each step {_words(step, bound)}", _advice(step))
+
+
+def _step(settings: Settings, metrics: Mapping[str, float], resources: Resources) -> _Step | None:
+    stages = ("load", "transfer", "forward", "backward", "communicate", "update")
+    seconds = {stage: metrics.get(f"{stage}_seconds", 0.0) for stage in stages}
+    if not all(math.isfinite(s) and s >= 0 for s in seconds.values()) or math.fsum(seconds.values()) <= 0:
+        return None
+    return _Step(
+        settings,
+        metrics,
+        cores=cores_of(settings, resources),
+        gpus=resources.gpus,
+        load=seconds["load"],
+        transfer=seconds["transfer"],
+        compute=seconds["forward"] + seconds["backward"],
+        communicate=seconds["communicate"],
+        update=seconds["update"],
+    )
+
+
+def _starved(step: _Step) -> bool:
+    """Whether the memory is nearer to its limit than the arithmetic is to its own (the roofline's two roofs)."""
+    bandwidth, arithmetic = step.known("fraction_of_bandwidth"), step.known("fraction_of_ceiling")
+    return bandwidth is not None and arithmetic is not None and arithmetic < 0.5 and bandwidth > arithmetic
+
+
+def _words(step: _Step, bound: Bound) -> str:
+    settings, fraction = step.settings, step.known("fraction_of_ceiling")
+    match bound:
+        case "input" if settings.loader == "workers" and settings.num_workers:
+            processes = "1 loader process decodes" if settings.num_workers == 1 else f"{settings.num_workers} decode"
+            return f"waits for data, which {processes}"
+        case "input" if settings.loader == "workers":
+            return "waits for data, which the training process itself decodes, a picture at a time"
+        case "input":
+            return "waits for data, which the training process gathers"
+        case "transfer":
+            return "copies the batch to the GPU"
+        case "communication":
+            return "waits for the gradients of other processes"
+        case "memory":
+            return f"moves bytes, at {fraction:.0%} of the ceiling of {settings.precision} here, and more of memory's"
+    reached = "" if fraction is None else f", at {fraction:.0%} of the ceiling of {settings.precision} here"
+    return f"is forward, backward and update{reached}"
+
+
+def _advice(step: _Step) -> tuple[Advice, ...]:
+    """The best for each parameter, and of these the best first."""
+    best: dict[str, Advice] = {}
+    for advice in (*_on_loading(step), *_on_copying(step), *_on_arithmetic(step), *_on_the_rest(step)):
+        known = best.get(advice.parameter)
+        if advice.gain >= MIN_GAIN and (known is None or advice.gain > known.gain):
+            best[advice.parameter] = advice
+    return tuple(sorted(best.values(), key=lambda advice: -advice.gain))
+
+
+# --- input ------------------------------------------------------------------------------------------------------------
+
+
+def _on_loading(step: _Step) -> Iterator[Advice]:
+    settings = step.settings
+    if step.gpus and settings.loader != "device":
+        why = "all pictures would stay on the GPU, decoded once, and nothing would be copied"
+        yield Advice("loader", settings.loader, "device", step.gain(step.busy - step.transfer), why)
+    if settings.loader == "workers":
+        why = "the pictures would be decoded once, and a batch gathered at once"
+        if not step.gpus and settings.num_workers:
+            why += ", without processes that take cores from training"
+        seconds = step.total - _taken_by_loaders(step) + settings.batch_size * GATHER_SECONDS
+        yield Advice("loader", "workers", "memory", step.gain(seconds), why)
+        yield from _more_workers(step)
+
+
+def _taken_by_loaders(step: _Step) -> float:
+    """Seconds of a step for which loader processes keep training waiting, or off its cores where they share them."""
+    if step.gpus or not step.settings.num_workers:
+        return step.load
+    work = step.settings.batch_size * DECODE_SECONDS
+    return min(max(step.load, SHARED_CORES * work / step.cores), step.load + step.compute / 2)
+
+
+def _more_workers(step: _Step) -> Iterator[Advice]:
+    """As many as bring what more would bring. Those that there are work all the time while training waits for them."""
+    now = step.settings.num_workers
+    if now and (step.load < 0.1 * step.total or not step.gpus):
+        return  # else they keep up already, or there is no core for more
+    work = step.total * now if now else step.load
+    most = step.cores - 1 if step.gpus else step.cores
+    seconds = {n: _with_workers(step, work, n) for n in NUM_WORKERS if now < n <= most}
+    if not seconds:
+        return
+    enough = next(n for n in seconds if seconds[n] <= min(seconds.values()) * MIN_GAIN)
+    idle = f"{step.cores - 1 - now} more cores are" if step.cores - 1 - now > 1 else "another core is"
+    why = f"batches would be decoded while others are trained on; {idle} there"
+    if not step.gpus:
+        why = "batches would be decoded while others are trained on, though on the same cores"
+    yield Advice("num_workers", now, enough, step.gain(seconds[enough]), why)
+
+
+def _with_workers(step: _Step, work: float, workers: int) -> float:
+    """Seconds of a step: the slower of training and loading, which without a GPU share the cores."""
+    if step.gpus:
+        return max(step.busy, work / workers)
+    return max(step.busy + SHARED_CORES * work / step.cores, work / workers)
+
+
+# --- transfer, arithmetic ---------------------------------------------------------------------------------------------
+
+
+def _on_copying(step: _Step) -> Iterator[Advice]:
+    if step.gpus and not step.settings.pin_memory and step.settings.loader != "device":
+        why = "copies from pinned memory take about half as long"
+        yield Advice("pin_memory", False, True, step.gain(step.total - step.transfer * (1 - PINNED_COPY)), why)
+
+
+def _on_arithmetic(step: _Step) -> Iterator[Advice]:
+    settings, rest = step.settings, step.total - step.compute
+    if settings.precision == "fp32" and (seconds := _in_16_bits(step)) is not None:
+        why = "the ceiling of bf16 was measured to be higher, and fewer bytes move"
+        yield Advice("precision", "fp32", "bf16", step.gain(rest + seconds), why)
+    for name, old, new, factor, why in KNOBS:
+        applies = not step.gpus and (name != "conv_kernel" or settings.precision == "bf16")
+        if applies and getattr(settings, name) == old:
+            yield Advice(name, old, new, step.gain(rest + step.compute / factor), why)
+
+
+def _in_16_bits(step: _Step) -> float | None:
+    """Forward and backward: the part spent multiplying gets faster, the rest does not. None: no ceilings are known."""
+    fraction = step.known("fraction_of_ceiling")
+    fp32, bf16 = (step.known(f"ceiling_{p}_teraflops_per_second") for p in ("fp32", "bf16"))
+    if fraction is None or not fp32 or not bf16 or not step.compute:
+        return None
+    multiplying = min(1.0, fraction * step.total / step.compute)
+    return step.compute * (
+        multiplying / max(1.0, SIXTEEN_BIT[step.settings.conv_kernel] * bf16 / fp32) + 1 - multiplying
+    )
+
+
+# --- processes, threads, batch ----------------------------------------------------------------------------------------
+
+
+def _on_the_rest(step: _Step) -> Iterator[Advice]:
+    settings = step.settings
+    if settings.strategy != "single" and not step.gpus and settings.world_size is None:
+        why = "one process with all cores has nobody to wait for"
+        yield Advice("strategy", settings.strategy, "single", step.gain(step.total - step.communicate), why)
+    if settings.threads is not None and settings.threads < step.cores and not step.gpus:
+        seconds = step.total - step.compute * (1 - settings.threads / (step.cores * MORE_THREADS))
+        why = f"{step.cores - settings.threads} of {step.cores} cores have no thread"
+        yield Advice("threads", settings.threads, step.cores, step.gain(seconds), why)
+    yield from _larger_batch(step)
+
+
+def _larger_batch(step: _Step) -> Iterator[Advice]:
+    """What a step costs whatever its batch, shared by more pictures; the largest batch that still pays and fits."""
+    batch_size, memory = step.settings.batch_size, step.known("peak_memory_fraction")
+    fixed = step.update + step.communicate
+    gains = {factor: step.gain(step.total - fixed * (1 - 1 / factor)) for factor in BATCH_FACTORS}
+    fit = [f for f in BATCH_FACTORS if memory is not None and memory * f <= MOST_MEMORY]
+    paying = [f for f in fit if gains[f] >= MIN_GAIN * gains.get(f // 2, 1.0)]
+    if paying:
+        why = f"{fixed / step.total:.0%} of each step is the same for any batch; accuracy is another question"
+        yield Advice("batch_size", batch_size, batch_size * paying[-1], gains[paying[-1]], why)

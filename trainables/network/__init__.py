@@ -1,0 +1,1 @@
+"""VGG19, its layers, and what computes them fastest."""

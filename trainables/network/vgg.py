@@ -1,0 +1,62 @@
+"""VGG19 for 32x32 pictures: configuration E of Simonyan and Zisserman (arXiv:1409.1556), as wide as asked for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Literal
+
+from torch import nn
+
+from trainables.network.convolution import Convolution
+
+Head = Literal["average_pooling", "fully_connected"]
+
+CONFIGURATION_E = ((64, 64), (128, 128), (256, 256, 256, 256), (512, 512, 512, 512), (512, 512, 512, 512))
+PICTURE_SIZE = 32
+
+
+def vgg19(num_classes: int = 10, *, width: float = 1.0, head: Head = "average_pooling", norm: bool = True) -> nn.Module:
+    """A network from pictures (batch, 3, 32, 32) to logits (batch, num_classes).
+
+    `width` scales the channels; 1.0 has 20.04 M parameters with 10 classes and the pooling head. `norm=False` leaves
+    batch normalisation out, so that the result for a picture does not depend on the rest of its batch.
+    """
+    blocks = [[scaled(channels, width) for channels in block] for block in CONFIGURATION_E]
+    layers: list[nn.Module] = []
+    before, size = 3, PICTURE_SIZE
+    for block in blocks:
+        layers += [convolution(a, b, size, norm) for a, b in pairwise([before, *block])]
+        layers.append(nn.MaxPool2d(2))
+        before, size = block[-1], size // 2
+    if head == "average_pooling":
+        layers[-1] = nn.AdaptiveAvgPool2d(1)  # over the last map, 2x2, in the place of its maximum
+    network = nn.Sequential(*layers, nn.Flatten(), classifier(before, num_classes, head))
+    network.apply(initialize)
+    return network
+
+
+def scaled(channels: int, width: float) -> int:
+    """Channels at this width: a multiple of 8, at least 8, as matrix units like them."""
+    return max(8, 8 * round(channels * width / 8))
+
+
+def convolution(channels_in: int, channels_out: int, size: int, norm: bool) -> nn.Module:
+    """3x3 on maps of `size` by `size`, normalised, rectified."""
+    convolve = Convolution(channels_in, channels_out, size=size, bias=not norm)
+    return nn.Sequential(convolve, *([nn.BatchNorm2d(channels_out)] if norm else []), nn.ReLU(inplace=True))
+
+
+def classifier(features: int, num_classes: int, head: Head) -> nn.Module:
+    """One linear layer, or the paper's three with dropout, as wide as the features instead of 4096."""
+    if head == "average_pooling":
+        return nn.Linear(features, num_classes)
+    hidden = [[nn.Linear(features, features), nn.ReLU(inplace=True), nn.Dropout(0.5)] for _ in range(2)]
+    return nn.Sequential(*hidden[0], *hidden[1], nn.Linear(features, num_classes))
+
+
+def initialize(module: nn.Module) -> None:
+    """He's normal weights (arXiv:1502.01852), no bias."""
+    if isinstance(module, nn.Conv2d | nn.Linear):
+        nn.init.kaiming_normal_(module.weight, nonlinearity="relu" if isinstance(module, nn.Conv2d) else "linear")
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,1 @@
+"""Where the pictures come from, and how they reach the training loop."""
