@@ -4,7 +4,7 @@
         -- python -m search.run spaces/quickstart.yaml --name quickstart
 
 A screen is kept when a number of trials, of probes or of points changes, or what is going on; the picture is of the
-moment at which three quarters of the trials were done.
+moment at which three quarters of the budget were spent.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def stage(screen: Screen) -> tuple[str, ...]:
 
 
 def progress(screen: Screen) -> float:
-    """Which part of the trials is done, on the screen."""
-    match = re.search(r"(\d+) of (\d+) trials", screen.text)
-    return int(match[1]) / int(match[2]) if match else 0.0
+    """Which part of the budget is spent, by the bar on the screen."""
+    match = re.search(r"^(━+)(─*)  ", screen.text, re.MULTILINE)
+    return len(match[1]) / len(match[1] + match[2]) if match else 0.0
 
 
 def svg(screen: Screen, title: str) -> str:

@@ -175,18 +175,21 @@ class Advisor:
         excesses = self._excesses(trial.metrics, bounds)
         self._ledger.tell(trial.number, trial.state if counted else "failed", reason, found, excesses)
 
-    def pareto_set(self) -> list[FinishedTrial]:
+    def pareto_set(self, layers: int = 1) -> list[FinishedTrial]:
         """Trials that no other dominates, best in the first objective first.
 
-        Of those that are complete, measured, within the constraints and trained as long as the longest such trial.
+        `layers`: 2 for those, too, that none but these dominates, and so on. All are complete, measured, within the
+        constraints and trained as long as the longest such trial.
         """
         trials = [t for t in self._trials.values() if self._acceptable(t)]
         trials = [t for t in trials if t.proposal.kind == self._space.kind]
         longest = max((t.epoch for t in trials), default=0)
         trials = [t for t in trials if t.epoch == longest]
         table = losses([t.metrics for t in trials], self._space.objectives)
-        front = is_pareto_optimal(table)
-        return [_finished(trials[i]) for i in np.lexsort(table.T[::-1]) if front[i]]
+        chosen = np.zeros(len(trials), dtype=bool)
+        for _ in range(layers):
+            chosen[~chosen] = is_pareto_optimal(table[~chosen])
+        return [_finished(trials[i]) for i in np.lexsort(table.T[::-1]) if chosen[i]]
 
     def replay(self, events: Iterable[Event]) -> list[Proposal]:
         """Live through a journal again; returns the trials that were started but have not finished.

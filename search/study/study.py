@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from search.advisor.advisor import OUT_OF_EPOCHS, Advisor
-from search.advisor.proposal import Decision, FinishedTrial, Proposal
+from search.advisor.proposal import Decision, Proposal
 from search.execution import trial, tune, workers
 from search.execution.cluster import Cluster
 from search.execution.serve import Ended, Task
 from search.page.page import try_to_write
-from search.record.history import History
-from search.record.journal import Event, Journal
+from search.record.history import History, Trial
+from search.record.journal import FILE_NAME, Event, Journal, read_journal
 from search.report.report import write_summary
 from search.results import Run, load, write_tables
 from search.space.space import Space
@@ -176,35 +176,35 @@ class Study:
             "retries": trial.MAX_RETRIES,
         }
 
-    def remeasure_front(self, pool: Any, check: Callable[[], None]) -> None:
-        """Probe the trained points of the front again, in turn, so that a lucky moment is not taken for a fast one."""
+    def measure_front(self, pool: Any, check: Callable[[], None]) -> None:
+        """Probe the trained points of the front again, in turn, then read the test set once for each.
+
+        So that a lucky moment is not taken for a fast configuration. Where one proves slower and another comes to the
+        front in its place, that one is probed too.
+        """
         if self._space.kind == "probe":
             return
-        front = self._advisor.pareto_set()
-        for turn in range(self._space.budget.repeats):
-            for point in front:
-                known = self._before.trials.get(point.trial_id)
-                if known is None or len(known.repeats) <= turn:
-                    self._journal_metrics("repeat", point, "probe", pool, check)
+        history = History(read_journal(self._folder / FILE_NAME))
+        for turn in range(1, self._space.budget.repeats + 1):
+            tried = set[str]()
+            while due := [t for t in history.front() if len(t.repeats) < turn and t.trial_id not in tried]:
+                tried |= {point.trial_id for point in due}
+                for point in due:
+                    self._measure(history, "repeat", point, "probe", pool, check)
+        for point in history.front():
+            if not point.tested:
+                self._measure(history, "test", point, "test", pool, check)
 
-    def test_front(self, pool: Any, check: Callable[[], None]) -> None:
-        """Read the test set, once, for each trained point of the front that it was not read for."""
-        if self._space.kind == "probe":
-            return
-        for point in self._advisor.pareto_set():
-            known = self._before.trials.get(point.trial_id)
-            if known is None or not known.tested:
-                self._journal_metrics("test", point, "test", pool, check)
-
-    def _journal_metrics(
+    def _measure(
         self,
+        history: History,
         event: str,
-        point: FinishedTrial,
+        point: Trial,
         function: Literal["probe", "test"],
         pool: Any,
         check: Callable[[], None],
     ) -> None:
-        """Run a function of the trainable for a point of the front, and journal what it gave."""
+        """Run a function of the trainable for a point of the front; journal what it gave."""
         assert self._space.trainable is not None
         trainable = load_trainable(self._space.trainable)
         task = Task(
@@ -218,7 +218,7 @@ class Study:
         )
         ended = workers.call(pool, trainable.layout(point.config, self._resources), task, check)
         if isinstance(ended, Ended) and ended.state == "complete":
-            self._journal.append(event, trial_id=point.trial_id, metrics=dict(ended.metrics))
+            history.apply(self._journal.append(event, trial_id=point.trial_id, metrics=dict(ended.metrics)))
 
     def why_ended(self) -> str:
         """Why no further trial was started."""
@@ -239,8 +239,11 @@ class Study:
         return self._folder / "trials" / trial_id
 
     def _drop_checkpoints(self) -> None:
-        """A checkpoint is wanted by trials that run and, for the test set, by the front; others would fill the disk."""
-        front = {point.trial_id for point in self._advisor.pareto_set()}
+        """A checkpoint is wanted by trials that run and, for the test set, by the front and whoever is next to it.
+
+        Others would fill the disk.
+        """
+        front = {point.trial_id for point in self._advisor.pareto_set(layers=2)}
         wanted = {*self._running, *front, *(proposal.trial_id for proposal in self._pending)}
         for folder in (self._folder / "trials").iterdir():
             if folder.name not in wanted:
@@ -272,8 +275,7 @@ def run_to_its_end(study: Study, pool: workers.Pool, check: Callable[[], None]) 
         workers.warm(pool, layout)  # while Tune starts
     tune.run_trials(study, study.concurrent_trials, pool.storage, check)
     reason = study.why_ended()
-    study.remeasure_front(pool.actor, check)
-    study.test_front(pool.actor, check)
+    study.measure_front(pool.actor, check)
     study.end(reason)
 
 

@@ -17,13 +17,16 @@ import psutil
 import pytest
 
 from search.advisor.proposal import Decision
+from search.execution import workers
 from search.execution.cluster import Cluster
+from search.execution.serve import Ended, Task
 from search.execution.workers import Pool
 from search.record.journal import FILE_NAME, Event, Journal, Listener, read_journal
 from search.report.sweeps import loader_tables
 from search.results import Run, load
 from search.space.space import parse_space
 from search.study.study import Study, run_study, run_to_its_end
+from tests.search.runs import interval
 from trainables.contract import Resources
 
 RATES = {"learning_rate": {"min": 0.001, "max": 0.5, "log": True}}
@@ -159,6 +162,35 @@ def test_nothing_is_acted_on_before_it_is_written(tmp_path: Path) -> None:
         study = decider(tmp_path, journal, Clock(), budget={"trials": 3})
         with pytest.raises(OSError, match="No space left"):
             study.propose()
+
+
+def test_who_comes_to_the_front_because_another_proves_slower_is_probed_and_tested_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three trials of one accuracy; the fastest was lucky, and so was the next."""
+    probed = {"t0001": 500.0, "t0002": 600.0, "t0003": 700.0}
+    asked = []
+
+    def call(pool: Any, layout: Any, task: Task, check: Any) -> Ended:
+        asked.append((task.function, task.trial_id))
+        return Ended(
+            "complete", metrics=interval(probed[task.trial_id], 1.0) if task.function == "probe" else {"test": 0.5}
+        )
+
+    monkeypatch.setattr(workers, "call", call)
+    keys = {"searcher": {"name": "random"}, "stopping": {"name": "none"}, "budget": {"trials": 3, "epochs": 1}}
+    with Journal(tmp_path / FILE_NAME) as journal:
+        study = decider(tmp_path, journal, Clock(), **keys)
+        space = parse_space({"trainable": "replay", "objectives": OBJECTIVES, "parameters": RATES, **keys}).to_mapping()
+        journal.append("run", name="x", objectives=OBJECTIVES, data={"name": "generated"}, space=space)
+        for lucky in (900.0, 800.0, 700.0):
+            trial = study.propose()
+            assert trial is not None
+            study.observe(trial.trial_id, 1, {"val_accuracy": 0.5, **interval(lucky, 400.0)}, 1.0, 0.0)
+            study.finish(trial.trial_id, "complete", None, 1.0, 0.0)
+        study.measure_front(None, lambda: None)
+    assert asked == [("probe", "t0001"), ("probe", "t0002"), ("probe", "t0003"), ("test", "t0003")]
+    assert load(tmp_path).front.trial_id.tolist() == ["t0003"]
 
 
 def test_processes_that_a_task_leaves_running_are_ended() -> None:
