@@ -19,7 +19,7 @@ from search.study.ending import closed
 from search.study.study import write_results
 from tests.faults.processes import SPACE, printed, running, wait_for
 from tests.faults.simulation import a_space, simulate
-from tests.search.test_study import study
+from tests.search.test_study_on_ray import study
 from trainables import checkpoint, replay
 from trainables.checkpoint import Checkpoint
 from trainables.contract import Measurement

@@ -19,7 +19,7 @@ from search.results import Run, load
 from search.study.ending import closed
 from tests.faults.processes import SPACE, descendants, measured, named, printed, running, wait_for
 from tests.faults.simulation import a_space, opening
-from tests.search.test_study import study
+from tests.search.test_study_on_ray import study
 from trainables.contract import PATIENCE_VARIABLE, HelperLostError
 
 ONE_AFTER_THE_OTHER: dict[str, Any] = {"searcher": {"name": "grid"}, "budget": {"epochs": 2}}

@@ -16,7 +16,7 @@ from search.execution import trial
 from search.execution.serve import Place
 from search.record.journal import Event
 from search.results import Run
-from tests.search.test_study import study, train_workers
+from tests.search.test_study_on_ray import study, train_workers
 from trainables.contract import PATIENCE_VARIABLE
 from trainables.parallel.layouts import FEWEST_PROCESSES, IN_ONE_PROCESS
 
