@@ -14,8 +14,8 @@ from typing import Any
 import ray
 from ray import tune
 
+from search.execution.pool import GroupError
 from search.execution.serve import Died, Ended, Task
-from search.execution.workers import GroupError
 from trainables.contract import Data, InfeasibleError, Layout, Measurement, Resources, load_trainable
 
 STOP_TIMEOUT_SECONDS = 30.0  # how long a stopped trial's workers may take to put their tools down
