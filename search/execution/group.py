@@ -71,12 +71,11 @@ def _signal(pid: int) -> None:
 def fit(pool: ray.actor.ActorHandle, number: int, layout: Layout, cpus: float, storage: str, patience: float) -> str:
     """Run a group until it ends; say why it did."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
     from ray.train.v2.api.exceptions import WorkerGroupError
 
-    from search.execution.process_group import ProcessGroup
+    from search.execution.trainer import ProcessGroup, Trainer
 
-    trainer = DataParallelTrainer(
+    trainer = Trainer(
         serve,
         train_loop_config={"pool": pool, "group": number, "layout": layout, "patience": patience},
         backend_config=ProcessGroup("nccl" if layout.gpus_per_process else "gloo", patience),

@@ -1,6 +1,6 @@
 """The worker pool: an actor that keeps worker groups warm, keyed by layout, and lends each to one trial at a time.
 
-A group is one run of a `DataParallelTrainer` that stays in its training function and asks the pool for work. Starting
+A group is one run of a Ray Train trainer that stays in its training function and asks the pool for work. Starting
 one takes seconds; handing it the next task takes milliseconds.
 """
 

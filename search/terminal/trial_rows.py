@@ -25,24 +25,28 @@ LEAST_LINES = 6
 def trial_rows(history: History, width: int, height: int, marks: Marks, with_running: bool) -> list[Text]:
     """At most `height` lines of at most `width` columns. `with_running`: what runs has a row too, below all others.
 
-    Settings that are too long for their column have lines of their own; on a narrow terminal there are none.
+    Settings that are too long for their column have lines of their own; where these would push points of the front out
+    of sight, their column has what fits. On a narrow terminal there are none.
     """
     columns = _columns(history, width, marks)
     room = width - sum(column.width + 1 for column in columns) - 1
     names = history.varying(history.trials.values()) if width >= NARROW and room >= LEAST_ROOM else None
     heading = _heading(columns, "settings" if names else "")
 
-    def row(trial: Trial) -> list[Text]:
+    def row(trial: Trial, one_line: bool = False) -> list[Text]:
         words, cells = short_settings(trial.config, names or ()), [column.cell(trial) for column in columns]
-        if len(words) <= room:
-            return [_row(columns, cells, words)]
+        if one_line or len(words) <= room:
+            return [_row(columns, cells, textwrap.shorten(words, max(room, 1), placeholder=""))]
         below = textwrap.wrap(words, width - INDENT, break_on_hyphens=False)
         return [_row(columns, cells, ""), *(Text(" " * INDENT + line) for line in below)]
 
     places = max(height, LEAST_LINES) - len(heading) - 2
     front = [row(trial) for trial in history.front()]
     last = [row(trial) for trial in _last(history, with_running)[-places:]]
-    upper = _spread(front, min(max((places + 1) // 2, places - sum(map(len, last))), places - bool(last)))
+    room_above = min(max((places + 1) // 2, places - sum(map(len, last))), places - bool(last))
+    if sum(map(len, front)) > room_above:
+        front = [row(trial, one_line=True) for trial in history.front()]
+    upper = _spread(front, room_above)
     shown, upper_lines = len(upper), list(itertools.chain(*upper))
     lower = list(itertools.chain(*_fitting(last[::-1], places - len(upper_lines))[::-1]))
     lines = [*heading, Text(front_title(history, shown), style="bold"), *upper_lines]

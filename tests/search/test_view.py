@@ -320,3 +320,14 @@ def test_of_a_front_that_is_too_long_both_ends_are_shown_and_something_between()
     assert (rows[0], rows[-1]) == ("t0001", "t0040")
     assert 3 <= len(rows) < 40
     assert f"front of 40 points from 40 complete trials, {len(rows)} shown" in lines
+
+
+def test_where_settings_would_push_points_of_the_front_out_of_sight_they_are_cut_to_what_fits():
+    recorder = Recorder()
+    for i in range(5):
+        chosen = config(64 * 2**i, 0.1 + 0.01 * i, a_setting_with_a_long_name=i, another_with_a_long_name=i)
+        recorder.complete(f"t{i + 1:04d}", [0.3, 0.9 - 0.01 * i], 300.0 + 10 * i, chosen)
+    lines = drawn(recorder.events)
+    rows = [line for line in lines if "● t0" in line]
+    assert [row.split()[1] for row in rows] == ["t0001", "t0002", "t0003", "t0004", "t0005"]
+    assert all("batch=" in row and "…" not in row for row in rows)
