@@ -20,6 +20,7 @@ COLORS = {"running": "cyan", "complete": "green", "stopped": "yellow", "infeasib
 NARROW = 60  # columns below which there is no room for marks, spreads and settings
 LEAST_ROOM, INDENT = 12, 8  # columns: for settings; before those that have lines of their own
 LEAST_LINES = 6
+LEAST_LAST = 2  # lines of the last trials while a run goes on, however long the front
 
 
 def trial_rows(history: History, width: int, height: int, marks: Marks, with_running: bool) -> list[Text]:
@@ -43,7 +44,7 @@ def trial_rows(history: History, width: int, height: int, marks: Marks, with_run
     places = max(height, LEAST_LINES) - len(heading) - 2
     front = [row(trial) for trial in history.front()]
     last = [row(trial) for trial in _last(history, with_running)[-places:]]
-    room_above = min(max((places + 1) // 2, places - sum(map(len, last))), places - bool(last))
+    room_above = places - min(LEAST_LAST if history.end is None else 0, sum(map(len, last)))
     if sum(map(len, front)) > room_above:
         front = [row(trial, one_line=True) for trial in history.front()]
     upper = _spread(front, room_above)
@@ -68,6 +69,8 @@ def _spread(rows: Sequence[list[Text]], height: int) -> list[list[Text]]:
 
 def _fitting(rows: Sequence[list[Text]], height: int) -> list[list[Text]]:
     """The first of them, as many as have room; of the first one, what has."""
+    if height < 1:
+        return []
     lines = list(itertools.accumulate(map(len, rows)))
     fitting = list(rows[: bisect.bisect_right(lines, height)])
     return fitting or [[*row[: height - 1], row[height - 1].copy().append("…")] for row in rows[:1]]
