@@ -130,9 +130,14 @@ def _front(stands: Standings, told: dict[str, str]) -> Html | None:
     drawn, trials = stands.drawn(), stands.run.history.trials
     panel = tag("aside", id="trial", class_="js", aria_live="polite", aria_label="the trial pointed at")
     charts = tag("div", front_charts(stands), panel, class_="front-and-trial") if drawn else None
-    left = len(trials) - len(drawn)
+    shown, probes = {trial.trial_id for trial in drawn}, {trial.trial_id for trial in stands.run.history.preparing()}
+    left = [
+        count(len(some - shown), word)
+        for some, word in ((trials.keys() - probes, "trial"), (probes, "probe"))
+        if some - shown
+    ]
     reasons = tag("a", "reasons", href="#trials")
-    missing = joined("Not drawn: ", count(left, "trial"), " without all objectives (", reasons, ").")
+    missing = joined("Not drawn: ", " and ".join(left), " without all objectives (", reasons, ").")
     missing = tag("p", missing, class_="note") if left else Html("")
     return joined(filter_form(stands), charts, missing, prose(told.get("Pareto front", "")))
 
