@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.text import Text
 
 WIDTH, HEIGHT = 80, 24
-SECONDS_BETWEEN = 0.5
+SECONDS_BETWEEN = 0.2
 STAGES = (
     r"starting Ray",
     r"starting$",
@@ -48,7 +48,7 @@ class Screen(NamedTuple):
 
 
 def screens(command: list[str]) -> Iterator[Screen]:
-    """The screen twice a second, until the command is over."""
+    """The screen a few times a second, until the command is over."""
     shell = f"env -u NO_COLOR COLORTERM=truecolor {shlex.join(command)}; sleep 2"
     subprocess.run([*SERVER, "new-session", "-d", "-x", str(WIDTH), "-y", str(HEIGHT), shell], check=True)
     began = time.monotonic()

@@ -123,7 +123,7 @@ def test_a_rank_that_hangs_or_is_stopped_ends_its_trial_and_is_named(
         **ONE_AFTER_THE_OTHER,
     )
     assert run.trials.state.tolist() == ["failed", "failed", "complete"], run.trials.reason.tolist()
-    assert run.trials.reason[0] == "rank 0 did not answer for 5 s"
+    assert run.trials.reason[0] in ("rank 0 did not answer for 5 s", "rank 0 did nothing for 5 s")  # who notices first
     assert run.trials.reason[1] == "rank 1 did not answer for 5 s"
     assert saboteur.noticed_at["t0002"] - saboteur.hit_at["t0002"] < 15
     assert run.trials.retries.tolist() == [0, 0, 0]
