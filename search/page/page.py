@@ -130,12 +130,9 @@ def _front(stands: Standings, told: dict[str, str]) -> Html | None:
     drawn, trials = stands.drawn(), stands.run.history.trials
     panel = tag("aside", id="trial", class_="js", aria_live="polite", aria_label="the trial pointed at")
     charts = tag("div", front_charts(stands), panel, class_="front-and-trial") if drawn else None
-    shown, probes = {trial.trial_id for trial in drawn}, {trial.trial_id for trial in stands.run.history.preparing()}
-    left = [
-        count(len(some - shown), word)
-        for some, word in ((trials.keys() - probes, "trial"), (probes, "probe"))
-        if some - shown
-    ]
+    undrawn = trials.keys() - {trial.trial_id for trial in drawn}
+    probes = len(undrawn & {trial.trial_id for trial in stands.run.history.preparing()})
+    left = [count(n, word) for n, word in ((len(undrawn) - probes, "trial"), (probes, "probe")) if n]
     reasons = tag("a", "reasons", href="#trials")
     missing = joined("Not drawn: ", " and ".join(left), " without all objectives (", reasons, ").")
     missing = tag("p", missing, class_="note") if left else Html("")

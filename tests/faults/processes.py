@@ -17,18 +17,13 @@ from typing import Any
 import psutil
 
 from search.record.journal import FILE_NAME, read_journal
+from tests.search.runs import REPLAYED
 
-SPACE = """\
-trainable: replay
-objectives:
-  - {metric: val_accuracy, goal: maximize}
-  - {metric: images_per_second, goal: maximize}
-parameters:
-  learning_rate: {min: 0.001, max: 0.5, log: true}
-fixed: {seconds_per_epoch: 0.1}
-searcher: {name: tpe}
-stopping: {name: none}
-budget: {trials: 8, epochs: 3}
+SPACE = f"""\
+{REPLAYED}fixed: {{seconds_per_epoch: 0.1}}
+searcher: {{name: tpe}}
+stopping: {{name: none}}
+budget: {{trials: 8, epochs: 3}}
 """
 
 

@@ -7,6 +7,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+REPLAYED = """\
+trainable: replay
+objectives:
+  - {metric: val_accuracy, goal: maximize}
+  - {metric: images_per_second, goal: maximize}
+parameters:
+  learning_rate: {min: 0.001, max: 0.5, log: true}
+"""  # the head of a space file whose trials are replayed
 STARTED_AT = 1_795_200_000.0  # 2026-11-20 18:40 UTC
 
 INFO: dict[str, Any] = {

@@ -18,17 +18,9 @@ from search.results import load
 from search.run import main
 from search.space.machine import Machine
 from tests.search.bad_spaces import BAD_SPACES, Bad
+from tests.search.runs import REPLAYED
 
-SPACE = """
-trainable: replay
-objectives:
-  - {metric: val_accuracy, goal: maximize}
-  - {metric: images_per_second, goal: maximize}
-parameters:
-  learning_rate: {min: 0.001, max: 0.5, log: true}
-fixed: {seconds_per_epoch: 0.5}
-budget: {trials: 5, epochs: 2}
-"""
+SPACE = f"\n{REPLAYED}fixed: {{seconds_per_epoch: 0.5}}\nbudget: {{trials: 5, epochs: 2}}\n"
 
 
 @pytest.fixture
