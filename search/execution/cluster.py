@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,8 @@ os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do by itself; it warns until then
 
 import ray  # after the settings above
+
+from search.execution.nodes import alike, alive
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 20.0
@@ -82,7 +84,7 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
         where = f"at {address}" if address else "on this machine"
         raise ClusterError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
     try:
-        nodes = [_resources(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+        nodes = alive()
         url = context.dashboard_url
         yield Cluster(
             resources=alike(nodes),
@@ -101,17 +103,6 @@ def _lost(ours: bool) -> Lost:
         return Lost({name: children[name] for name in ("raylet", "gcs_server") if name in children}, None)
     host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
     return Lost({}, (host.strip("[]"), int(port)))
-
-
-def alike(nodes: Sequence[Resources]) -> Resources:
-    """As many nodes as have what the largest has. Others, such as a head without GPUs, would only be waited for."""
-    largest = max(nodes, key=lambda node: (node.gpus, node.cpus))
-    number = sum(node.gpus >= largest.gpus and node.cpus >= largest.cpus for node in nodes)
-    return Resources(number * largest.cpus, number * largest.gpus, number)
-
-
-def _resources(named: Mapping[str, float]) -> Resources:
-    return Resources(cpus=int(named.get("CPU", 0)), gpus=int(named.get("GPU", 0)))
 
 
 @contextmanager

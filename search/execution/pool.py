@@ -18,6 +18,7 @@ import ray.exceptions
 from search.execution.blame import in_step, named, verdict
 from search.execution.group import RESTING_CPUS, Group, end_process, first_line
 from search.execution.group import fit as fit_group
+from search.execution.nodes import alike, alive
 from search.execution.serve import Died, Ended, Message, Place, Task
 from trainables.contract import InfeasibleError, Layout, Measurement, Resources
 
@@ -40,16 +41,19 @@ class WorkerPool:
 
     A rank whose process is gone ends its group within seconds, and the trial has `Died`. One that keeps the others
     waiting, or does not answer the pool, for longer than `patience` seconds ends it too, and the trial has failed.
+    A cluster that has lost nodes is given as long to get them back, where a trial needs them.
     """
 
     def __init__(self, capacity: Resources, storage: str, reserve_cpus: bool, patience: float) -> None:
-        self._capacity = capacity
+        self._capacity = capacity  # of the nodes that are there
+        self._whole = capacity  # with those that were there at first
         self._storage = storage
         self._reserve_cpus = reserve_cpus
         self._patience = patience
         self._groups: dict[int, Group] = {}
         self._numbers = itertools.count(1)
         self._watches: set[asyncio.Task[None]] = set()  # of each rank of each group; kept, or asyncio forgets them
+        self._following: asyncio.Task[None] | None = None  # of the nodes of a cluster
         self._leasing = asyncio.Lock()
         self._itself = ray.get_runtime_context().current_actor
 
@@ -60,25 +64,17 @@ class WorkerPool:
 
         Raises:
             InfeasibleError: the layout is larger than the whole pool.
-            GroupError: the group did not start.
+            GroupError: the group did not start, or the nodes for it are gone.
         """
-        if not self._fits(layout, []):
-            raise InfeasibleError(f"{layout} needs more than the {self._capacity} there are")
-        async with self._leasing:
-            while True:
-                groups = [g for g in self._groups.values() if g.dead is None and not g.closing]
-                idle = [g for g in groups if g.leased_to is None]
-                used = [g for g in groups if g.leased_to is not None]
-                for group in idle:
-                    if group.layout == layout and self._fits(layout, used):
-                        group.leased_to = trial_id
-                        return group.number
-                if self._fits(layout, list(self._groups.values())) and len(idle) <= MAX_IDLE_GROUPS:
-                    return await self._start(layout, trial_id)
-                if idle:
-                    await self._close(idle[0])
-                else:
-                    await asyncio.sleep(LEASE_POLL_SECONDS)
+        if not self._fits(layout, [], self._whole):
+            raise InfeasibleError(f"{layout}: more than the {self._whole} there are")
+        if self._whole.nodes > 1 and self._following is None:
+            self._following = asyncio.create_task(self._follow_nodes())
+        while True:
+            await self._nodes_for(layout)
+            async with self._leasing:
+                if (number := await self._lease_where_it_fits(layout, trial_id)) is not None:
+                    return number
 
     async def warm(self, layout: Layout) -> None:
         """Start a group for whoever leases it. If it does not start, whoever leases it will hear of it."""
@@ -173,7 +169,51 @@ class WorkerPool:
         if group.task_number == task_number and rank not in group.ends:
             self._lose(group, Ended("failed", f"{named([rank])} did nothing for {self._patience:.0f} s"))
 
+    # Nodes
+
+    async def _follow_nodes(self) -> None:
+        while True:
+            self._capacity = alike(await asyncio.to_thread(alive))
+            for group in list(self._groups.values()):
+                if not group.ready:
+                    await self._notify(group)  # its nodes may be gone
+            await asyncio.sleep(WATCH_SECONDS)
+
+    async def _nodes_for(self, layout: Layout) -> None:
+        """Wait until the cluster has the nodes for it.
+
+        Raises:
+            GroupError: it lost some, and did not get them back in time.
+        """
+        deadline = asyncio.get_running_loop().time() + self._patience
+        while not self._fits(layout, []):
+            if asyncio.get_running_loop().time() > deadline:
+                raise GroupError(f"{layout}: more than the {self._capacity} that the cluster still has")
+            await asyncio.sleep(WATCH_SECONDS)
+
     # Groups
+
+    async def _lease_where_it_fits(self, layout: Layout, trial_id: str) -> int | None:
+        """The number of a group, as soon as others leave it the place; None: nodes that it needs were lost."""
+        while self._fits(layout, []):
+            groups = [g for g in self._groups.values() if g.dead is None and not g.closing]
+            idle = [g for g in groups if g.leased_to is None]
+            used = [g for g in groups if g.leased_to is not None]
+            for group in idle:
+                if group.layout == layout and self._fits(layout, used):
+                    group.leased_to = trial_id
+                    return group.number
+            if self._fits(layout, list(self._groups.values())) and len(idle) <= MAX_IDLE_GROUPS:
+                try:
+                    return await self._start(layout, trial_id)
+                except GroupError:
+                    if self._fits(layout, []):
+                        raise
+            elif idle:
+                await self._close(idle[0])
+            else:
+                await asyncio.sleep(LEASE_POLL_SECONDS)
+        return None
 
     async def _start(self, layout: Layout, trial_id: str) -> int:
         group = Group(next(self._numbers), layout)
@@ -190,9 +230,11 @@ class WorkerPool:
         async with group.changed:
             try:
                 async with asyncio.timeout(START_TIMEOUT_SECONDS):
-                    await group.changed.wait_for(lambda: group.ready or group.dead)
+                    await group.changed.wait_for(lambda: group.ready or group.dead or not self._fits(layout, []))
+                if not group.ready and not group.dead:
+                    group.dead = "nodes of the cluster were lost"
             except TimeoutError:
-                group.dead = f"not all workers of {layout} started within {START_TIMEOUT_SECONDS:.0f} s"
+                group.dead = f"{layout} did not start within {START_TIMEOUT_SECONDS:.0f} s"
         if group.dead:
             group.leased_to = None
             group.kill()
@@ -272,7 +314,7 @@ class WorkerPool:
 
     def _with_nodes(self, measurement: Measurement, group: Group) -> Measurement:
         """The same, and on how many nodes it was made, where there are several."""
-        if self._capacity.nodes == 1:
+        if self._whole.nodes == 1:
             return measurement
         nodes = len({place.node_id for place in group.places.values()})
         return Measurement(measurement.epoch, {**measurement.metrics, "nodes": nodes})
@@ -281,10 +323,11 @@ class WorkerPool:
         several = len({place.node_id for place in group.places.values()}) > 1
         return f" on {group.places[rank].address}" if several else ""
 
-    def _fits(self, layout: Layout, groups: list[Group]) -> bool:
+    def _fits(self, layout: Layout, groups: list[Group], capacity: Resources | None = None) -> bool:
         """Whether there is place for the layout beside these groups. At rest, a group holds GPU memory, but no core."""
         alive = [g for g in groups if g.dead is None]
         busy = [g for g in alive if self._reserve_cpus or g.leased_to is not None or g.closing]
         gpus = sum(x.processes * x.gpus_per_process for x in [layout, *(g.layout for g in alive)])
         cpus = sum(x.processes * x.cpus_per_process for x in [layout, *(g.layout for g in busy)])
-        return cpus <= self._capacity.cpus and gpus <= self._capacity.gpus
+        capacity = capacity or self._capacity
+        return cpus <= capacity.cpus and gpus <= capacity.gpus

@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 import ray.actor
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from search.execution.pool import WorkerPool
 from search.execution.serve import Died, Ended, Task
@@ -35,7 +36,8 @@ def worker_pool(capacity: Resources, reserve_cpus: bool) -> Iterator[Pool]:
     """
     name = f"worker-pool-{uuid.uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory(prefix="training-search-", ignore_cleanup_errors=True) as storage:
-        remote = ray.remote(num_cpus=0, name=name, max_concurrency=1000)(WorkerPool)
+        beside_driver = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        remote = ray.remote(num_cpus=0, name=name, max_concurrency=1000, scheduling_strategy=beside_driver)(WorkerPool)
         actor = remote.remote(capacity, storage, reserve_cpus, patience_seconds())
         try:
             yield Pool(name, actor, storage)

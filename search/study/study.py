@@ -236,7 +236,8 @@ class Study:
         return None if verdict is None else asdict(verdict)
 
     def _trial_folder(self, trial_id: str) -> Path:
-        return self._folder / "trials" / trial_id
+        """As workers find it too, who may stand in another folder."""
+        return self._folder.absolute() / "trials" / trial_id
 
     def _drop_checkpoints(self) -> None:
         """A checkpoint is wanted by trials that run and, for the test set, by the front and whoever is next to it.

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from search.execution.cluster import alike
-from search.results import load
+from search.execution.nodes import alike
+from search.results import Run, load
 from search.space.space import parse_space
 from trainables.contract import Resources
 
@@ -29,12 +29,25 @@ searcher: {name: grid}
 budget: {epochs: 1}
 """
 
-TWO_NODES = """\
-import sys
+ON_NODES = """\
+import sys, threading, time
+from pathlib import Path
 from ray.cluster_utils import Cluster
+from ray.util import placement_group_table
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
-cluster.add_node(num_cpus=2)
+others = [cluster.add_node(num_cpus=2) for _ in range(int(sys.argv[1]) - 1)]
 cluster.wait_for_nodes()
+
+def lose_a_node():
+    journal = Path("results/run/journal.jsonl")
+    while not (journal.exists() and '"measurement"' in journal.read_text()):
+        time.sleep(0.05)
+    groups = [group for group in placement_group_table().values() if group["state"] == "CREATED"]
+    used = {node for group in groups for node in group["bundles_to_node_id"].values()}
+    cluster.remove_node(next(node for node in others if node.node_id in used), allow_graceful=False)
+
+if "--lose-a-node" in sys.argv:
+    threading.Thread(target=lose_a_node, daemon=True).start()
 from search.run import main
 code = main(["space.yaml", "--address", cluster.address, "--name", "run", "--no-dashboard"])
 cluster.shutdown()
@@ -42,20 +55,56 @@ sys.exit(code)
 """
 
 
-@pytest.mark.long
-def test_processes_are_packed_on_one_node_or_spread_over_two(tmp_path: Path) -> None:
-    (tmp_path / "space.yaml").write_text(SPACE)
-    command = [sys.executable, "-c", TWO_NODES]
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # the same for all of its processes
+def run_on_nodes(folder: Path, number: int, space: str, *options: str) -> Run:
+    """What came of it; the command has ended well."""
+    (folder / "space.yaml").write_text(space)
+    command = [sys.executable, "-c", ON_NODES, str(number), *options]
+    variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # the same for all of its processes
+    variables["TRAINING_SEARCH_PATIENCE_SECONDS"] = "15"
     ended = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, **token}, capture_output=True, text=True, timeout=150, check=False
+        command, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True, timeout=240, check=False
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    trials = load(tmp_path / "results" / "run").trials.set_index("config.placement")
+    return load(folder / "results" / "run")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_processes_are_packed_on_one_node_or_spread_over_two(tmp_path: Path) -> None:
+    trials = run_on_nodes(tmp_path, 2, SPACE).trials.set_index("config.placement")
     assert trials.state.tolist() == ["complete", "complete"], trials.reason.tolist()
     assert (trials.nodes["pack"], trials.nodes["spread"]) == (1, 2)
     summary = " ".join((tmp_path / "results" / "run" / "summary.md").read_text().split())
     assert "- Nodes: 2 in the cluster; placement pack: trials on 1; placement spread: trials on 2" in summary
+
+
+LOSING = (
+    SPACE.replace("epochs: 1", "epochs: 3")
+    .replace("train_images: 512", "train_images: 4000")
+    .replace("{strategy", "{placement: spread, strategy")
+)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_trial_whose_node_is_gone_goes_on_from_its_checkpoint_on_others(tmp_path: Path) -> None:
+    """Lost as by a cut cable: the raylet and all that ran there, when the trial has told of its first epoch."""
+    space = LOSING.replace("placement: {values: [pack, spread]}", "seed: {values: [0, 1]}")
+    run = run_on_nodes(tmp_path, 3, space, "--lose-a-node")
+    assert run.trials.state.tolist() == ["complete", "complete"], run.trials.reason.tolist()
+    assert run.trials.retries.tolist() == [1, 0]
+    assert run.trials.epochs.tolist() == [3, 3]
+    assert len(run.curves) == 6
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_trial_that_needs_the_node_that_is_gone_fails_and_others_do_not(tmp_path: Path) -> None:
+    space = LOSING.replace("placement: {values: [pack, spread]}", "world_size: {values: [2, 1]}")
+    wide, narrow = run_on_nodes(tmp_path, 2, space.replace("world_size: 2, ", ""), "--lose-a-node").trials.iloc
+    assert (wide.state, wide.retries, wide.epochs) == ("failed", 1, 1)
+    assert "2 processes with 2 cores each: more than the 2 cores that the cluster still has" in wide.reason
+    assert (narrow.state, narrow.retries, narrow.epochs) == ("complete", 0, 3)
 
 
 def test_trials_run_on_nodes_that_are_alike() -> None:
