@@ -9,7 +9,8 @@ Any parameter and any metric goes. A few settings, chosen or fixed in the space 
     checkpoint_bytes   how much larger than it must be its checkpoint is (0)
     fail_at_epoch      the epoch that goes wrong (0: none), in the first process
     fail_with          exception, infeasible, kill (SIGKILL of the process), hang, nan, memory (all that the process
-                       may have), child (starts one, then hangs) or silence (returns without a word)
+                       may have), hunger (all that the machine has, until the process is ended for it), child (starts
+                       one, then hangs) or silence (returns without a word)
     fail_once          true: only the first time in the trial's folder, so that a retry gets through
 """
 
@@ -259,6 +260,8 @@ def _fail(config: Config, epoch: int, metrics: Metrics) -> Metrics:
             time.sleep(1e6)
         case "memory":
             _take_all_memory()
+        case "hunger":
+            _eat_memory()
         case "nan":
             return dict.fromkeys(metrics, math.nan)
     raise RuntimeError(f"epoch {epoch} was to fail")
@@ -272,6 +275,14 @@ def _take_all_memory() -> None:
         bytearray(2 * MEMORY_LIMIT)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _eat_memory() -> None:
+    """Without a limit of its own, 64 MiB at a time, each used, so that somebody has time to object."""
+    eaten = []
+    while True:
+        eaten.append(b"x" * 2**26)
+        time.sleep(0.05)
 
 
 def _save_checkpoint(folder: Path, measurement: Measurement, filling: int) -> None:

@@ -30,6 +30,7 @@ os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "1")  # a dead worker
 os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # an interrupted run leaves calls of Tune without an answer
 os.environ.setdefault("RAY_worker_niceness", "0")  # at Ray's 15 a trial gives way to all else on the machine
 os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # a process less that wakes 100 times a second
+os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")  # it ends who came last; the kernel, who has the most
 os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do by itself; it warns until then
 

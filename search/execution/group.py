@@ -9,9 +9,11 @@ import signal
 
 import ray
 import ray.actor
+import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from search.execution.serve import Died, Ended, Message, Place, Task, serve
+from search.execution.shortage import kernel_kills
 from trainables.contract import Layout
 
 RESTING_CPUS = 0.001  # Ray Train wants its workers to ask for something
@@ -29,6 +31,7 @@ class Group:
         self.leased_to: str | None = None
         self.workers: dict[int, ray.actor.ActorHandle] = {}  # by rank, as they report for work
         self.places: dict[int, Place] = {}  # likewise
+        self.kills: dict[int, int] = {}  # by rank: the kernel's, when it last proved to be there
         self.task_number = 0
         self.task: Task | None = None
         self.closing = False
@@ -50,6 +53,16 @@ class Group:
         self.task, self.task_number = task, self.task_number + 1
         self.ends, self.reports, self.answers, self.messages = {}, {}, {}, asyncio.Queue()
 
+    def death(self, reason: str, error: BaseException | None) -> Ended | Died:
+        """What to tell of a rank that is gone by `error`.
+
+        If it was for want of memory, its configuration cannot run here. On a cluster of others Ray itself may end it.
+        """
+        kills = kernel_kills()
+        if isinstance(error, ray.exceptions.OutOfMemoryError) or kills > min(self.kills.values(), default=kills):
+            return Ended("infeasible", f"out of host memory: {reason}")
+        return Died(reason)
+
     def kill(self) -> None:
         """End its processes, without asking them."""
         self.closing = True
@@ -68,8 +81,10 @@ def _signal(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def fit(pool: ray.actor.ActorHandle, number: int, layout: Layout, cpus: float, storage: str, patience: float) -> str:
-    """Run a group until it ends; say why it did."""
+def fit(
+    pool: ray.actor.ActorHandle, number: int, layout: Layout, cpus: float, storage: str, patience: float
+) -> tuple[str, BaseException | None]:
+    """Run a group until it ends; say why it did, and by which error."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.v2.api.exceptions import WorkerGroupError
 
@@ -100,10 +115,11 @@ def fit(pool: ray.actor.ActorHandle, number: int, layout: Layout, cpus: float, s
     except WorkerGroupError as error:
         rank, cause = next(iter(error.worker_failures.items()), (0, error))
         # Ray Train wraps what happened to the process in "A worker health check failed."
-        return f"the worker of rank {rank} died: {first_line(getattr(cause, 'health_check_failure', cause))}"
+        cause = getattr(cause, "health_check_failure", cause)
+        return f"the worker of rank {rank} died: {first_line(cause)}", cause
     except Exception as error:  # whatever it is, the trial that waits for this group must hear of it
-        return f"{type(error).__name__}: {first_line(error)}"
-    return "asked to end"
+        return f"{type(error).__name__}: {first_line(error)}", error
+    return "asked to end", None
 
 
 def first_line(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from search.execution.group import RESTING_CPUS, Group, end_process, first_line
 from search.execution.group import fit as fit_group
 from search.execution.nodes import alike, alive
 from search.execution.serve import Died, Ended, Message, Place, Task
+from search.execution.shortage import kernel_kills
 from trainables.contract import InfeasibleError, Layout, Measurement, Resources
 
 RANK_GRACE_SECONDS = 10.0  # after one rank has failed, the others are given this long before their group is ended
@@ -223,8 +224,8 @@ class WorkerPool:
 
         def fit() -> None:
             cpus = layout.cpus_per_process if self._reserve_cpus else RESTING_CPUS
-            reason = fit_group(self._itself, group.number, layout, cpus, self._storage, self._patience)
-            asyncio.run_coroutine_threadsafe(self._buried(group, reason), loop)
+            reason, error = fit_group(self._itself, group.number, layout, cpus, self._storage, self._patience)
+            asyncio.run_coroutine_threadsafe(self._buried(group, reason, error), loop)
 
         threading.Thread(target=fit, daemon=True, name=f"group-{group.number}").start()
         async with group.changed:
@@ -257,9 +258,9 @@ class WorkerPool:
                 group.dead = "did not end when asked to"
         self._forget_if_dead(group)
 
-    async def _buried(self, group: Group, reason: str) -> None:
+    async def _buried(self, group: Group, reason: str, error: BaseException | None) -> None:
         group.dead = reason
-        group.messages.put_nowait(Died(reason))
+        group.messages.put_nowait(group.death(reason, error))
         await self._notify(group)
         self._forget_if_dead(group)
 
@@ -291,6 +292,8 @@ class WorkerPool:
     async def _watch(self, group: Group, rank: int) -> None:
         """Call at a rank until its group ends, or it is found gone or silent. Its threads may be busy all the time."""
         while True:
+            kills = kernel_kills()
+            group.kills.setdefault(rank, kills)
             try:
                 async with asyncio.timeout(self._patience):
                     await group.workers[rank].__ray_ready__.remote()
@@ -301,8 +304,10 @@ class WorkerPool:
                 return
             except ray.exceptions.RayError as error:
                 where = self._where(group, rank)
-                self._lose(group, Died(f"the worker of rank {rank} died{where}: {first_line(error)}"))
+                reason = f"the worker of rank {rank} died{where}: {first_line(error)}"
+                self._lose(group, group.death(reason, error))
                 return
+            group.kills[rank] = kills
             await asyncio.sleep(WATCH_SECONDS)
 
     def _lose(self, group: Group, message: Ended | Died) -> None:

@@ -17,6 +17,7 @@ import ray.actor
 import ray.util
 
 from search.execution.idleness import Idleness
+from search.execution.shortage import kernel_kills
 from search.record.disk import is_full, told
 from trainables.contract import (
     Data,
@@ -139,6 +140,7 @@ def _hangs(pool: ray.actor.ActorHandle, group: int, number: int, rank: int) -> N
 
 
 def _call(task: Task, worker: _RayWorker) -> Ended:
+    kills = kernel_kills()
     try:
         function = getattr(load_trainable(task.trainable), task.function)
         return Ended("complete", metrics=function(task.config, worker) or {})
@@ -147,6 +149,8 @@ def _call(task: Task, worker: _RayWorker) -> Ended:
     except PeerLostError as error:
         return Ended("failed", str(error), peer_lost=True)
     except HelperLostError as error:
+        if kernel_kills() > kills:
+            return Ended("infeasible", f"out of host memory: {error}")
         return Ended("failed", str(error), retry=True)
     except MemoryError as error:
         return Ended("infeasible", f"out of host memory{f': {error}' if str(error) else ''}")
