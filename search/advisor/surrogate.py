@@ -10,17 +10,20 @@ kernels as in Swersky et al. 2013, "Multi-Task Bayesian Optimization".
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
+from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
 ROOT5 = 5.0**0.5
 JITTER = 1e-6
 MOST_ITERATIONS = 40
+LIBRARY = ThreadpoolController()
 
 
 @dataclass(frozen=True)
@@ -68,19 +71,22 @@ class GaussianProcess:
         self._mean = float(values.mean())
         self._spread = max(float(values.std()), least_spread) or 1.0
         scaled = (values - self._mean) / self._spread
-        self.hyperparameters = hyperparameters or _most_likely(features, progress, scaled, scale_of)
-        covariance = self._covariance(features, progress)
-        covariance[np.diag_indices_from(covariance)] += self.hyperparameters.sizes[1] + JITTER
-        self._factor = np.linalg.cholesky(covariance)
-        self._weights = cho_solve((self._factor, True), scaled, check_finite=False)
+        with _one_thread():
+            self.hyperparameters = hyperparameters or _most_likely(features, progress, scaled, scale_of)
+            covariance = self._covariance(features, progress)
+            covariance[np.diag_indices_from(covariance)] += self.hyperparameters.sizes[1] + JITTER
+            self._factor = np.linalg.cholesky(covariance)
+            self._weights = cho_solve((self._factor, True), scaled, check_finite=False)
 
     def predict(self, features: Array, progress: Array) -> tuple[Array, Array]:
         """Mean and standard deviation of the metric, without the noise of its measurement, each of shape (m,)."""
-        covariance = self._covariance(features, progress)
+        with _one_thread():
+            covariance = self._covariance(features, progress)
+            explained = solve_triangular(self._factor, covariance.T, lower=True, check_finite=False)
+            means = self._mean + self._spread * (covariance @ self._weights)
         always, _, changing, _, mean_curve = self.hyperparameters.sizes
-        explained = solve_triangular(self._factor, covariance.T, lower=True, check_finite=False)
         variance = np.maximum(always + changing + mean_curve - np.einsum("ij,ij->j", explained, explained), 1e-9)
-        return self._mean + self._spread * (covariance @ self._weights), self._spread * np.sqrt(variance)
+        return means, self._spread * np.sqrt(variance)
 
     def _covariance(self, features: Array, progress: Array) -> Array:
         """With the data, shape (m, n)."""
@@ -90,6 +96,14 @@ class GaussianProcess:
         alike = _matern(squared)[0]
         epochs = _matern(epochs_scale * (progress[:, None] - self._progress[None, :]) ** 2)[0]
         return np.asarray(alike * (always + changing * epochs) + mean_curve * epochs)
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """For matrices of a few hundred rows. Where trials have the cores, threads of the library wait for each other, at 9
+    times the cost (results/LOG.md); and one thread adds up in the same order on every machine.
+    """
+    limited: AbstractContextManager[object] = LIBRARY.limit(limits=1, user_api="blas")
+    return limited
 
 
 def _squared_distances(left: Array, right: Array) -> Array:

@@ -90,10 +90,12 @@ def fit(
 
     from search.execution.trainer import ProcessGroup, Trainer
 
+    several = layout.processes > 1
     trainer = Trainer(
         serve,
         train_loop_config={"pool": pool, "group": number, "layout": layout, "patience": patience},
-        backend_config=ProcessGroup("nccl" if layout.gpus_per_process else "gloo", patience),
+        # one process has nobody to talk to, and imports torch only if its trainable does
+        backend_config=ProcessGroup("nccl" if layout.gpus_per_process else "gloo", patience) if several else None,
         scaling_config=ScalingConfig(
             num_workers=layout.processes,
             placement_strategy=layout.placement.upper(),

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from threadpoolctl import ThreadpoolController
 
 from search.advisor.surrogate import (
     JITTER,
@@ -209,3 +210,18 @@ def test_one_measurement_is_enough_to_ask():
     mean, deviation = process([[0.5]], [1.0], [3.0]).predict(np.array([[0.5], [5.0]]), np.ones(2))
     assert mean == pytest.approx([3.0, 3.0])
     assert deviation[0] < deviation[1]
+
+
+def test_it_is_the_same_to_the_last_bit_however_many_threads_the_library_may_use():
+    rng = np.random.default_rng(0)
+    features, values, elsewhere = rng.random((256, 6)), rng.random(256), rng.random((300, 6))
+
+    def predicted():
+        return process(features, np.ones(256), values, known(scales=(1.0,) * 6)).predict(elsewhere, np.ones(300))
+
+    library = ThreadpoolController()
+    found = []
+    for threads in (1, 2):
+        with library.limit(limits=threads):
+            found.append(np.concatenate(predicted()))
+    assert (found[0] == found[1]).all()
