@@ -255,6 +255,8 @@ class _WorkerBatches:
             if LOST in str(error):
                 raise HelperLostError(str(error).partition("\n")[0]) from error
             raise
+        except (ConnectionError, EOFError) as error:  # a batch is there, but not who has its memory to give
+            raise HelperLostError(f"DataLoader worker exited unexpectedly ({error})") from error
 
     def close(self) -> None:
         # The DataLoader ends its processes when it is collected; a traceback that holds it would keep them alive.
