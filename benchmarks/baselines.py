@@ -23,8 +23,10 @@ from typing import Any, Literal, Protocol, get_args
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 
+import moocore
 import numpy as np
 import optuna
+from numpy.typing import NDArray
 from problems import METRICS, Point, Problem, sample, space_mapping
 
 from search.advisor.advisor import Advisor
@@ -207,8 +209,11 @@ class _SyneTuneMoasha:
     def __init__(self, problem: Problem, runs: int, seed: int, setting: Setting) -> None:
         logging.disable(logging.INFO)  # it recommends extras on import
         from syne_tune.backend.trial_status import Trial
+        from syne_tune.optimizer.schedulers.multiobjective import non_dominated_priority
         from syne_tune.optimizer.schedulers.multiobjective.moasha import MOASHA
 
+        non_dominated_priority.pareto_efficient = _pareto_efficient
+        non_dominated_priority.compute_epsilon_net = _spread_out
         np.random.seed(seed)  # its suggest() draws from NumPy's global generator, whatever `random_seed` says
         self._scheduler = MOASHA(
             _syne_tune_space(problem),
@@ -242,6 +247,25 @@ class _SyneTuneMoasha:
             self._scheduler.on_trial_complete(trial, self._last)
         else:
             self._scheduler.on_trial_remove(trial)
+
+
+def _pareto_efficient(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """As Syne Tune's function of this name, which takes most of the time of a search with thousands of trials."""
+    efficient: NDArray[np.bool_] = moocore.is_nondominated(losses, keep_weakly=True)
+    return efficient
+
+
+def _spread_out(losses: NDArray[np.float64], dim: int | None = None) -> NDArray[np.int_]:
+    """As its `compute_epsilon_net`: ranks, each next point the farthest from those before; of time n^2, not n^3."""
+    ranks = np.empty(len(losses), dtype=int)
+    nearest = np.full(len(losses), np.inf)
+    chosen = np.random.choice(len(losses)) if dim is None else losses[:, dim].argmin()
+    for rank in range(len(losses)):
+        ranks[chosen] = rank
+        nearest = np.minimum(nearest, np.linalg.norm(losses - losses[chosen], axis=-1))
+        nearest[chosen] = -np.inf
+        chosen = nearest.argmax()
+    return ranks
 
 
 def distributions(problem: Problem) -> dict[str, optuna.distributions.BaseDistribution]:
