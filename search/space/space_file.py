@@ -20,6 +20,7 @@ OVERLAY = "without_gpu"  # the section whose settings hold where the machine has
 MOST_BYTES = 2**20
 MOST_VALUES = 20_000  # aliases multiply: a page of them can stand for more than there is memory
 DEEPEST = 30
+WIDEST = 2**63  # of whole numbers; no table holds more than eight bytes
 
 # A parameter is searched or fixed: to override one is to take it out of the other.
 _TWIN = {"fixed": "parameters", "parameters": "fixed"}
@@ -130,6 +131,8 @@ class _Reader:
             case None | bool():
                 return value
             case int():
+                if abs(value) >= WIDEST:
+                    raise _error(where, "found a whole number of more than 64 bits")
                 return int(value)
             case float():
                 return float(value)

@@ -47,9 +47,8 @@ def resumed_space(events: Sequence[Event], overrides: Sequence[str]) -> Space:
     for override in overrides:
         section, _, name = override.partition("=")[0].strip().partition(".")
         if (section, name) != ("data", "root") and (section != "budget" or not name):
-            raise InputError(
-                f"--set {override}: a resumed run keeps its {section}; only budget.* and data.root may change"
-            )
+            said, section = (" ".join(text.split()) for text in (override, section))
+            raise InputError(f"--set {said}: a resumed run keeps its {section}; only budget.* and data.root may change")
     return parse_space(overridden(mapping, overrides), "--resume")
 
 

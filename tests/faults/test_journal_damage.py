@@ -102,7 +102,7 @@ def test_any_changed_byte_costs_at_most_its_record(run: Path, byte: int) -> None
     for place in range(start, start + len(lines[at]) - 1, 3):
         (run / FILE_NAME).write_bytes(content[:place] + bytes([byte]) + content[place + 1 :])
         assert others <= {event["time"] for event in read_journal(run / FILE_NAME)}
-    load(run)
+        assert len(load(run).trials) > 0
 
 
 def test_the_trial_whose_start_is_lost_is_left_out_and_made_up_for(run: Path) -> None:
@@ -130,7 +130,10 @@ def test_of_a_grid_the_point_whose_start_is_lost_is_run_again(tmp_path: Path) ->
     assert sorted(load(tmp_path / "run").trials["config.batch_size"].tolist()) == [64, 128, 256]
 
 
-@pytest.mark.parametrize("name", [FILE_NAME, "trials.csv", "summary.md", "front.parquet", ".trials.csv.partial", "x"])
+WRITTEN = ["trials.csv", "summary.md", "front.parquet"]
+
+
+@pytest.mark.parametrize("name", [FILE_NAME, *WRITTEN, ".trials.csv.partial", "x"])
 def test_files_of_no_length(run: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """An empty journal is no run, in a line; other empty files are nothing to a run."""
     (run / name).write_bytes(b"")
@@ -142,6 +145,7 @@ def test_files_of_no_length(run: Path, name: str, capsys: pytest.CaptureFixture[
     else:
         write_results(run)
         assert len(load(run).trials) == 6
+        assert name not in WRITTEN or (run / name).stat().st_size > 0
 
 
 def test_a_folder_in_which_no_run_began_says_what_to_do_with_it(
@@ -177,3 +181,9 @@ def test_times_do_not_go_back_when_the_clock_is_set_back(tmp_path: Path) -> None
     wall, running = iter([1000.0]), iter([5.0, 6.0, 9.0])
     with Journal(tmp_path / FILE_NAME, clock=steady_clock(lambda: next(wall), lambda: next(running))) as journal:
         assert [journal.append("resume")["time"], journal.append("end")["time"]] == [1001.0, 1004.0]
+
+
+def test_a_journals_clock_is_such_a_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("search.record.journal.steady_clock", lambda: lambda: 7.0)
+    with Journal(tmp_path / FILE_NAME) as journal:
+        assert journal.append("end")["time"] == 7.0

@@ -131,7 +131,7 @@ def test_many_journals_from_someone_else(data: st.DataObject, tmp_path: Path) ->
     shown_or_refused_in_a_line(folder)
 
 
-@few
+@settings(few, max_examples=60)
 @given(data=st.data())
 def test_a_run_from_someone_else_goes_on_or_is_refused(
     data: st.DataObject, tmp_path: Path, own: list[dict[str, Any]], no_ray: None, capsys: pytest.CaptureFixture[str]
@@ -236,15 +236,23 @@ def test_any_set_string_is_planned_or_refused(
     planned_or_refused_in_a_line([str(tmp_path / "space.yaml"), f"--set={override}"], capsys)
 
 
+EXTENDING = ["budget.trials", "budget.epochs", "budget.hours", "budget.total_epochs", "budget.x", "budget", "data.root"]
+
+
 @few
-@given(override=st.text(max_size=20) | st.tuples(keys, texts | scalars.map(str)).map("=".join))
+@given(
+    key=st.sampled_from([*EXTENDING, "data.name", "fixed.x", "x"]),
+    text=(texts | scalars.map(str)).map(lambda text: text.encode("utf-8", "replace").decode()),
+)
 def test_any_set_string_of_a_resumed_run_is_taken_or_refused(
-    override: str, tmp_path: Path, own: list[dict[str, Any]], no_ray: None, capsys: pytest.CaptureFixture[str]
+    key: str, text: str, tmp_path: Path, own: list[dict[str, Any]], no_ray: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_run(tmp_path / "run", own)
-    assert main(["--resume", str(folder), f"--set={override}"]) == 2
+    assert main(["--resume", str(folder), f"--set={key}={text}"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1), err
+    may_change = key == "data.root" or key.startswith("budget.")
+    assert ("a resumed run keeps its" in err) != may_change, err
 
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -257,25 +265,38 @@ GRID += (
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "why"),
     [
-        BOMB,  # 9 to the 10th values
-        "a: &a [*a]\n",
-        "[" * 1200,
-        "a:" * 3000,
-        "{" + "a: {" * 300 + "}" * 301,
-        "# " + "x" * 2_000_000,
-        "fixed: {x: 0x" + "f" * 6000 + "}",
-        GRID,
+        (BOMB, "more than 20,000 values"),  # 9 to the 10th
+        ("[" * 1200, "maximum recursion depth exceeded"),
+        ("a:" * 3000, ""),
+        ("fixed: " + "{x: " * 40 + "1" + "}" * 40, "deeper than 30 levels"),
+        ("# " + "x" * 2_000_000, "more than 1,048,576 bytes"),
+        (GRID, "a grid of"),
     ],
-    ids=["bomb", "itself", "brackets", "colons", "deep", "large", "digits", "grid"],
+    ids=["bomb", "brackets", "colons", "deep", "large", "grid"],
 )
 @pytest.mark.timeout(20)
 def test_a_space_file_that_would_take_for_ever_is_refused(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "space.yaml").write_text(text)
-    planned_or_refused_in_a_line([str(tmp_path / "space.yaml")], capsys)
+    assert main([str(tmp_path / "space.yaml"), "--dry-run"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert why in err
+
+
+@pytest.mark.parametrize("old", ["trials: 8", "seconds_per_epoch: 0.1", "trainable: replay", "max: 0.5"])
+@pytest.mark.parametrize("number", ["0x" + "f" * 6000, "1" + "0" * 400], ids=["hexadecimal", "decimal"])
+def test_a_number_of_hundreds_of_digits_is_refused_wherever_it_stands(
+    old: str, number: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "space.yaml").write_text(SPACE.replace(old, f"{old.partition(':')[0]}: {number}"))
+    assert main([str(tmp_path / "space.yaml"), "--dry-run"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "found a whole number of more than 64 bits" in err
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "/x", "..", ".", ""])

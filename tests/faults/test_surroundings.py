@@ -125,6 +125,7 @@ def test_a_clock_that_was_set_back_between_two_processes_makes_no_time_negative(
     history = History([run, {"event": "end", "time": 5100.0}, {"event": "resume", "time": 1000.0}])
     assert history.active_seconds() == 100.0
     assert history.active_seconds(now=900.0) == 100.0
+    assert History([run, {"event": "end", "time": 4000.0}, {"event": "resume", "time": 6000.0}]).active_seconds() == 0.0
 
 
 @pytest.mark.long

@@ -120,6 +120,7 @@ def test_a_task_hangs_if_it_neither_computes_nor_reads_nor_waits_for_an_answer()
     assert hangs([IDLE])
     assert not hangs([Work(float(i), 0.0) for i in range(100)])
     assert not hangs([Work(0.0, 1e6 * i) for i in range(100)])
+    assert not hangs([Work(float(i // 3), 0.0) for i in range(100)], seconds=0.8), "it rested now and then"
     assert not hangs([IDLE], excused=True)
     assert not hangs([IDLE, IDLE, IDLE, *[Work(float(i), 0.0) for i in range(100)]]), "it was slow, and went on"
 
