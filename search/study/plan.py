@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from search.space.machine import Machine
+from search.space.machine import Machine, small_shm
 from search.space.parameters import Choice
 from search.space.space import Space
 from search.study.estimate import KEPT_CHECKPOINTS, PROBE_SECONDS, Estimate, Span
@@ -22,6 +22,7 @@ def describe_plan(
 ) -> str:
     """The plan as text, at most 80 columns where the names allow it."""
     lines = [*_entry("trainable", str(space.trainable)), *_entry("data", data), *_entry("machine", str(machine))]
+    lines += [row for remark in small_shm(machine) for row in _entry("", remark)]
     nodes = f", on {share.nodes} nodes" if share.nodes > 1 else ""
     lines += _entry("per trial", f"{count(share.cpus, 'core')}, {count(share.gpus, 'GPU')}{nodes}")
     lines += [f"objective    {o.metric}, {o.goal}" for o in space.objectives]

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from search.run import main
 from search.space.machine import describe_machine, small_shm
+from tests.faults.processes import SPACE
 from trainables.pictures import shared_memory
 from trainables.pictures.cifar10 import Pictures
 from trainables.pictures.loaders import Plan, training_batches
@@ -73,6 +75,14 @@ def test_a_small_one_is_said_before_the_start(gib: float | None, said: str) -> N
     assert said in line
     assert "--shm-size" in line
     assert small_shm(replace(describe_machine(), shm_gib=8.0)) == []
+
+
+def test_the_plan_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "space.yaml").write_text(SPACE)
+    small = replace(describe_machine(), shm_gib=8 / 1024)
+    monkeypatch.setattr("search.run.describe_machine", lambda: small)
+    assert main([str(tmp_path / "space.yaml"), "--dry-run"]) == 0
+    assert "/dev/shm has 8 MiB" in capsys.readouterr().out
 
 
 @pytest.mark.long
