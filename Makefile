@@ -3,7 +3,7 @@ PYTHON ?= python3
 SPACE ?= spaces/quickstart.yaml
 VENV := .venv/bin
 
-.PHONY: search test check slow long setup
+.PHONY: search test check slow faults setup
 search: setup
 	$(VENV)/python -m search.run $(SPACE)
 
@@ -13,8 +13,8 @@ test: setup check
 slow: setup
 	$(VENV)/python -m pytest -m slow
 
-long: setup
-	$(VENV)/python -m pytest -m long
+faults: setup
+	$(VENV)/python -m pytest -m "not gpu" tests/faults
 
 check: setup
 	$(VENV)/ruff check .

@@ -134,7 +134,7 @@ def test_tables_and_summary_that_do_not_fit_are_exit_3_with_the_old_ones_whole(
     assert "test_accuracy" in load(folder).trials
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_full_disk_stops_the_search_whose_trial_goes_on_when_there_is_space(
     pool: Any, disk: tuple[Path, Resize]
@@ -161,7 +161,7 @@ def test_a_full_disk_stops_the_search_whose_trial_goes_on_when_there_is_space(
     assert sum(e["event"] == "start" for e in read_journal(place / "run" / FILE_NAME)) == 3
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_folder_deleted_while_a_run_writes_to_it_ends_the_run(pool: Any, tmp_path: Path) -> None:
     """It would otherwise go on for hours, into a file that no name leads to."""
@@ -201,7 +201,7 @@ def test_results_in_what_is_no_folder_are_told_in_a_line(
     assert err.count("\n") == 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_run_out_of_disk_is_exit_3_with_path_and_bytes_and_goes_on_when_there_is_space(
     disk: tuple[Path, Resize], tmp_path: Path

@@ -46,7 +46,7 @@ def container() -> Iterator[Path]:
         group.rmdir()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_trial_that_comes_to_its_containers_limit_cannot_run_there(container: Path, tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text(HUNGRY)
     kills = kernel_kills()
@@ -57,7 +57,7 @@ def test_a_trial_that_comes_to_its_containers_limit_cannot_run_there(container: 
     _the_hungry_one_is_infeasible_and_the_next_complete(tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_trial_that_ray_ends_for_want_of_memory_cannot_run_there(tmp_path: Path) -> None:
     """As on a cluster of others; a run's own has Ray's monitor off, which ends who came last, whoever has the most."""
     (tmp_path / "space.yaml").write_text(HUNGRY)

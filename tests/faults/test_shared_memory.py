@@ -85,7 +85,7 @@ def test_the_plan_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert "/dev/shm has 8 MiB" in capsys.readouterr().out
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_with_8_mb_for_real_every_picture_arrives(tmp_path: Path) -> None:
     """In a mount namespace of its own, where loader processes would otherwise die of a bus error."""
     small = ["unshare", "--mount", "sh", "-c", SMALL, "sh"]

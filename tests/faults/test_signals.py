@@ -34,7 +34,7 @@ def test_a_second_signal_does_not_wait_and_has_its_last_words() -> None:
     assert (done.returncode, done.stderr) == (130, "to go on: x\n")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_terminal_that_is_closed_ends_the_run_and_the_printed_command_goes_on(tmp_path: Path) -> None:
     """All processes of the terminal get SIGHUP, Ray's too. The folder's path has spaces and letters beyond ASCII."""
@@ -59,7 +59,7 @@ def test_a_terminal_that_is_closed_ends_the_run_and_the_printed_command_goes_on(
     assert trials.state.tolist() == ["complete"] * 8
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_interrupt_waits_for_no_epoch_however_long(tmp_path: Path, times: int) -> None:

@@ -123,7 +123,7 @@ def test_a_journal_from_someone_else_is_shown_or_refused(data: st.DataObject, tm
     shown_or_refused_in_a_line(folder)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @many
 @given(data=st.data())
 def test_many_journals_from_someone_else(data: st.DataObject, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_run_from_someone_else_goes_on_or_is_refused(
     assert {path.name for path in tmp_path.iterdir()} == {"run"}, "nothing is written elsewhere"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @many
 @given(data=st.data())
 def test_many_runs_from_someone_else(

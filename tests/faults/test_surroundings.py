@@ -35,7 +35,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_loader_processes_end_with_the_process_of_their_trial() -> None:
     """PyTorch's own watch would take five seconds, and more where many are killed."""
@@ -76,7 +76,7 @@ def test_a_cluster_that_is_not_there_is_told_within_30_seconds(
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_an_address_at_which_something_else_listens_is_told_within_30_seconds(tmp_path: Path) -> None:
     """It takes the connection and never says a word."""
@@ -128,7 +128,7 @@ def test_a_clock_that_was_set_back_between_two_processes_makes_no_time_negative(
     assert History([run, {"event": "end", "time": 4000.0}, {"event": "resume", "time": 6000.0}]).active_seconds() == 0.0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_driver_that_is_stopped_and_continued_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
     """As by a suspended terminal. The rates are measured by the workers, whose clock is monotonic."""
@@ -144,7 +144,7 @@ def test_a_driver_that_is_stopped_and_continued_goes_on_as_if_nothing_had_been(t
     assert trials.retries.tolist() == [0] * 8
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_two_runs_at_once_with_the_dashboards_port_taken_each_have_their_own(tmp_path: Path) -> None:
     """In one results folder, from one space file: neither a port nor a folder is fought over."""

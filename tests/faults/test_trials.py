@@ -64,7 +64,7 @@ def row(run: Run, fail_with: str) -> Any:
     return run.trials[run.trials["config.fail_with"] == fail_with].squeeze()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_trial_that_does_nothing_for_long_is_ended_and_says_so(hung: tuple[Run, list[psutil.Process]]) -> None:
     trial = row(hung[0], "child")
@@ -72,7 +72,7 @@ def test_a_trial_that_does_nothing_for_long_is_ended_and_says_so(hung: tuple[Run
     assert trial.seconds < 20
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_trial_that_returns_too_early_has_failed(hung: tuple[Run, list[psutil.Process]]) -> None:
     trial = row(hung[0], "silence")
@@ -80,7 +80,7 @@ def test_a_trial_that_returns_too_early_has_failed(hung: tuple[Run, list[psutil.
     assert trial.reason == "it returned without having reported more than epoch 1 of 2"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_want_of_host_memory_is_infeasible_is_not_tried_again_and_leaves_the_memory_to_the_next(
     hung: tuple[Run, list[psutil.Process]],
@@ -91,7 +91,7 @@ def test_want_of_host_memory_is_infeasible_is_not_tried_again_and_leaves_the_mem
     assert hung[0].trials.state.tolist()[-1] == "complete"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_within_5_seconds_no_process_of_an_ended_trial_lives(hung: tuple[Run, list[psutil.Process]]) -> None:
     assert len(hung[1]) == 1, "the trial had started one"
@@ -145,7 +145,7 @@ def test_all_trials_fail_is_exit_1_with_reasons_grouped_and_files_written(
     assert {"summary.md", "trials.csv", "trials.parquet"} <= {path.name for path in tmp_path.iterdir()}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_loader_process_that_is_killed_is_not_the_configurations_fault(tmp_path: Path) -> None:
     """It is told apart from what is raised in such a process, which is."""
@@ -192,7 +192,7 @@ class LoaderKiller:
             time.sleep(0.05)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_lost_loader_process_costs_a_retry_from_the_checkpoint_and_a_second_one_the_trial(
     cluster: Any, tmp_path: Path
@@ -218,7 +218,7 @@ def test_a_lost_loader_process_costs_a_retry_from_the_checkpoint_and_a_second_on
     assert run.trials.reason[1].endswith("(after 1 retry)")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
 def test_where_ray_is_killed_the_command_that_goes_on_is_told_within_60_seconds(tmp_path: Path, victim: str) -> None:

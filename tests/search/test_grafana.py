@@ -198,7 +198,7 @@ def prometheus(run: Watched, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         process.wait(timeout=30)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_puts_the_dashboard_where_rays_grafana_looks(run: Watched) -> None:
     provider = run.session / "metrics" / "grafana" / "provisioning" / "dashboards" / "default.yml"
     eventually(provider.exists, "Ray's Grafana configuration")
@@ -208,7 +208,7 @@ def test_a_run_puts_the_dashboard_where_rays_grafana_looks(run: Watched) -> None
     assert json.loads((Path(match[1]) / INSTALLED_AS).read_text()) == BOARD
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_each_panel_asks_for_series_that_prometheus_has_of_a_run_that_goes_on(prometheus: Prometheus) -> None:
     eventually(lambda: prometheus.query("ray_search_hypervolume"), "a front in Prometheus")
     eventually(lambda: prometheus.query("ray_node_mem_used"), "the node in Prometheus")
@@ -226,7 +226,7 @@ def test_each_panel_asks_for_series_that_prometheus_has_of_a_run_that_goes_on(pr
                 assert prometheus.query(filled), f"{title}: {filled}"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_figures_in_prometheus_are_those_of_the_journal(prometheus: Prometheus, run: Watched) -> None:
     """Of a trial that is over, what was measured last."""
 

@@ -84,7 +84,7 @@ def killed(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run,
     return run, saboteur, left_behind(saboteur.pids, before)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # in which the fixture is
 @pytest.mark.parametrize("strategy", SEVERAL)
 def test_a_killed_rank_is_named_at_once_and_the_next_trial_runs(
@@ -99,13 +99,13 @@ def test_a_killed_rank_is_named_at_once_and_the_next_trial_runs(
     assert lost.epochs < 3
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_killed_ranks_leave_no_process_behind(killed: tuple[Run, Saboteur, set[int]]) -> None:
     assert killed[2] == set()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_rank_that_hangs_or_is_stopped_ends_its_trial_and_is_named(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

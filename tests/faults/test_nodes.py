@@ -68,7 +68,7 @@ def run_on_nodes(folder: Path, number: int, space: str, *options: str) -> Run:
     return load(folder / "results" / "run")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_processes_are_packed_on_one_node_or_spread_over_two(tmp_path: Path) -> None:
     trials = run_on_nodes(tmp_path, 2, SPACE).trials.set_index("config.placement")
@@ -85,7 +85,7 @@ LOSING = (
 )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_trial_whose_node_is_gone_goes_on_from_its_checkpoint_on_others(tmp_path: Path) -> None:
     """Lost as by a cut cable: the raylet and all that ran there, when the trial has told of its first epoch."""
@@ -97,7 +97,7 @@ def test_a_trial_whose_node_is_gone_goes_on_from_its_checkpoint_on_others(tmp_pa
     assert len(run.curves) == 6
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_trial_that_needs_the_node_that_is_gone_fails_and_others_do_not(tmp_path: Path) -> None:
     space = LOSING.replace("placement: {values: [pack, spread]}", "world_size: {values: [2, 1]}")
