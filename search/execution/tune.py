@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import ray.util
+import ray
 from ray import tune
 from ray.tune import TuneError
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
@@ -16,8 +16,6 @@ from ray.tune.stopper import Stopper
 
 from search.advisor.proposal import Decision, Proposal
 from search.execution.trial import DiskFull, Finished, Measured, Retried, Trial
-
-BESIDE_DRIVER = 0.001  # of the driver's node, of which there is 1: what holds an actor there
 
 
 class Decider(Protocol):
@@ -168,9 +166,12 @@ def _kept(unheard: list[Exception]) -> Iterator[None]:
 
 def _run(decider: Decider, concurrent_trials: int, storage: str, check: Callable[[], None]) -> None:
     unheard: list[Exception] = []
+    # the trial's actor only relays, the cores are for its worker group; Tune wants it to ask for something: a byte
+    beside_driver = tune.PlacementGroupFactory(
+        [{"memory": 1}], bundle_label_selector=[{"ray.io/node-id": ray.get_runtime_context().get_node_id()}]
+    )
     tune.run(
-        # the trial's actor only relays, the cores are for its worker group; and it is to live as long as the driver
-        tune.with_resources(Trial, {f"node:{ray.util.get_node_ip_address()}": BESIDE_DRIVER}),
+        tune.with_resources(Trial, beside_driver),
         config={},
         num_samples=-1,
         search_alg=AdvisorSearcher(decider, unheard),
