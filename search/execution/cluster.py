@@ -81,7 +81,7 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
             packages = [str(Path(package.__file__ or "").parent) for package in (search, trainables)]
             with _given_up_on(address):
                 context = ray.init(address=address, runtime_env={"py_modules": packages}, **settings)
-    except (OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # as bare as this where Ray is not up within 30 s
         where = f"at {address}" if address else "on this machine"
         raise ClusterError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
     try:

@@ -128,6 +128,21 @@ def test_a_clock_that_was_set_back_between_two_processes_makes_no_time_negative(
     assert History([run, {"event": "end", "time": 4000.0}, {"event": "resume", "time": 6000.0}]).active_seconds() == 0.0
 
 
+def test_a_ray_that_does_not_start_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the machine is too busy for it, Ray raises a bare Exception."""
+
+    def init(**settings: Any) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr("ray.init", init)
+    (tmp_path / "space.yaml").write_text(SPACE)
+    assert main([str(tmp_path / "space.yaml"), "--results", str(tmp_path / "results")]) == 2
+    assert capsys.readouterr().err == "no Ray cluster on this machine: The current node timed out during startup.\n"
+    assert not (tmp_path / "results").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_driver_that_is_stopped_and_continued_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
