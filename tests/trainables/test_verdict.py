@@ -3,7 +3,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trainables.contract import Resources
@@ -164,6 +164,7 @@ METRICS = [
     st.sampled_from(["single", "ddp"]),
     st.builds(Resources, st.integers(1, 64), st.integers(0, 4)),
 )
+@example({"load_seconds": 5e-324}, "workers", 0, "fp32", "single", Resources(1, 1))  # a thousandth of it is nothing
 def test_whatever_was_measured_advice_names_another_value_and_a_gain(
     metrics, loader, num_workers, precision, strategy, resources
 ):

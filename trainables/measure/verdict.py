@@ -14,6 +14,7 @@ from trainables.contract import Advice, Bound, Resources, Verdict
 from trainables.parallel.layouts import cores_of
 from trainables.settings import Settings
 
+CLOCK_SECONDS = 1e-9  # no clock tells less
 MIN_GAIN = 1.03  # less is a tie
 MOST_MEMORY = 0.9  # of what there is, that a larger batch may take
 NUM_WORKERS = (1, 2, 4, 8, 16, 32)
@@ -90,7 +91,7 @@ def explain(settings: Settings, metrics: Mapping[str, float], resources: Resourc
 def _step(settings: Settings, metrics: Mapping[str, float], resources: Resources) -> _Step | None:
     stages = ("load", "transfer", "forward", "backward", "communicate", "update")
     seconds = {stage: metrics.get(f"{stage}_seconds", 0.0) for stage in stages}
-    if not all(math.isfinite(s) and s >= 0 for s in seconds.values()) or math.fsum(seconds.values()) <= 0:
+    if not all(math.isfinite(s) and s >= 0 for s in seconds.values()) or math.fsum(seconds.values()) < CLOCK_SECONDS:
         return None
     return _Step(
         settings,
