@@ -61,11 +61,6 @@ class Resources:
         """What one of the nodes has of it."""
         return Resources(self.cpus // self.nodes, self.gpus // self.nodes)
 
-    def __str__(self) -> str:
-        gpus = f" and {_counted(self.gpus, 'GPU')}" if self.gpus else ""
-        nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
-        return f"{_counted(self.cpus, 'core')}{gpus}{nodes}"
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -75,14 +70,6 @@ class Layout:
     cpus_per_process: int = 1
     gpus_per_process: int = 0
     placement: Literal["pack", "spread"] = "pack"  # on as few nodes as they fit on, or on as many as there are
-
-    def __str__(self) -> str:
-        each = Resources(self.cpus_per_process, self.gpus_per_process)
-        return f"{_counted(self.processes, 'process', 'processes')} with {each}{' each' if self.processes > 1 else ''}"
-
-
-def _counted(number: int, one: str, several: str | None = None) -> str:
-    return f"{number} {one if number == 1 else several or one + 's'}"
 
 
 @dataclass(frozen=True)

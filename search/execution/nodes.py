@@ -1,4 +1,4 @@
-"""What the nodes of the cluster have that are there at the moment."""
+"""What the nodes of the cluster have that are there at the moment, and how that is said."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import ray
 
-from trainables.contract import Resources
+from search.text.wording import count
+from trainables.contract import Layout, Resources
 
 
 def alive() -> list[Resources]:
@@ -19,6 +20,19 @@ def alike(nodes: Sequence[Resources]) -> Resources:
     largest = max(nodes, key=lambda node: (node.gpus, node.cpus))
     number = sum(node.gpus >= largest.gpus and node.cpus >= largest.cpus for node in nodes)
     return Resources(number * largest.cpus, number * largest.gpus, number)
+
+
+def needed(layout: Layout) -> str:
+    """`2 processes with 1 core and 1 GPU each`."""
+    each = offered(Resources(layout.cpus_per_process, layout.gpus_per_process))
+    return f"{layout.processes} processes with {each} each" if layout.processes > 1 else f"1 process with {each}"
+
+
+def offered(resources: Resources) -> str:
+    """`4 cores and 2 GPUs on 2 nodes`."""
+    gpus = f" and {count(resources.gpus, 'GPU')}" if resources.gpus else ""
+    nodes = f" on {resources.nodes} nodes" if resources.nodes > 1 else ""
+    return f"{count(resources.cpus, 'core')}{gpus}{nodes}"
 
 
 def _resources(named: Mapping[str, float]) -> Resources:

@@ -18,7 +18,7 @@ import ray.exceptions
 from search.execution.blame import in_step, named, verdict
 from search.execution.group import RESTING_CPUS, Group, end_process, first_line
 from search.execution.group import fit as fit_group
-from search.execution.nodes import alike, alive
+from search.execution.nodes import alike, alive, needed, offered
 from search.execution.serve import Died, Ended, Message, Place, Task
 from search.execution.shortage import kernel_kills
 from trainables.contract import InfeasibleError, Layout, Measurement, Resources
@@ -68,7 +68,7 @@ class WorkerPool:
             GroupError: the group did not start, or the nodes for it are gone.
         """
         if not self._fits(layout, [], self._whole):
-            raise InfeasibleError(f"{layout}: more than the {self._whole} there are")
+            raise InfeasibleError(f"{needed(layout)}: more than the {offered(self._whole)} there are")
         if self._whole.nodes > 1 and self._following is None:
             self._following = asyncio.create_task(self._follow_nodes())
         while True:
@@ -189,7 +189,9 @@ class WorkerPool:
         deadline = asyncio.get_running_loop().time() + self._patience
         while not self._fits(layout, []):
             if asyncio.get_running_loop().time() > deadline:
-                raise GroupError(f"{layout}: more than the {self._capacity} that the cluster still has")
+                raise GroupError(
+                    f"{needed(layout)}: more than the {offered(self._capacity)} that the cluster still has"
+                )
             await asyncio.sleep(WATCH_SECONDS)
 
     # Groups
@@ -235,7 +237,7 @@ class WorkerPool:
                 if not group.ready and not group.dead:
                     group.dead = "nodes of the cluster were lost"
             except TimeoutError:
-                group.dead = f"{layout} did not start within {START_TIMEOUT_SECONDS:.0f} s"
+                group.dead = f"{needed(layout)} did not start within {START_TIMEOUT_SECONDS:.0f} s"
         if group.dead:
             group.leased_to = None
             group.kill()

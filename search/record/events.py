@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from search.front.objective import read_constraint
+from search.limits import LARGEST, WIDEST
 
 Event = dict[str, Any]
 Check = Callable[[Any], None]  # raises ValueError, which says where and what was expected
 
-LARGEST = 2**31  # of whole numbers that count something
-WIDEST = 2**63  # of all others; no table holds more than eight bytes
 LATEST = 2.0**33  # seconds since 1970, in the year 2242: dates after that have no nanoseconds
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # would move a terminal's cursor, or be no text
 STATES = ("complete", "stopped", "infeasible", "failed")

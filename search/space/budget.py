@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from search.limits import LARGEST
 from search.space.faults import Fault
 from search.space.parameters import STRICT, Choice, Range
 
-Count = Annotated[int, Field(ge=1, lt=2**31)]
+Count = Annotated[int, Field(ge=1, lt=LARGEST)]
 Evaluation = Literal["coupled", "decoupled", "probe"]
 
 
@@ -49,7 +50,7 @@ class Budget(BaseModel):
     hours: Annotated[float, Field(gt=0)] | None = None
     total_epochs: Count | None = None
     least_gain: Annotated[float, Field(gt=0, lt=1)] | None = None
-    repeats: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    repeats: Annotated[int, Field(ge=0, lt=LARGEST)] = 1
 
 
 def budget_faults(

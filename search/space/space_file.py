@@ -13,6 +13,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.scalarbool import ScalarBoolean
 
+from search.limits import WIDEST
 from search.space.faults import Fault, KeyPath, Place, Source, SpaceError, dotted, nearest, shown
 
 OVERLAY = "without_gpu"  # the section whose settings hold where the machine has no GPU
@@ -20,7 +21,6 @@ OVERLAY = "without_gpu"  # the section whose settings hold where the machine has
 MOST_BYTES = 2**20
 MOST_VALUES = 20_000  # aliases multiply: a page of them can stand for more than there is memory
 DEEPEST = 30
-WIDEST = 2**63  # of whole numbers; no table holds more than eight bytes
 
 # A parameter is searched or fixed: to override one is to take it out of the other.
 _TWIN = {"fixed": "parameters", "parameters": "fixed"}

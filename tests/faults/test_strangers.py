@@ -268,13 +268,16 @@ GRID += (
     ("text", "why"),
     [
         (BOMB, "more than 20,000 values"),  # 9 to the 10th
+        ("a: &a [*a]\n", 'unknown key "a"'),
+        ("{" + "a: {" * 300 + "}" * 301, "maximum recursion depth exceeded"),
+        ("fixed: {x: 0x" + "f" * 6000 + "}", "more than 64 bits"),
         ("[" * 1200, "maximum recursion depth exceeded"),
         ("a:" * 3000, ""),
         ("fixed: " + "{x: " * 40 + "1" + "}" * 40, "deeper than 30 levels"),
         ("# " + "x" * 2_000_000, "more than 1,048,576 bytes"),
         (GRID, "a grid of"),
     ],
-    ids=["bomb", "brackets", "colons", "deep", "large", "grid"],
+    ids=["bomb", "itself", "braces", "digits", "brackets", "colons", "deep", "large", "grid"],
 )
 @pytest.mark.timeout(20)
 def test_a_space_file_that_would_take_for_ever_is_refused(

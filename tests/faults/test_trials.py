@@ -165,7 +165,7 @@ def test_a_loader_process_that_is_killed_is_not_the_configurations_fault(tmp_pat
         next(epoch)
         (loader,) = multiprocessing.active_children()
         loader.kill()
-        with pytest.raises(HelperLostError, match="DataLoader worker "):
+        with pytest.raises(HelperLostError, match=r"DataLoader worker \(pid"):
             for _ in epoch:
                 pass
 
@@ -214,7 +214,7 @@ def test_a_lost_loader_process_costs_a_retry_from_the_checkpoint_and_a_second_on
     assert run.trials.state.tolist() == ["complete", "failed", "complete"], run.trials.reason.tolist()
     assert run.trials.retries.tolist() == [1, 1, 0]
     assert run.trials.epochs.tolist()[0] == 2
-    assert run.trials.reason[1].startswith("DataLoader worker ")
+    assert run.trials.reason[1].startswith("DataLoader worker (pid")
     assert run.trials.reason[1].endswith("(after 1 retry)")
 
 

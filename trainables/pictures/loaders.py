@@ -256,7 +256,8 @@ class _WorkerBatches:
                 raise HelperLostError(str(error).partition("\n")[0]) from error
             raise
         except (ConnectionError, EOFError) as error:  # a batch is there, but not who has its memory to give
-            raise HelperLostError(f"DataLoader worker exited unexpectedly ({error})") from error
+            gone = ", ".join(f"{worker.pid}" for worker in self._iterator._workers if not worker.is_alive())
+            raise HelperLostError(f"DataLoader worker (pid(s) {gone}) exited unexpectedly") from error
 
     def close(self) -> None:
         # The DataLoader ends its processes when it is collected; a traceback that holds it would keep them alive.
