@@ -258,6 +258,7 @@ def cannot_run(name, value, seed):
     return [e for e in starts(driver) if e["config"].get(name) == value]
 
 
+@pytest.mark.slow
 def test_a_probe_that_cannot_run_is_not_asked_for_again():
     """A third of the batch sizes, or one of the loaders; four seeds."""
     for seed in range(4):

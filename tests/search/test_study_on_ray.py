@@ -141,6 +141,7 @@ def test_checkpoints_are_kept_for_the_front_alone_and_the_test_set_is_read_for_i
     assert set(run.trials.trial_id[run.trials.test_accuracy.notna()]) == front
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_run_that_was_never_interrupted(pool: Any, tmp_path: Path) -> None:
     """Cut off within an event: no finished trial is run again, none is lost, and the choices are the same."""
     keys: dict[str, Any] = {

@@ -19,6 +19,7 @@ def test_alone_it_is_single_also_with_batch_normalisation() -> None:
     assert_same_weights(outcome.model, expected.model, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_batch_normalisation_is_that_of_ddp() -> None:
     expected, outcomes = several("ddp", 2, norm=True), several("fsdp", 2, norm=True)
     assert outcomes[0].losses == pytest.approx(expected[0].losses, abs=TOLERANCE)

@@ -1,6 +1,7 @@
 """Generated pictures: always the same, all alike in form, and something can be learned from them."""
 
 import numpy as np
+import pytest
 import torch
 
 from trainables.pictures.generated import SHAPES, generate
@@ -31,6 +32,7 @@ def test_classes_cannot_be_told_by_colour_or_brightness() -> None:
     assert accuracy < 0.25
 
 
+@pytest.mark.slow
 def test_a_small_network_learns_something_and_not_everything() -> None:
     images, labels = (torch.from_numpy(x) for x in generate(4000, seed=0))
     inputs = images.permute(0, 3, 1, 2).float() / 128 - 1

@@ -49,6 +49,7 @@ def test_a_probe_reports_what_a_probe_measures_and_leaves_nothing(folder: Path, 
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_probe_of_a_batch_that_is_all_the_data_is_measured_too(folder: Path, few: Data) -> None:
     """A trial of one epoch of one step could not be."""
     assert probed(folder, few, batch_size=120).metrics["images_per_second"] > 0
@@ -97,6 +98,7 @@ def test_a_trace_is_written_where_it_is_asked_for(folder: Path, few: Data) -> No
     assert any("convolution" in event.get("name", "") for event in events)
 
 
+@pytest.mark.slow
 def test_each_probe_makes_the_machines_drift_better_known(
     folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:

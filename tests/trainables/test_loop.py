@@ -1,5 +1,6 @@
 """The loop, by the trainable's own door: it learns, goes on where it stopped, and says what went wrong."""
 
+import gc
 import math
 import multiprocessing
 from collections.abc import Iterator
@@ -197,19 +198,19 @@ def test_a_gpu_that_was_promised_and_is_not_there_is_infeasible(folder: Path, fe
         trained(folder, few, resources=Resources(cpus=1, gpus=1))
 
 
-def processes() -> list[Any]:
-    return multiprocessing.active_children()
+def state() -> tuple[Any, ...]:
+    frozen = gc.get_freeze_count()
+    return torch.get_num_threads(), torch.is_grad_enabled(), multiprocessing.active_children(), frozen
 
 
 @pytest.fixture
 def traces() -> Iterator[None]:
     """The process is after the test as it was before it: two threads, while the trial has one."""
     torch.set_num_threads(2)
-    before = torch.get_num_threads(), torch.is_grad_enabled(), torch.get_rng_state(), processes()
+    before, random = state(), torch.get_rng_state()
     yield
-    after = torch.get_num_threads(), torch.is_grad_enabled(), torch.get_rng_state(), processes()
-    assert torch.equal(before[2], after[2])
-    assert [before[i] for i in (0, 1, 3)] == [after[i] for i in (0, 1, 3)]
+    assert state() == before
+    assert torch.equal(torch.get_rng_state(), random)
 
 
 @pytest.mark.usefixtures("traces")

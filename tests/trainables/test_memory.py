@@ -90,6 +90,7 @@ def test_with_1f1b_fewer_micro_batches_wait_for_their_way_back() -> None:
     assert one_each == pytest.approx(gpipe / 4, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_largest_batch_fits_and_one_a_little_larger_does_not() -> None:
     most = largest_batch(settings(), 10, 1000, 1, CPU)
     assert of(batch_size=most).total <= 2 * GIB < of(batch_size=most + most // 8).total

@@ -125,6 +125,7 @@ def burn(seconds: float) -> None:
 
 
 @linux
+@pytest.mark.slow
 def test_the_time_of_children_is_ours_while_they_live_and_afterwards() -> None:
     def of_children() -> float:
         return own_seconds() - time.process_time()

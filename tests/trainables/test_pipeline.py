@@ -22,7 +22,11 @@ from trainables.stages import Timeline
 from trainables.strategies import get_strategy, pipeline
 
 
-@pytest.mark.parametrize("config", [{"schedule": "1f1b"}, {"num_microbatches": 1}, {"num_microbatches": 16}], ids=str)
+@pytest.mark.parametrize(
+    "config",
+    [{"schedule": "1f1b"}, {"num_microbatches": 1}, pytest.param({"num_microbatches": 16}, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_neither_schedule_nor_micro_batches_change_what_is_learned(config: dict[str, Any]) -> None:
     outcomes = several("pipeline", 3, **config)
     expected = trained("single", 0, 1)

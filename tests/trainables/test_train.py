@@ -58,6 +58,7 @@ def test_the_same_command_again_goes_on_and_the_table_has_each_epoch_once(
     assert [row["epoch"] for row in rows_of(folder)] == ["1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_a_probe_tells_what_it_measured_and_why_and_is_in_the_table(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +79,7 @@ def test_its_table_can_be_replayed(folder: Path, tmp_path: Path) -> None:
     assert replay.curve({"batch_size": 256, "table": table}, 2) == replay.curve({"batch_size": 256}, 2)
 
 
+@pytest.mark.slow
 def test_ddp_trains_in_two_processes(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     command = [*TINY, "--folder", str(folder), "--epochs", "2", "--test", "strategy=ddp"]
     assert main([*command, "world_size=2"]) == 0
@@ -97,6 +99,7 @@ def test_a_process_that_dies_ends_the_others(folder: Path, capfd: pytest.Capture
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_ends_all(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
