@@ -44,6 +44,8 @@ if TYPE_CHECKING:  # Ray is imported when the input is known to be good
     from search.execution.cluster import Cluster
     from search.terminal.progress import Progress
 
+LEAVE_SECONDS = 8.0  # a signal is to be obeyed within 15
+
 Fitted = tuple[Space, Data, list[str]]
 
 
@@ -197,9 +199,12 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
             except Exception as error:
                 broken = error
     if broken is not None:
-        return broken_off(job.folder, job.resume_command, broken)
-    interrupts.ignore()  # what is left takes a second
-    return closed(job.folder, job.resume_command, interrupted)
+        code = broken_off(job.folder, job.resume_command, broken)
+    else:
+        interrupts.ignore()  # what is left takes a second
+        code = closed(job.folder, job.resume_command, interrupted)
+    interrupts.leave_within(LEAVE_SECONDS, code)
+    return code
 
 
 def _watched(job: _Job, cluster: Cluster, progress: Progress) -> AbstractContextManager[None]:

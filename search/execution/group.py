@@ -53,11 +53,18 @@ class Group:
         self.task, self.task_number = task, self.task_number + 1
         self.ends, self.reports, self.answers, self.messages = {}, {}, {}, asyncio.Queue()
 
-    def death(self, reason: str, error: BaseException | None) -> Ended | Died:
-        """What to tell of a rank that is gone by `error`.
+    def where(self, rank: int) -> str:
+        """` on 10.0.0.2`, if the ranks are on several nodes."""
+        several = len({place.node_id for place in self.places.values()}) > 1
+        return f" on {self.places[rank].address}" if several and rank in self.places else ""
+
+    def death(self, rank: int | None, error: BaseException) -> Ended | Died:
+        """What to tell when a rank is gone by `error`, or the group as a whole.
 
         If it was for want of memory, its configuration cannot run here. On a cluster of others Ray itself may end it.
         """
+        gone = type(error).__name__ if rank is None else f"the worker of rank {rank} died{self.where(rank)}"
+        reason = f"{gone}: {_first_line(error)}"
         kills = kernel_kills()
         if isinstance(error, ray.exceptions.OutOfMemoryError) or kills > min(self.kills.values(), default=kills):
             return Ended("infeasible", f"out of host memory: {reason}")
@@ -83,8 +90,8 @@ def _signal(pid: int) -> None:
 
 def fit(
     pool: ray.actor.ActorHandle, number: int, layout: Layout, cpus: float, storage: str, patience: float
-) -> tuple[str, BaseException | None]:
-    """Run a group until it ends; say why it did, and by which error."""
+) -> tuple[int | None, BaseException | None]:
+    """Run a group until it ends; say which rank ended it and by which error. None: all, or none as it was asked to."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.v2.api.exceptions import WorkerGroupError
 
@@ -118,12 +125,12 @@ def fit(
         rank, cause = next(iter(error.worker_failures.items()), (0, error))
         # Ray Train wraps what happened to the process in "A worker health check failed."
         cause = getattr(cause, "health_check_failure", cause)
-        return f"the worker of rank {rank} died: {first_line(cause)}", cause
+        return rank, cause
     except Exception as error:  # whatever it is, the trial that waits for this group must hear of it
-        return f"{type(error).__name__}: {first_line(error)}", error
-    return "asked to end", None
+        return None, error
+    return None, None
 
 
-def first_line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """What it says first, or else its name."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip()

@@ -16,7 +16,7 @@ import ray.actor
 import ray.exceptions
 
 from search.execution.blame import in_step, named, verdict
-from search.execution.group import RESTING_CPUS, Group, end_process, first_line
+from search.execution.group import RESTING_CPUS, Group, end_process
 from search.execution.group import fit as fit_group
 from search.execution.nodes import alike, alive, needed, offered
 from search.execution.serve import Died, Ended, Message, Place, Task
@@ -25,6 +25,7 @@ from trainables.contract import InfeasibleError, Layout, Measurement, Resources
 
 RANK_GRACE_SECONDS = 10.0  # after one rank has failed, the others are given this long before their group is ended
 WATCH_SECONDS = 1.0  # between two calls at a rank, to learn whether its process is there and answers
+BURIAL_SECONDS = 5.0  # Ray Train looks after its ranks each second, and takes another to end them
 LEASE_POLL_SECONDS = 0.05
 MAX_IDLE_GROUPS = 3  # each process of one keeps about half a GiB
 START_TIMEOUT_SECONDS = 180.0
@@ -226,8 +227,8 @@ class WorkerPool:
 
         def fit() -> None:
             cpus = layout.cpus_per_process if self._reserve_cpus else RESTING_CPUS
-            reason, error = fit_group(self._itself, group.number, layout, cpus, self._storage, self._patience)
-            asyncio.run_coroutine_threadsafe(self._buried(group, reason, error), loop)
+            rank, error = fit_group(self._itself, group.number, layout, cpus, self._storage, self._patience)
+            asyncio.run_coroutine_threadsafe(self._buried(group, rank, error), loop)
 
         threading.Thread(target=fit, daemon=True, name=f"group-{group.number}").start()
         async with group.changed:
@@ -260,9 +261,10 @@ class WorkerPool:
                 group.dead = "did not end when asked to"
         self._forget_if_dead(group)
 
-    async def _buried(self, group: Group, reason: str, error: BaseException | None) -> None:
-        group.dead = reason
-        group.messages.put_nowait(group.death(reason, error))
+    async def _buried(self, group: Group, rank: int | None, error: BaseException | None) -> None:
+        end = group.death(rank, error) if error else Died("asked to end")
+        group.dead = end.reason
+        group.messages.put_nowait(end)
         await self._notify(group)
         self._forget_if_dead(group)
 
@@ -300,17 +302,23 @@ class WorkerPool:
                 async with asyncio.timeout(self._patience):
                     await group.workers[rank].__ray_ready__.remote()
             except TimeoutError:
-                reason = f"rank {rank} did not answer for {self._patience:.0f} s{self._where(group, rank)}"
+                reason = f"rank {rank} did not answer for {self._patience:.0f} s{group.where(rank)}"
                 self._lose(group, Ended("failed", reason))
                 end_process(group.places[rank])  # one that is stopped does not hear Ray
                 return
             except ray.exceptions.RayError as error:
-                where = self._where(group, rank)
-                reason = f"the worker of rank {rank} died{where}: {first_line(error)}"
-                self._lose(group, group.death(reason, error))
+                if group.layout.processes > 1:
+                    await self._burial(group)
+                self._lose(group, group.death(rank, error))
                 return
             group.kills[rank] = kills
             await asyncio.sleep(WATCH_SECONDS)
+
+    async def _burial(self, group: Group) -> None:
+        """Wait for Ray Train, which ends all ranks where one is gone, and knows which. Of a lost node it is silent."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BURIAL_SECONDS), group.changed:
+                await group.changed.wait_for(lambda: group.dead)
 
     def _lose(self, group: Group, message: Ended | Died) -> None:
         if group.closing or group.dead:
@@ -325,10 +333,6 @@ class WorkerPool:
             return measurement
         nodes = len({place.node_id for place in group.places.values()})
         return Measurement(measurement.epoch, {**measurement.metrics, "nodes": nodes})
-
-    def _where(self, group: Group, rank: int) -> str:
-        several = len({place.node_id for place in group.places.values()}) > 1
-        return f" on {group.places[rank].address}" if several else ""
 
     def _fits(self, layout: Layout, groups: list[Group], capacity: Resources | None = None) -> bool:
         """Whether there is place for the layout beside these groups. At rest, a group holds GPU memory, but no core."""

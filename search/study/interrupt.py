@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -34,6 +35,7 @@ class Interrupts:
     def __init__(self) -> None:
         self.deferred = False
         self.last_words = ""
+        self._leaving: threading.Timer | None = None
         self._number: int | None = None
         self._before = {number: signal.getsignal(number) for number in SIGNALS}
 
@@ -42,6 +44,8 @@ class Interrupts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -54,6 +58,12 @@ class Interrupts:
         """Let the last lines be written in peace."""
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+
+    def leave_within(self, seconds: float, exit_code: int) -> None:
+        """From here on nothing is left but to take leave of Ray, which may wait for long where it is half gone."""
+        self._leaving = threading.Timer(seconds, _leave, [exit_code])
+        self._leaving.daemon = True
+        self._leaving.start()
 
     def check(self) -> None:
         """Raise what was noted.
@@ -69,9 +79,14 @@ class Interrupts:
             with contextlib.suppress(OSError):
                 shown = SHOW_CURSOR if sys.stderr.isatty() else ""
                 os.write(sys.stderr.fileno(), f"{shown}{self.last_words}".encode())
-            with contextlib.suppress(Exception):
-                end_children()  # Ray's would look for this process a while
-            os._exit(128 + number)
+            _leave(128 + number)
         self._number = number
         if not self.deferred:
             self.check()
+
+
+def _leave(exit_code: int) -> None:
+    """At once."""
+    with contextlib.suppress(Exception):
+        end_children()  # Ray's would look for this process a while
+    os._exit(exit_code)

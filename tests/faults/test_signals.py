@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from search.record.journal import FILE_NAME
@@ -32,6 +33,48 @@ def test_a_second_signal_does_not_wait_and_has_its_last_words() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (130, "to go on: x\n")
+
+
+STUCK = """
+import contextlib, subprocess, sys, time
+from search import run
+from search.execution.cluster import Cluster
+from search.study import study
+from search.study.interrupt import Interrupted
+from trainables.contract import Resources
+
+@contextlib.contextmanager
+def connected(*arguments):
+    ray = subprocess.Popen(["sleep", "60"])
+    print(ray.pid, file=sys.stderr)
+    yield Cluster(Resources(2), 1, True, None)
+    time.sleep(60)
+
+def interrupted(*arguments):
+    raise Interrupted(1)
+
+run._connected, study.run_study, run.LEAVE_SECONDS = connected, interrupted, 0.5
+sys.exit(run.main(["space.yaml"]))
+"""
+
+
+@pytest.mark.slow
+def test_a_ray_that_does_not_let_go_is_left_within_seconds(tmp_path: Path) -> None:
+    """As where a closed terminal has ended a part of its processes."""
+    (tmp_path / "space.yaml").write_text(SPACE)
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK], cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 129, done.stderr
+    assert done.stdout.splitlines()[-2] == "interrupted; to go on:"
+    left = [process for process in psutil.process_iter() if process.pid == int(done.stderr.split()[0])]
+    assert gone(left, 5) == []
+
+
+def test_a_process_that_has_left_ray_in_time_goes_on() -> None:
+    with Interrupts() as interrupts:
+        interrupts.leave_within(0.1, 1)
+    time.sleep(0.3)
 
 
 @pytest.mark.slow
