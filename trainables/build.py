@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from trainables.contract import InfeasibleError, Worker
@@ -21,13 +22,13 @@ from trainables.strategies import TrainStep, get_strategy
 def build(settings: Settings, num_classes: int, device: torch.device) -> TrainStep:
     """The strategy's step around a new network, whose weights depend on the seed alone."""
     torch.manual_seed(settings.seed)
-    model = network(settings, num_classes, device)
+    model = network(settings, num_classes, device, dist.get_world_size() if dist.is_initialized() else 1)
     if settings.batch_norm == "synchronised":
         model = synchronised(model, device)
     return get_strategy(settings.strategy).build(model, settings, device)
 
 
-def network(settings: Settings, num_classes: int, device: torch.device) -> nn.Module:
+def network(settings: Settings, num_classes: int, device: torch.device, processes: int = 1) -> nn.Module:
     """With new weights, each convolution by the kernel that the settings ask for."""
     model = vgg19(num_classes, width=settings.width, head=settings.head)
     model.to(device)
@@ -35,7 +36,7 @@ def network(settings: Settings, num_classes: int, device: torch.device) -> nn.Mo
     choose_kernels(
         model,
         settings.conv_kernel,
-        batch_size=pictures_at_a_time(settings),
+        batch_size=pictures_at_a_time(settings, processes),
         dtype=DTYPES.get(settings.precision, torch.float32),
         memory_format=FORMATS[settings.memory_format],
     )

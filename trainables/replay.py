@@ -10,7 +10,7 @@ Any parameter and any metric goes. A few settings, chosen or fixed in the space 
     fail_at_epoch      the epoch that goes wrong (0: none), in the first process
     fail_with          exception, infeasible, kill (SIGKILL of the process), hang, nan, memory (all that the process
                        may have), hunger (all that the machine has, until the process is ended for it), child (starts
-                       one, then hangs) or silence (returns without a word)
+                       one, then hangs) or silence (starts one, then returns without a word)
     fail_once          true: only the first time in the trial's folder, so that a retry gets through
 """
 
@@ -107,6 +107,7 @@ def train(config: Config, worker: Worker) -> None:
         time.sleep(float(config.get("seconds_per_epoch", 0.0)))
         if _goes_wrong(config, epoch, worker):
             if config.get("fail_with") == "silence":
+                _start_a_child()
                 return
             metrics = _fail(config, epoch, metrics)
         measurement = Measurement(epoch, metrics)
@@ -256,7 +257,7 @@ def _fail(config: Config, epoch: int, metrics: Metrics) -> Metrics:
         case "hang":
             time.sleep(1e6)
         case "child":
-            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1e6)"])
+            _start_a_child()
             time.sleep(1e6)
         case "memory":
             _take_all_memory()
@@ -265,6 +266,10 @@ def _fail(config: Config, epoch: int, metrics: Metrics) -> Metrics:
         case "nan":
             return dict.fromkeys(metrics, math.nan)
     raise RuntimeError(f"epoch {epoch} was to fail")
+
+
+def _start_a_child() -> None:
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1e6)"])
 
 
 def _take_all_memory() -> None:

@@ -21,7 +21,7 @@ from trainables.contract import PATIENCE_VARIABLE
 from trainables.parallel.layouts import FEWEST_PROCESSES, IN_ONE_PROCESS
 
 SEVERAL = [name for name in FEWEST_PROCESSES if name not in IN_ONE_PROCESS]
-ONE_AFTER_THE_OTHER: dict[str, Any] = {"searcher": {"name": "grid"}, "budget": {"epochs": 3}}
+ONE_AFTER_THE_OTHER: dict[str, Any] = {"searcher": {"name": "grid"}, "budget": {"epochs": 3, "repeats": 0}}
 
 
 class Saboteur:
@@ -42,7 +42,7 @@ class Saboteur:
             self.noticed_at.setdefault(trial_id, time.monotonic())
 
     def _hit(self, trial_id: str) -> None:
-        time.sleep(0.5)  # the second epoch has begun
+        time.sleep(0.2)  # the second epoch has begun
         places = places_of(trial_id)
         self.pids |= {place.pid for place in places.values()}
         self.hit_at[trial_id] = time.monotonic()
@@ -78,7 +78,7 @@ def killed(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run,
             trainable="vgg19_cifar10",
             parameters={"strategy": {"values": SEVERAL}, "seed": {"values": [0, 1]}},
             fixed={"batch_size": 64, "width": 0.0625, "conv_kernel": "library", "world_size": 2, "learning_rate": 0.01},
-            data={"name": "generated", "train_images": 3000, "val_images": 100},
+            data={"name": "generated", "train_images": 2000, "val_images": 100},
             **ONE_AFTER_THE_OTHER,
         )
     return run, saboteur, left_behind(saboteur.pids, before)

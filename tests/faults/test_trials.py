@@ -26,6 +26,8 @@ from trainables.contract import PATIENCE_VARIABLE, HelperLostError
 ONE_AFTER_THE_OTHER: dict[str, Any] = {"searcher": {"name": "grid"}, "budget": {"epochs": 2}}
 IDLE = Work(0.0, 0.0)
 
+Left = tuple[list[psutil.Process], dict[str, list[psutil.Process]]]
+
 
 def left_behind() -> list[psutil.Process]:
     """The processes that the trainable `replay` starts to be left behind."""
@@ -37,13 +39,19 @@ def left_behind() -> list[psutil.Process]:
 
 
 @pytest.fixture(scope="module")
-def hung(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[psutil.Process]]:
-    """A trial that starts a process and hangs, one that says nothing, one that takes all memory, and a good one."""
+def hung(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Left]:
+    """A trial that starts a process and hangs, one that starts one and is over, one that takes all memory, a good one.
+
+    With the processes found within the first, and at the end of each.
+    """
     started: list[psutil.Process] = []
+    at_end: dict[str, list[psutil.Process]] = {}
 
     def look(event: Event) -> None:
         if event["event"] == "measurement" and event["trial_id"] == "t0001":
             threading.Timer(1.0, lambda: started.extend(left_behind())).start()
+        if event["event"] == "finish":
+            at_end[event["trial_id"]] = left_behind()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(PATIENCE_VARIABLE, "3")
@@ -57,7 +65,7 @@ def hung(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, l
             },
             **ONE_AFTER_THE_OTHER,
         )
-    return run, started
+    return run, (started, at_end)
 
 
 def row(run: Run, fail_with: str) -> Any:
@@ -66,7 +74,7 @@ def row(run: Run, fail_with: str) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_trial_that_does_nothing_for_long_is_ended_and_says_so(hung: tuple[Run, list[psutil.Process]]) -> None:
+def test_a_trial_that_does_nothing_for_long_is_ended_and_says_so(hung: tuple[Run, Left]) -> None:
     trial = row(hung[0], "child")
     assert (trial.state, trial.reason, trial.epochs) == ("failed", "rank 0 did nothing for 3 s", 1)
     assert trial.seconds < 20
@@ -74,7 +82,7 @@ def test_a_trial_that_does_nothing_for_long_is_ended_and_says_so(hung: tuple[Run
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_trial_that_returns_too_early_has_failed(hung: tuple[Run, list[psutil.Process]]) -> None:
+def test_a_trial_that_returns_too_early_has_failed(hung: tuple[Run, Left]) -> None:
     trial = row(hung[0], "silence")
     assert trial.state == "failed"
     assert trial.reason == "it returned without having reported more than epoch 1 of 2"
@@ -83,7 +91,7 @@ def test_a_trial_that_returns_too_early_has_failed(hung: tuple[Run, list[psutil.
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_want_of_host_memory_is_infeasible_is_not_tried_again_and_leaves_the_memory_to_the_next(
-    hung: tuple[Run, list[psutil.Process]],
+    hung: tuple[Run, Left],
 ) -> None:
     trial = row(hung[0], "memory")
     assert (trial.state, trial.retries) == ("infeasible", 0)
@@ -93,10 +101,12 @@ def test_want_of_host_memory_is_infeasible_is_not_tried_again_and_leaves_the_mem
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_within_5_seconds_no_process_of_an_ended_trial_lives(hung: tuple[Run, list[psutil.Process]]) -> None:
-    assert len(hung[1]) == 1, "the trial had started one"
-    _, alive = psutil.wait_procs(hung[1], timeout=5)
+def test_within_5_seconds_no_process_of_an_ended_trial_lives(hung: tuple[Run, Left]) -> None:
+    _, (started, at_end) = hung
+    assert len(started) == 1, "the trial had started one"
+    _, alive = psutil.wait_procs(started, timeout=5)
     assert not alive
+    assert at_end["t0002"] == [], "whose worker lives on"
     assert not left_behind()
 
 

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from tests.trainables.test_strategies import settings_of
 from trainables import vgg19_cifar10
 from trainables.contract import InfeasibleError, Layout, Resources
+from trainables.parallel.layouts import pictures_at_a_time
 
 CORES = Resources(cpus=4)
 GPUS = Resources(cpus=8, gpus=4)
@@ -45,3 +47,12 @@ def test_what_a_strategy_does_not_have_is_refused_by_name(
     ((name, value),) = config.items()
     with pytest.raises(InfeasibleError, match=f"{name} {value}: not with strategy {strategy}"):
         vgg19_cifar10.layout({"strategy": strategy, **config}, resources)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "processes", "pictures"),
+    [("single", 1, 64), ("ddp", 3, 22), ("parameter_server", 2, 64), ("parameter_server", 3, 32), ("pipeline", 2, 8)],
+)
+def test_pictures_that_go_through_a_process_together(strategy: str, processes: int, pictures: int) -> None:
+    settings = settings_of(strategy, batch_size=64, num_microbatches=8)
+    assert pictures_at_a_time(settings, processes) == pictures

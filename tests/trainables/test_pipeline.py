@@ -132,11 +132,3 @@ def test_more_processes_than_layers_are_refused_on_all_of_them() -> None:
 
 def one_layer(rank: int, world_size: int) -> None:
     get_strategy("pipeline").build(torch.nn.Sequential(torch.nn.Linear(1, 1)), settings_of("pipeline"), CPU)
-
-
-def test_kernels_are_chosen_for_the_pictures_that_go_through_together() -> None:
-    from trainables.parallel.layouts import pictures_at_a_time
-
-    assert pictures_at_a_time(settings_of("pipeline", batch_size=64, world_size=2, num_microbatches=8)) == 8
-    assert pictures_at_a_time(settings_of("ddp", batch_size=64, world_size=2)) == 32
-    assert pictures_at_a_time(settings_of("single", batch_size=64)) == 64

@@ -29,7 +29,8 @@ from trainables.foresight.liveness import Liveness, liveness
 from trainables.machine.allocator import allocating
 from trainables.machine.footprint import GIB, Footprint, available, private_bytes
 from trainables.machine.kept import Figures, kept, machine
-from trainables.parallel.holdings import Holding, holdings, pictures_per_reader
+from trainables.parallel.holdings import Holding, holdings
+from trainables.parallel.layouts import pictures_per_reader
 from trainables.pictures import cifar10
 from trainables.pictures.loaders import EVALUATION_BATCH, PREFETCHED_BATCHES, Batches, Plan, training_batches
 from trainables.settings import Settings

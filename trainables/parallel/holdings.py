@@ -44,12 +44,6 @@ def holdings(settings: Settings, processes: int) -> list[Holding]:
     return [Holding(messages=2.0)] * processes  # first and lasting buckets, what travels
 
 
-def pictures_per_reader(settings: Settings, processes: int) -> int:
-    """Of each batch, in the process that reads most of it."""
-    readers = processes - 1 if settings.strategy == "parameter_server" else processes
-    return -(-settings.batch_size // readers)
-
-
 def _in_flight(settings: Settings, processes: int) -> float:
     """Of a batch, cut into stages: with gpipe all micro-batches wait for their way back, with 1f1b one per stage."""
     return min(1.0, processes / settings.num_microbatches) if settings.schedule == "1f1b" else 1.0

@@ -95,8 +95,14 @@ def check_microbatches(settings: Settings, processes: int) -> None:
         raise InfeasibleError(f"num_microbatches {count}: schedule 1f1b needs one per process, {processes}")
 
 
-def pictures_at_a_time(settings: Settings) -> int:
-    """That go through the network together in one process: a micro-batch, or the process's share of a batch."""
+def pictures_per_reader(settings: Settings, processes: int) -> int:
+    """Of each batch, in the process that reads most of it."""
+    readers = max(1, processes - 1) if settings.strategy == "parameter_server" else processes
+    return math.ceil(settings.batch_size / readers)
+
+
+def pictures_at_a_time(settings: Settings, processes: int) -> int:
+    """That go through the network together in one process: a micro-batch, or its share of a batch."""
     if settings.strategy == "pipeline":
         return max(1, settings.batch_size // settings.num_microbatches)
-    return settings.batch_size // (settings.world_size or 1)
+    return pictures_per_reader(settings, processes)

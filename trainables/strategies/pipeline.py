@@ -59,7 +59,7 @@ def _agreed_costs(model: nn.Sequential, settings: Settings, device: torch.device
 
 def _pictures(model: nn.Module, settings: Settings, device: torch.device | str) -> Tensor:
     """A black micro-batch, in the type of the weights."""
-    shape = (pictures_at_a_time(settings), 3, PICTURE_SIZE, PICTURE_SIZE)
+    shape = (pictures_at_a_time(settings, dist.get_world_size()), 3, PICTURE_SIZE, PICTURE_SIZE)
     return arranged(torch.zeros(shape, dtype=next(model.parameters()).dtype, device=device), settings)
 
 
