@@ -27,15 +27,18 @@ ONE_AFTER_THE_OTHER: dict[str, Any] = {"searcher": {"name": "grid"}, "budget": {
 class Saboteur:
     """Listens to a run's journal, and sends a signal to a rank of some trials after their first epoch."""
 
-    def __init__(self, victims: dict[str, int], number: int) -> None:
-        """`victims`: a rank by trial."""
+    def __init__(self, victims: dict[str, int | None], number: int) -> None:
+        """`victims`: a rank by trial; None: one that goes wrong by itself."""
         self._victims, self._number = victims, number
         self.hit_at: dict[str, float] = {}
         self.noticed_at: dict[str, float] = {}
         self.pids: set[int] = set()  # of all ranks of the trials that it was after
+        self.living_on: set[int] = set()  # of them, when a trial after theirs has trained
 
     def __call__(self, event: Event) -> None:
         trial_id = event.get("trial_id", "")
+        if trial_id not in self._victims and event["event"] == "measurement":
+            self.living_on |= set(filter(psutil.pid_exists, self.pids))
         if trial_id in self._victims and event["event"] == "measurement" and event["epoch"] == 1:
             threading.Thread(target=self._hit, args=(trial_id,), daemon=True).start()
         if trial_id in self._victims and event["event"] in ("retry", "finish"):
@@ -46,7 +49,8 @@ class Saboteur:
         places = places_of(trial_id)
         self.pids |= {place.pid for place in places.values()}
         self.hit_at[trial_id] = time.monotonic()
-        os.kill(places[self._victims[trial_id]].pid, self._number)
+        if (rank := self._victims[trial_id]) is not None:
+            os.kill(places[rank].pid, self._number)
 
 
 def places_of(trial_id: str) -> dict[int, Place]:
@@ -113,7 +117,7 @@ def test_a_rank_that_hangs_or_is_stopped_ends_its_trial_and_is_named(
     """Of two ranks: rank 0 never comes back from its work; then rank 1's process is stopped; then all goes well."""
     monkeypatch.setenv(PATIENCE_VARIABLE, "5")
     before = train_workers()
-    saboteur = Saboteur({"t0002": 1}, signal.SIGSTOP)
+    saboteur = Saboteur({"t0001": None, "t0002": 1}, signal.SIGSTOP)
     run = study(
         cluster,
         tmp_path / "silent",
@@ -127,4 +131,5 @@ def test_a_rank_that_hangs_or_is_stopped_ends_its_trial_and_is_named(
     assert run.trials.reason[1] == "rank 1 did not answer for 5 s"
     assert saboteur.noticed_at["t0002"] - saboteur.hit_at["t0002"] < 15
     assert run.trials.retries.tolist() == [0, 0, 0]
+    assert saboteur.living_on == set()
     assert left_behind(saboteur.pids, before) == set()

@@ -166,13 +166,17 @@ def test_a_full_disk_stops_the_search_whose_trial_goes_on_when_there_is_space(
 def test_a_folder_deleted_while_a_run_writes_to_it_ends_the_run(pool: Any, tmp_path: Path) -> None:
     """It would otherwise go on for hours, into a file that no name leads to."""
 
+    events: list[str] = []
+
     def delete(event: Event) -> None:
+        events.append(event["event"])
         if event["event"] == "measurement":
             shutil.rmtree(tmp_path / "run")
 
     keys = {"parameters": {"learning_rate": {"values": [0.1, 0.2]}}, "searcher": {"name": "grid"}}
     with pytest.raises(FileNotFoundError):
         study(pool, tmp_path / "run", [delete], **keys, budget={"epochs": 2})
+    assert events == ["run", "start", "measurement"]
     assert not (tmp_path / "run").exists()
 
 

@@ -16,7 +16,7 @@ from search.results import load
 from tests.faults.processes import SPACE, descendants, gone, measured, named, running, wait_for
 from tests.faults.simulation import Killed, a_space, facts, killing, simulate
 
-TRIALS = 20  # more than the processes can do before the last of them is killed
+TRIALS = 12  # more than the processes can do before the last of them is killed
 
 
 @pytest.mark.parametrize(("searcher", "trials"), [("gp", 8), ("tpe", 14), ("nsga2", 24), ("random", 6)])
@@ -90,18 +90,20 @@ def killed_at_random(folder: Path, cwd: Path, kills: int, seed: int, arguments: 
     assert trials["config.learning_rate"].is_unique
     counts = Counter((e["event"], e["trial_id"]) for e in read_journal(folder / FILE_NAME) if "trial_id" in e)
     assert {counts[event, t] for event in ("start", "finish") for t in trials.trial_id} == {1}
+    assert "measurement resume measurement" in " ".join(e["event"] for e in read_journal(folder / FILE_NAME))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # on a busy machine
 def test_a_run_killed_four_times_is_the_run_that_was_never_killed(tmp_path: Path) -> None:
     """In processes, at random moments; the choices are those of the same search simulated, so the sampler saw all."""
-    (tmp_path / "space.yaml").write_text(SPACE.replace("trials: 8", f"trials: {TRIALS}"))
+    slow = SPACE.replace("seconds_per_epoch: 0.1", "seconds_per_epoch: 0.3")
+    (tmp_path / "space.yaml").write_text(slow.replace("trials: 8", f"trials: {TRIALS}"))
     killed_at_random(tmp_path / "results" / "run", tmp_path, kills=4, seed=0)
     trials = load(tmp_path / "results" / "run").trials
     space = a_space(
         parameters={"learning_rate": {"min": 0.001, "max": 0.5, "log": True}},
-        fixed={"seconds_per_epoch": 0.1},
+        fixed={"seconds_per_epoch": 0.3},
         budget={"trials": TRIALS, "epochs": 3},
     )
     simulate(tmp_path / "simulated", space)
