@@ -23,13 +23,15 @@ from tests.faults.processes import SPACE, printed, running, wait_for
 
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 LOADER = """
-import os, psutil, signal, torch
-from torch.utils.data import DataLoader
-from trainables.pictures.loaders import _end_with_parent
-loader = DataLoader(torch.arange(100), num_workers=2, worker_init_fn=_end_with_parent)
-next(iter(loader))
-batches = iter(loader)
-next(batches)
+import os, psutil, signal
+import numpy as np, torch
+from trainables.pictures.cifar10 import Pictures
+from trainables.pictures.loaders import Plan, training_batches
+from trainables.stages import Timeline
+pictures = Pictures(np.zeros((4000, 32, 32, 3), dtype=np.uint8), np.zeros(4000, dtype=np.int64), 10)
+plan, cpu = Plan(np.arange(4000), batch_size=4, seed=0), torch.device("cpu")
+batches = training_batches("workers", pictures, plan, cpu, num_workers=2, pin_memory=False)
+next(batches.epoch(1, Timeline(cpu)))
 print(*(child.pid for child in psutil.Process().children()), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
