@@ -177,7 +177,7 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
     interrupts.install()  # again: Ray has put its own in their place
     interrupts.last_words = f"\ninterrupted twice; to go on:\n  {job.resume_command}\n"
     clock = steady_clock()
-    with Progress(clock=clock) as progress, LivePage(job.folder), _watched(job, cluster, progress):
+    with Progress(clock=clock) as progress, LivePage(job.folder), _watched(job, cluster, progress, interrupts):
         progress.announce(announce(cluster.dashboard_url))
         progress.announce(f"Live page: {job.folder / PAGE}")
         for line in [*(f"left out: {line}" for line in job.opening.get("left_out", [])), *small_shm()]:
@@ -207,12 +207,12 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
     return code
 
 
-def _watched(job: _Job, cluster: Cluster, progress: Progress) -> AbstractContextManager[None]:
-    """Ends the process if Ray is gone."""
+def _watched(job: _Job, cluster: Cluster, progress: Progress, interrupts: Interrupts) -> AbstractContextManager[None]:
+    """Ends the process if Ray is gone; a signal to all of a terminal may have ended it before it is obeyed here."""
 
     def lost(why: str) -> None:
         progress.close()  # or the view would be drawn over the last lines
-        abandon(job.folder, job.resume_command, why)
+        abandon(job.folder, job.resume_command, why, interrupts.exit_code or FAILED)
 
     return watched(cluster.why_lost, lost)
 

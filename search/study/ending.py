@@ -49,12 +49,12 @@ def broken_off(folder: Path, resume_command: str, error: Exception) -> int:
     return code
 
 
-def abandon(folder: Path, resume_command: str, why: str) -> None:
+def abandon(folder: Path, resume_command: str, why: str, exit_code: int) -> None:
     """Ray will not answer any more: end the process here and now, with everything kept."""
     _write_what_can_be(folder)
     print(f"\n{why}; to go on:\n  {resume_command}", file=sys.stderr, flush=True)
     end_children()
-    os._exit(FAILED)
+    os._exit(exit_code)
 
 
 def _write_what_can_be(folder: Path) -> None:

@@ -59,6 +59,11 @@ class Interrupts:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
+    @property
+    def exit_code(self) -> int | None:
+        """Of a run that a signal has asked to end; None: none came."""
+        return None if self._number is None else 128 + self._number
+
     def leave_within(self, seconds: float, exit_code: int) -> None:
         """From here on nothing is left but to take leave of Ray, which may wait for long where it is half gone."""
         self._leaving = threading.Timer(seconds, _leave, [exit_code])

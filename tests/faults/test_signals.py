@@ -9,14 +9,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
+from search import run
+from search.execution.cluster import Cluster
+from search.execution.watch import EVERY_SECONDS
 from search.record.journal import FILE_NAME
 from search.results import load
 from search.study.interrupt import Interrupted, Interrupts
 from tests.faults.processes import SPACE, descendants, gone, measured, printed, running, wait_for
+from trainables.contract import Resources
 
 
 def test_a_signal_before_anything_began_ends_at_once() -> None:
@@ -69,6 +75,22 @@ def test_a_ray_that_does_not_let_go_is_left_within_seconds(tmp_path: Path) -> No
     assert done.stdout.splitlines()[-2] == "interrupted; to go on:"
     left = [process for process in psutil.process_iter() if process.pid == int(done.stderr.split()[0])]
     assert gone(left, 5) == []
+
+
+def test_where_the_signal_has_ended_ray_as_well_the_exit_code_is_the_signals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(run, "abandon", lambda *what: told.append(what))
+    job: Any = SimpleNamespace(folder=tmp_path, resume_command="to go on")
+    view: Any = SimpleNamespace(close=lambda: None)
+    gone = Cluster(Resources(2), 1, True, None, why_lost=lambda: "Ray is gone")
+    with Interrupts() as interrupts:
+        interrupts.deferred = True
+        signal.raise_signal(signal.SIGHUP)
+        with run._watched(job, gone, view, interrupts):
+            time.sleep(1.5 * EVERY_SECONDS)
+    assert told == [(tmp_path, "to go on", "Ray is gone", 129)]
 
 
 def test_a_process_that_has_left_ray_in_time_goes_on() -> None:

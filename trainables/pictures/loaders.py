@@ -39,6 +39,7 @@ EVALUATION_BATCH = 500
 PREFETCHED_BATCHES = 2  # that each loader process keeps ready
 BYTES_PER_PICTURE = 4 * 3 * PICTURE_SIZE**2  # as floats
 LOST = "DataLoader worker (pid"  # how PyTorch begins to say that one is gone
+LOCK_SECONDS = 1.0
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 log = logging.getLogger(__name__)
 
@@ -249,6 +250,8 @@ class _WorkerBatches:
         self._order.epoch = epoch
         try:
             self._iterator = iter(self._loader)
+            if done := getattr(self._iterator, "_workers_done_event", None):
+                self._iterator._workers_done_event = done if isinstance(done, _Done) else _Done(done)
             batches = map(_tensors, self._iterator) if self._through_pipes else self._iterator
             yield from copied(batches, self._device, timeline)
         except RuntimeError as error:
@@ -262,8 +265,38 @@ class _WorkerBatches:
     def close(self) -> None:
         # The DataLoader ends its processes when it is collected; a traceback that holds it would keep them alive.
         if hasattr(self._iterator, "_shutdown_workers"):
+            if not all(worker.is_alive() for worker in self._iterator._workers):
+                _give_up(self._iterator)
             self._iterator._shutdown_workers()
         self._iterator = None
+
+
+def _give_up(iterator: Any) -> None:
+    """End what is left of its processes, one of which was killed."""
+    if iterator._worker_pids_set:
+        torch._C._remove_worker_pids(id(iterator))  # or their end would be raised as an error
+        iterator._worker_pids_set = False
+    for worker in iterator._workers:
+        worker.kill()
+
+
+class _Done:
+    """PyTorch's word to its loader processes that all is done, without waiting for ever for the lock on it.
+
+    A process that was killed may hold it. What this process itself wants to know, it knows without.
+    """
+
+    def __init__(self, shared: Any) -> None:
+        self._shared, self._is_set = shared, False
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        if self._shared._cond.acquire(timeout=LOCK_SECONDS):
+            self._shared._cond.release()
+            self._shared.set()
 
 
 def _arrays(samples: list[tuple[Tensor, int]]) -> tuple[NDArray[Any], NDArray[Any]]:
