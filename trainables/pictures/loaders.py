@@ -10,10 +10,7 @@ nor the number of processes changes what is learned.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import logging
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from trainables.contract import HelperLostError, InfeasibleError
 from trainables.network.vgg import PICTURE_SIZE
-from trainables.pictures import shared_memory
+from trainables.pictures import loader_processes, shared_memory
 from trainables.pictures.cifar10 import Indices, Pictures, open_picture
 from trainables.pictures.transfer import Batch, copied
 from trainables.stages import Timeline
@@ -39,8 +36,6 @@ EVALUATION_BATCH = 500
 PREFETCHED_BATCHES = 2  # that each loader process keeps ready
 BYTES_PER_PICTURE = 4 * 3 * PICTURE_SIZE**2  # as floats
 LOST = "DataLoader worker (pid"  # how PyTorch begins to say that one is gone
-LOCK_SECONDS = 1.0
-PR_SET_PDEATHSIG = 1  # of prctl(2)
 log = logging.getLogger(__name__)
 
 
@@ -242,7 +237,7 @@ class _WorkerBatches:
             pin_memory=pin_memory,
             generator=torch.Generator(),  # or it draws its seeds from dropout's stream
             collate_fn=_arrays if self._through_pipes else None,
-            worker_init_fn=_end_with_parent,
+            worker_init_fn=loader_processes.end_with_parent,
         )
         self._iterator: Any = None
 
@@ -250,8 +245,7 @@ class _WorkerBatches:
         self._order.epoch = epoch
         try:
             self._iterator = iter(self._loader)
-            if done := getattr(self._iterator, "_workers_done_event", None):
-                self._iterator._workers_done_event = done if isinstance(done, _Done) else _Done(done)
+            loader_processes.wait_for_no_lock(self._iterator)
             batches = map(_tensors, self._iterator) if self._through_pipes else self._iterator
             yield from copied(batches, self._device, timeline)
         except RuntimeError as error:
@@ -259,44 +253,14 @@ class _WorkerBatches:
                 raise HelperLostError(str(error).partition("\n")[0]) from error
             raise
         except (ConnectionError, EOFError) as error:  # a batch is there, but not who has its memory to give
-            gone = ", ".join(f"{worker.pid}" for worker in self._iterator._workers if not worker.is_alive())
+            gone = ", ".join(map(str, loader_processes.gone(self._iterator)))
             raise HelperLostError(f"DataLoader worker (pid(s) {gone}) exited unexpectedly") from error
 
     def close(self) -> None:
         # The DataLoader ends its processes when it is collected; a traceback that holds it would keep them alive.
         if hasattr(self._iterator, "_shutdown_workers"):
-            if not all(worker.is_alive() for worker in self._iterator._workers):
-                _give_up(self._iterator)
-            self._iterator._shutdown_workers()
+            loader_processes.end(self._iterator)
         self._iterator = None
-
-
-def _give_up(iterator: Any) -> None:
-    """End what is left of its processes, one of which was killed."""
-    if iterator._worker_pids_set:
-        torch._C._remove_worker_pids(id(iterator))  # or their end would be raised as an error
-        iterator._worker_pids_set = False
-    for worker in iterator._workers:
-        worker.kill()
-
-
-class _Done:
-    """PyTorch's word to its loader processes that all is done, without waiting for ever for the lock on it.
-
-    A process that was killed may hold it. What this process itself wants to know, it knows without.
-    """
-
-    def __init__(self, shared: Any) -> None:
-        self._shared, self._is_set = shared, False
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def set(self) -> None:
-        self._is_set = True
-        if self._shared._cond.acquire(timeout=LOCK_SECONDS):
-            self._shared._cond.release()
-            self._shared.set()
 
 
 def _arrays(samples: list[tuple[Tensor, int]]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -307,12 +271,6 @@ def _arrays(samples: list[tuple[Tensor, int]]) -> tuple[NDArray[Any], NDArray[An
 
 def _tensors(batch: tuple[NDArray[Any], NDArray[Any]]) -> Batch:
     return torch.from_numpy(batch[0]), torch.from_numpy(batch[1])
-
-
-def _end_with_parent(number: int) -> None:
-    """A loader process whose trial was killed would by itself wait five seconds for it."""
-    with contextlib.suppress(OSError, AttributeError):  # not on Linux
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 Choice = tuple[int, int, int, bool]  # picture, top, left, flipped
