@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
 
 import ray
 import ray.actor
 import ray.exceptions
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from search.execution.serve import Died, Ended, Message, Place, Task, serve
 from search.execution.shortage import kernel_kills
@@ -75,17 +71,6 @@ class Group:
         self.closing = True
         for worker in self.workers.values():
             ray.kill(worker)
-
-
-def end_process(place: Place) -> None:
-    """By a signal that also ends one that is stopped and does not hear Ray, sent from a process on its own node."""
-    strategy = NodeAffinitySchedulingStrategy(place.node_id, soft=False)
-    ray.remote(num_cpus=0, scheduling_strategy=strategy)(_signal).remote(place.pid)
-
-
-def _signal(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def fit(

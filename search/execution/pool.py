@@ -16,7 +16,7 @@ import ray.actor
 import ray.exceptions
 
 from search.execution.blame import in_step, named, verdict
-from search.execution.group import RESTING_CPUS, Group, end_process
+from search.execution.group import RESTING_CPUS, Group
 from search.execution.group import fit as fit_group
 from search.execution.nodes import alike, alive, needed, offered
 from search.execution.serve import Died, Ended, Message, Place, Task
@@ -25,7 +25,6 @@ from trainables.contract import InfeasibleError, Layout, Measurement, Resources
 
 RANK_GRACE_SECONDS = 10.0  # after one rank has failed, the others are given this long before their group is ended
 WATCH_SECONDS = 1.0  # between two calls at a rank, to learn whether its process is there and answers
-BURIAL_SECONDS = 5.0  # Ray Train looks after its ranks each second, and takes another to end them
 LEASE_POLL_SECONDS = 0.05
 MAX_IDLE_GROUPS = 3  # each process of one keeps about half a GiB
 START_TIMEOUT_SECONDS = 180.0
@@ -41,9 +40,9 @@ class WorkerPool:
 
     Trials call `lease`, `submit`, `next_message`, `answer`, `release`; workers call `next_task`, `report`, `ended`.
 
-    A rank whose process is gone ends its group within seconds, and the trial has `Died`. One that keeps the others
-    waiting, or does not answer the pool, for longer than `patience` seconds ends it too, and the trial has failed.
-    A cluster that has lost nodes is given as long to get them back, where a trial needs them.
+    Where the process of a rank is gone, Ray Train ends its group within seconds, and the trial has `Died`. A rank that
+    keeps the others waiting, or does not answer the pool, for longer than `patience` seconds ends it too, and the trial
+    has failed. A cluster that has lost nodes is given as long to get them back, where a trial needs them.
     """
 
     def __init__(self, capacity: Resources, storage: str, reserve_cpus: bool, patience: float) -> None:
@@ -294,7 +293,7 @@ class WorkerPool:
         group.messages.put_nowait(verdict(group.ends, group.layout.processes, self._patience))
 
     async def _watch(self, group: Group, rank: int) -> None:
-        """Call at a rank until its group ends, or it is found gone or silent. Its threads may be busy all the time."""
+        """Call at a rank until its group ends, or it is found silent. Its threads may be busy all the time."""
         while True:
             kills = kernel_kills()
             group.kills.setdefault(rank, kills)
@@ -304,21 +303,11 @@ class WorkerPool:
             except TimeoutError:
                 reason = f"rank {rank} did not answer for {self._patience:.0f} s{group.where(rank)}"
                 self._lose(group, Ended("failed", reason))
-                end_process(group.places[rank])  # one that is stopped does not hear Ray
                 return
-            except ray.exceptions.RayError as error:
-                if group.layout.processes > 1:
-                    await self._burial(group)
-                self._lose(group, group.death(rank, error))
-                return
+            except ray.exceptions.RayError:
+                return  # it is gone: Ray Train says so, and why
             group.kills[rank] = kills
             await asyncio.sleep(WATCH_SECONDS)
-
-    async def _burial(self, group: Group) -> None:
-        """Wait for Ray Train, which ends all ranks where one is gone, and knows which. Of a lost node it is silent."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(BURIAL_SECONDS), group.changed:
-                await group.changed.wait_for(lambda: group.dead)
 
     def _lose(self, group: Group, message: Ended | Died) -> None:
         if group.closing or group.dead:

@@ -15,16 +15,34 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError
 from ray.train.backend import Backend, BackendConfig
+from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 CLOSE_TIMEOUT_SECONDS = 10.0
 
 
+# Handing out datasets, of which there are none; removing placement groups, which go with the process that made them.
+NOT_NEEDED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
+
+
 class Trainer(DataParallelTrainer):  # type: ignore[misc]  # Ray has no types
-    """Without a process to hand out Ray Data's datasets, for there are none; starting one takes seconds of a core."""
+    """Without processes for what nobody needs: each takes seconds of a core to start, and 1% of one while it idles."""
 
     def _create_default_callbacks(self) -> list[Any]:
-        return [each for each in super()._create_default_callbacks() if type(each).__name__ != "DatasetsCallback"]
+        return [each for each in super()._create_default_callbacks() if type(each).__name__ not in NOT_NEEDED]
+
+    def _initialize_and_run_controller(self, *, scaling_policy: Any, **settings: Any) -> Any:
+        return super()._initialize_and_run_controller(scaling_policy=_OneSize(self.scaling_config), **settings)
+
+
+class _OneSize(FixedScalingPolicy):  # type: ignore[misc]
+    """As Ray Train's, which has a process of Ray Data's tell the autoscaler; that sees placement groups by itself."""
+
+    def after_controller_start(self, train_run_context: Any) -> None:
+        pass
+
+    def _maybe_send_resource_request(self) -> None:
+        pass
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,29 @@ def test_a_signal_before_anything_began_ends_at_once() -> None:
     assert caught.value.exit_code == 129
 
 
-def test_a_second_signal_does_not_wait_and_has_its_last_words() -> None:
-    script = (
-        "import os, signal, time; from search.study.interrupt import Interrupts; interrupts = Interrupts(); "
-        "interrupts.install(); interrupts.deferred = True; interrupts.last_words = 'to go on: x\\n'; "
-        "os.kill(os.getpid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGINT); time.sleep(60)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
-    assert (done.returncode, done.stderr) == (130, "to go on: x\n")
+TWO_SIGNALS = """
+import os, signal, subprocess, time
+from search.study.interrupt import Interrupts
+interrupts = Interrupts()
+interrupts.install()
+interrupts.deferred, interrupts.last_words = True, "to go on: x"
+print(subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid, flush=True)
+for _ in range(2):
+    os.kill(os.getpid(), signal.SIGINT)
+time.sleep(60)
+"""
+
+
+def test_a_second_signal_does_not_wait_has_its_last_words_and_leaves_no_process() -> None:
+    """Two of Ray's would look for the process that is gone for more than 20 s."""
+    done = subprocess.run([sys.executable, "-c", TWO_SIGNALS], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (130, "to go on: x")
+    assert gone(with_pid(done.stdout), 2) == []
+
+
+def with_pid(number: str) -> list[psutil.Process]:
+    """One process or, if it is gone already, none."""
+    return [process for process in psutil.process_iter() if process.pid == int(number)]
 
 
 STUCK = """
@@ -73,8 +88,7 @@ def test_a_ray_that_does_not_let_go_is_left_within_seconds(tmp_path: Path) -> No
     )
     assert done.returncode == 129, done.stderr
     assert done.stdout.splitlines()[-2] == "interrupted; to go on:"
-    left = [process for process in psutil.process_iter() if process.pid == int(done.stderr.split()[0])]
-    assert gone(left, 5) == []
+    assert gone(with_pid(done.stderr.split()[0]), 5) == []
 
 
 def test_where_the_signal_has_ended_ray_as_well_the_exit_code_is_the_signals(

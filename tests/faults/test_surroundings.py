@@ -41,12 +41,14 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.timeout(400)
 def test_loader_processes_end_with_the_process_of_their_trial() -> None:
     """PyTorch's own watch would take five seconds, and more where many are killed."""
-    done = subprocess.run([sys.executable, "-c", LOADER], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
-    pids = [int(word) for word in done.stdout.split()]
-    assert len(pids) >= 2
-    deadline = time.monotonic() + 2
-    while (alive := [pid for pid in pids if _alive(pid)]) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    with subprocess.Popen([sys.executable, "-c", LOADER], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        pids = [int(word) for word in process.stdout.readline().split()]
+        assert len(pids) >= 2
+        process.wait(60)
+        deadline = time.monotonic() + 2
+        while (alive := [pid for pid in pids if _alive(pid)]) and time.monotonic() < deadline:
+            time.sleep(0.05)
     assert not alive
 
 

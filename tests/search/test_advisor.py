@@ -102,11 +102,6 @@ SEARCHES = {
 }
 
 
-@pytest.mark.parametrize("search", SEARCHES)
-def test_same_seed_and_same_observations_give_the_same_proposals(search):
-    assert live(Advisor(SEARCHES[search]), 200).events == live(Advisor(SEARCHES[search]), 200).events
-
-
 @pytest.mark.parametrize("name", ["tpe", "nsga2", "random"])
 def test_another_seed_gives_other_proposals(name):
     first, second = (Advisor(space(RANGES, searcher=name), seed=seed).propose() for seed in (0, 1))
@@ -118,15 +113,20 @@ def uninterrupted(search):
     return live(Advisor(SEARCHES[search]), 300)
 
 
+@pytest.mark.parametrize("search", SEARCHES)
+def test_same_seed_and_same_observations_give_the_same_proposals(search):
+    assert live(Advisor(SEARCHES[search]), 100).events == uninterrupted(search).events[:100]
+
+
 @pytest.mark.parametrize("cut", [1, 123, 290])
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_search_resumed_from_its_journal_goes_on_as_if_never_interrupted(search, cut):
-    whole = uninterrupted(search)
-    resumed = Driver(Advisor(SEARCHES[search]), whole.events[:cut])
-    while len(resumed.events) < len(whole.events):
+    events = uninterrupted(search).events[: cut + 100]
+    resumed = Driver(Advisor(SEARCHES[search]), events[:cut])
+    while len(resumed.events) < len(events):
         resumed.step()
-    assert resumed.events == whole.events
-    assert resumed.advisor.pareto_set() == whole.advisor.pareto_set()
+    assert resumed.events == events
+    assert resumed.advisor.pareto_set() == Driver(Advisor(SEARCHES[search]), events).advisor.pareto_set()
 
 
 @pytest.mark.parametrize("cut", [290, 410])
