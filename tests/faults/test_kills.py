@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ import pytest
 
 from search.record.journal import FILE_NAME, read_journal
 from search.results import load
+from search.space.space import Space
 from tests.faults.processes import SPACE, descendants, gone, measured, named, running, wait_for
 from tests.faults.simulation import Killed, a_space, facts, killing, simulate
 
@@ -56,6 +58,39 @@ def test_a_search_killed_at_random_bytes_of_its_journal_loses_and_repeats_nothin
             (folder / FILE_NAME).write_bytes(content[:cut])
     events = simulate(folder, space)
     assert facts(events) == whole
+    assert load(folder).trials["config.learning_rate"].is_unique
+
+
+def slowly(folder: Path, space: Space) -> None:
+    """In a process and a session of its own, 5 ms an event."""
+    os.setsid()
+    simulate(folder, space, [lambda event: time.sleep(0.005)])
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
+def test_a_process_killed_25_times_loses_and_repeats_nothing(seed: int, tmp_path: Path) -> None:
+    """Kill -9 for real, at any moment, also while it writes: 100 in all. Without Ray, which takes seconds to start."""
+    generator = random.Random(seed)
+    space, folder = a_space(budget={"trials": 50, "epochs": 3}), tmp_path / "killed"
+    whole = facts(simulate(tmp_path / "whole", space))
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["tests.faults.simulation", "pynvml"])
+    journal, before = folder / FILE_NAME, dict[tuple[str, int], object]()
+    for _ in range(25):
+        seen = journal.stat().st_size if journal.exists() else 0
+        process = processes.Process(target=slowly, args=(folder, space))
+        process.start()
+        while not journal.exists() or journal.stat().st_size <= seen:  # so that each gets somewhere
+            assert process.is_alive()
+            time.sleep(0.001)
+        time.sleep(generator.uniform(0.0, 0.03))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        now = measured(folder)
+        assert before.items() <= now.items()
+        before = now
+    assert facts(simulate(folder, space)) == whole
     assert load(folder).trials["config.learning_rate"].is_unique
 
 
