@@ -14,7 +14,7 @@ import torch
 
 from trainables.machine import nvml
 from trainables.machine.nvml import Gpu
-from trainables.measure import telemetry
+from trainables.measure import neighbours, telemetry
 from trainables.measure.telemetry import Telemetry
 
 CPU = torch.device("cpu")
@@ -74,8 +74,8 @@ def test_loader_processes_are_counted() -> None:
 
 
 def test_without_sensors_the_means_are_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("PROC", "POWERCAP"):
-        monkeypatch.setattr(telemetry, folder, tmp_path / "none")
+    for module, folder in ((telemetry, "PROC"), (telemetry, "POWERCAP"), (neighbours, "PROC")):
+        monkeypatch.setattr(module, folder, tmp_path / "none")
     watch = Telemetry([torch.device("cuda", 7)], [])
     watch.start()
     time.sleep(0.3)

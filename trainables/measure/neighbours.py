@@ -56,10 +56,9 @@ class ForeignLoad:
 
     def _busy_and_steal(self) -> tuple[float, float]:
         """Seconds of the cores that were not ours, and that the hypervisor gave to other machines."""
-        cores = _cores(self._names)
+        cores = core_ticks(self._names)
         if not cores:
             return 0.0, 0.0
-        # user nice system idle iowait irq softirq steal; guests are in user already
         busy = sum(sum(ticks[:3]) + sum(ticks[5:7]) for ticks in cores) * self._tick
         return busy - own_seconds(), sum(sum(ticks[7:8]) for ticks in cores) * self._tick
 
@@ -86,8 +85,10 @@ def _process_seconds(pid: int | None) -> float:
     return 0.0
 
 
-def _cores(names: Collection[str]) -> list[_Fields]:
-    """Ticks of each core by kind; empty: not readable."""
+def core_ticks(names: Collection[str]) -> list[_Fields]:
+    """Of each core, or of "cpu", all of them: user nice system idle iowait irq softirq steal, and guests, who are in
+    user already. Empty: not readable.
+    """
     if not names:
         return []
     with contextlib.suppress(OSError, ValueError), open(PROC / "stat") as lines:

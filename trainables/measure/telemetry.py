@@ -13,13 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 
-import psutil
 import torch
 
+from trainables.machine.footprint import GIB, private_bytes
 from trainables.machine.nvml import Gpu
-from trainables.measure.neighbours import own_seconds
+from trainables.measure.neighbours import core_ticks, own_seconds
 
-GIB = 2**30
 PROC = Path("/proc")
 POWERCAP = Path("/sys/class/powercap")
 SAMPLE_SECONDS = 0.5  # a sample costs 0.05 ms on the CPU: 0.01% of a core
@@ -91,7 +90,8 @@ class Telemetry:
                 means[name] = over(known)
         grown = self._grown
         if "resident_gib" in means:
-            means["resident_gib"] += sum(_private_gib(child.pid) for child in multiprocessing.active_children())
+            # takes 10 ms to find out: too long for a sample
+            means["resident_gib"] += sum(private_bytes(child.pid) for child in multiprocessing.active_children()) / GIB
         if grown["seconds"] > 0 and self._num_cores:
             means["cpu_utilization"] = grown["own_seconds"] / grown["seconds"] / self._num_cores
         if grown["machine_ticks"] > 0:
@@ -169,18 +169,9 @@ def _resident_gib() -> float | None:
         return None
 
 
-def _private_gib(pid: int | None) -> float:
-    """What a loader shares with no other process. Takes 10 ms to find out: too long for a sample."""
-    with contextlib.suppress(psutil.Error, AttributeError, OSError):
-        return float(psutil.Process(pid).memory_full_info().uss) / GIB
-    return 0.0
-
-
 def _machine_ticks() -> _Counters:
-    with contextlib.suppress(OSError, ValueError), open(PROC / "stat") as lines:
-        # user nice system idle iowait irq softirq steal; guests are in user already
-        ticks = [int(field) for field in lines.readline().split()[1:9]]
-        return {"machine_ticks": sum(ticks), "machine_busy_ticks": sum(ticks) - sum(ticks[3:5])}
+    for ticks in core_ticks({"cpu"}):  # of all cores
+        return {"machine_ticks": sum(ticks[:8]), "machine_busy_ticks": sum(ticks[:8]) - sum(ticks[3:5])}
     return {}
 
 
