@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -30,6 +31,8 @@ os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "1")  # a dead worker
 os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # an interrupted run leaves calls of Tune without an answer
 os.environ.setdefault("RAY_worker_niceness", "0")  # at Ray's 15 a trial gives way to all else on the machine
 os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # a process less that wakes 100 times a second
+os.environ.setdefault("RAY_num_workers_soft_limit", "0")  # likewise: of workers that wait for work that never comes
+os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", "10000")  # those of the start are all needed by then
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")  # it ends who came last; the kernel, who has the most
 os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do by itself; it warns until then
@@ -68,15 +71,7 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
     try:
         _reach(address)
         if address is None:
-            with _on_loopback():
-                context = ray.init(
-                    address="local",  # also where another cluster runs on this machine, which Ray would join
-                    num_cpus=machine.cpus,
-                    num_gpus=machine.gpus,
-                    include_dashboard=dashboard,
-                    dashboard_host="127.0.0.1",
-                    **settings,
-                )
+            context = _started(machine, dashboard, settings)
         else:
             packages = [str(Path(package.__file__ or "").parent) for package in (search, trainables)]
             with _given_up_on(address):
@@ -106,18 +101,34 @@ def _lost(ours: bool) -> Lost:
     return Lost({}, (host.strip("[]"), int(port)))
 
 
-@contextmanager
-def _on_loopback() -> Iterator[None]:
-    """Ray's processes otherwise listen on all addresses of the machine, also where they are a cluster of their own.
+def _started(machine: Resources, dashboard: bool, settings: dict[str, Any]) -> Any:
+    """A cluster of our own. Ray has no option for two things.
 
-    Ray decides by a constant that is meant for other systems (`get_node_ip_address` in ray/_private/services.py).
+    Its processes would listen on all addresses of the machine (by a constant that is meant for other systems, see
+    `get_node_ip_address` in ray/_private/services.py), and one would read all logs for a driver that asked for none.
     """
-    constants = ray._private.ray_constants
-    before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
+    with (
+        _changed(ray._private.ray_constants, "ENABLE_RAY_CLUSTER", False),
+        _changed(ray._private.node.Node, "start_log_monitor", lambda node: None),
+    ):
+        return ray.init(
+            address="local",  # also where another cluster runs on this machine, which Ray would join
+            num_cpus=machine.cpus,
+            num_gpus=machine.gpus,
+            include_dashboard=dashboard,
+            dashboard_host="127.0.0.1",
+            **settings,
+        )
+
+
+@contextmanager
+def _changed(owner: object, name: str, value: object) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        constants.ENABLE_RAY_CLUSTER = before
+        setattr(owner, name, before)
 
 
 @contextmanager
