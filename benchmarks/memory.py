@@ -52,11 +52,10 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {**SLIM, "batch_size": 1024, **FAST, "optimizer": "adamw"},
     {**SLIM, "batch_size": 256, "loader": "workers", "num_workers": 2},
     *(
-        {**SLIM, "batch_size": 512, **FAST, "strategy": strategy, "world_size": 2}
+        {**sizes, "strategy": strategy, "world_size": 2}
         for strategy in ("ddp", "ring_allreduce", "parameter_server", "pipeline", "fsdp")
+        for sizes in ({**SLIM, "batch_size": 512, **FAST}, {**WIDE, "batch_size": 128, **KEPT})
     ),
-    {**WIDE, "batch_size": 128, **KEPT, "strategy": "ddp", "world_size": 2},
-    {**WIDE, "batch_size": 128, **KEPT, "strategy": "pipeline", "world_size": 2},
 ]
 
 

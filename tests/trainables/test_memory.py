@@ -70,16 +70,23 @@ def test_on_a_cpu_each_process_of_a_trial_counts_with_its_share_of_the_batch() -
 
 
 def test_what_a_strategy_shares_out_is_taken_once() -> None:
-    """Pipeline and fsdp share out optimizer and gradients, a parameter server keeps the only optimizer."""
+    """Pipeline and fsdp share out optimizer and gradients, a parameter server keeps the only optimizer. With fsdp all
+    processes have the whole of it for a checkpoint, besides.
+    """
     one = of(batch_size=128)
-    for strategy in ("pipeline", "fsdp", "parameter_server"):
+    for strategy, times in {"pipeline": 1, "fsdp": 3, "parameter_server": 1}.items():
         two = of(processes=2, batch_size=128, strategy=strategy)
-        assert two.parts["optimizer"] == pytest.approx(one.parts["optimizer"], rel=1e-3)
+        assert two.parts["optimizer"] == pytest.approx(times * one.parts["optimizer"], rel=1e-3)
     assert of(processes=2, batch_size=128, strategy="parameter_server").parts["activations"] == pytest.approx(
         one.parts["activations"], rel=1e-3
     )
     copies = of(processes=2, batch_size=128, strategy="ring_allreduce")
     assert copies.parts["optimizer"] == 2 * one.parts["optimizer"]
+
+
+def test_evaluation_has_the_place_of_gradients_that_travel() -> None:
+    one, two = of(batch_size=32), of(processes=2, batch_size=64, strategy="ddp")
+    assert two.parts["communication"] + two.parts["evaluation"] == 2 * one.parts["evaluation"]
 
 
 def test_with_1f1b_fewer_micro_batches_wait_for_their_way_back() -> None:

@@ -39,8 +39,8 @@ def holdings(settings: Settings, processes: int) -> list[Holding]:
             stage = Holding(gradients=part, optimizer=part, activations=_in_flight(settings, processes))
             return [stage] * processes
         case "fsdp":
-            # the whole network for evaluation, shards of it, and the largest layer gathered
-            return [Holding(1.0 + part, part, part, messages=0.5)] * processes
+            # shards, the whole network for evaluation, its whole state for checkpoints, and the largest layer gathered
+            return [Holding(1.0 + part, part, 1.0 + part, messages=0.5)] * processes
     return [Holding(messages=2.0)] * processes  # first and lasting buckets, what travels
 
 
