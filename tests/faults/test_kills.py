@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -17,6 +16,7 @@ from search.results import load
 from search.space.space import Space
 from tests.faults.processes import SPACE, descendants, gone, measured, named, running, wait_for
 from tests.faults.simulation import Killed, a_space, facts, killing, simulate
+from tests.forks import context
 
 TRIALS = 12  # more than the processes can do before the last of them is killed
 
@@ -67,18 +67,17 @@ def slowly(folder: Path, space: Space) -> None:
     simulate(folder, space, [lambda event: time.sleep(0.005)])
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
 def test_a_process_killed_25_times_loses_and_repeats_nothing(seed: int, tmp_path: Path) -> None:
     """Kill -9 for real, at any moment, also while it writes: 100 in all. Without Ray, which takes seconds to start."""
     generator = random.Random(seed)
     space, folder = a_space(budget={"trials": 50, "epochs": 3}), tmp_path / "killed"
     whole = facts(simulate(tmp_path / "whole", space))
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["tests.faults.simulation", "pynvml"])
     journal, before = folder / FILE_NAME, dict[tuple[str, int], object]()
     for _ in range(25):
         seen = journal.stat().st_size if journal.exists() else 0
-        process = processes.Process(target=slowly, args=(folder, space))
+        process = context.Process(target=slowly, args=(folder, space))
         process.start()
         while not journal.exists() or journal.stat().st_size <= seen:  # so that each gets somewhere
             assert process.is_alive()

@@ -1,7 +1,6 @@
 """Runs a function in several processes that know each other by Gloo, as the ranks of a trial do."""
 
 import io
-import multiprocessing
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -12,18 +11,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tests.forks import context
+
 TIME_LIMIT_SECONDS = 60.0
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.trainables.ranked", "torch", "trainables.loop"])
 
 
 def on_ranks(function: Callable[..., Any], world_size: int, *arguments: Any) -> list[Any]:
     """What `function(rank, world_size, *arguments)`, of a module's top level, returns on each rank."""
     with tempfile.TemporaryDirectory() as folder:
-        ends = [_context.Pipe(duplex=False) for _ in range(world_size)]
+        ends = [context.Pipe(duplex=False) for _ in range(world_size)]
         store = f"file://{folder}/store"
         processes = [
-            _context.Process(target=_rank, args=(function, rank, world_size, store, there, arguments))
+            context.Process(target=_rank, args=(function, rank, world_size, store, there, arguments))
             for rank, (_, there) in enumerate(ends)
         ]
         for process in processes:
