@@ -205,6 +205,7 @@ def test_a_command_gives_the_shell_the_exact_configuration(folder):
     assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_a_command_runs(folder, tmp_path):
     recorder = Recorder(trainable="replay", data={"name": "generated", "description": "replayed curves"})
     recorder.start("t0001", **config(64, 0.05))

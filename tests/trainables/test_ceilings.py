@@ -34,6 +34,7 @@ def rates(fp32: float, *, quiet: bool, tries: int = 1) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_what_is_measured_here_is_in_the_order_of_what_processors_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SECONDS", 0.0)
     measured = ceilings(1, CPU)

@@ -49,6 +49,7 @@ def test_where_the_peak_cannot_be_reset_an_old_one_is_unknown_and_a_new_one_is_k
     assert watched.peak_gib() is not None
 
 
+@pytest.mark.slow
 def test_what_loader_processes_have_for_themselves_is_added() -> None:
     alone = Footprint([CPU]).peak_gib() or 0
     context = multiprocessing.get_context("spawn")

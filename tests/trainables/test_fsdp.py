@@ -13,6 +13,7 @@ from trainables.stages import Timeline
 from trainables.strategies import get_strategy
 
 
+@pytest.mark.slow
 def test_alone_it_is_single_also_with_batch_normalisation() -> None:
     expected, (outcome,) = trained("single", 0, 1, norm=True), several("fsdp", 1, norm=True)
     assert outcome.losses == pytest.approx(expected.losses, abs=TOLERANCE)

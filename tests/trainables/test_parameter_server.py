@@ -52,6 +52,7 @@ def test_one_asynchronous_worker_is_single() -> None:
     assert_same_weights(outcomes[0].model, expected.model, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_ranks_of_an_asynchronous_server_end_with_the_same_weights_and_their_checkpoint_goes_on() -> None:
     outcomes = several("parameter_server", 3, **ASYNCHRONOUS)
     for outcome in outcomes:
@@ -89,6 +90,7 @@ def reported(rank: int, world_size: int, folder: Path) -> dict[str, float]:
     return dict(worker.reported[-1].metrics)
 
 
+@pytest.mark.slow
 def test_staleness_and_imbalance_are_among_the_metrics_of_a_trial(tmp_path: Path) -> None:
     metrics = on_ranks(reported, 2, tmp_path)[0]
     assert metrics["gradient_staleness_mean"] == metrics["gradient_staleness_max"] == 0
