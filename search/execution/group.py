@@ -31,7 +31,7 @@ class Group:
         self.task_number = 0
         self.task: Task | None = None
         self.closing = False
-        self.lost: Ended | Died | None = None  # what to tell of it, from when a rank was found gone or silent
+        self.lost: Ended | None = None  # what to tell of it, from when a rank was found silent
         self.dead: str | None = None  # why; nothing of it is left
         self.messages: asyncio.Queue[Message] = asyncio.Queue()
         self.changed = asyncio.Condition()

@@ -24,7 +24,7 @@ from search.execution.shortage import kernel_kills
 from trainables.contract import InfeasibleError, Layout, Measurement, Resources
 
 RANK_GRACE_SECONDS = 10.0  # after one rank has failed, the others are given this long before their group is ended
-WATCH_SECONDS = 1.0  # between two calls at a rank, to learn whether its process is there and answers
+WATCH_SECONDS = 1.0  # between two calls at a rank, to learn whether it answers
 LEASE_POLL_SECONDS = 0.05
 MAX_IDLE_GROUPS = 3  # each process of one keeps about half a GiB
 START_TIMEOUT_SECONDS = 180.0
@@ -309,7 +309,7 @@ class WorkerPool:
             group.kills[rank] = kills
             await asyncio.sleep(WATCH_SECONDS)
 
-    def _lose(self, group: Group, message: Ended | Died) -> None:
+    def _lose(self, group: Group, message: Ended) -> None:
         if group.closing or group.dead:
             return  # it was asked to end
         group.lost = message

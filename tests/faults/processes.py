@@ -88,6 +88,11 @@ def named(processes: Iterable[psutil.Process], name: str) -> list[psutil.Process
     return found
 
 
+def with_pids(*pids: int) -> list[psutil.Process]:
+    """Those of them that are there."""
+    return [process for process in psutil.process_iter() if process.pid in pids]
+
+
 def gone(processes: list[psutil.Process], seconds: float) -> list[str]:
     """What of them is alive after so long; empty: all are gone."""
     _, alive = psutil.wait_procs(processes, timeout=seconds)

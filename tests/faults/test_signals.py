@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 
 from search import run
@@ -21,7 +20,7 @@ from search.execution.watch import EVERY_SECONDS
 from search.record.journal import FILE_NAME
 from search.results import load
 from search.study.interrupt import Interrupted, Interrupts
-from tests.faults.processes import SPACE, descendants, gone, measured, printed, running, wait_for
+from tests.faults.processes import SPACE, descendants, gone, measured, printed, running, wait_for, with_pids
 from trainables.contract import Resources
 
 
@@ -36,7 +35,7 @@ import os, signal, subprocess, time
 from search.study.interrupt import Interrupts
 interrupts = Interrupts()
 interrupts.install()
-interrupts.deferred, interrupts.last_words = True, "to go on: x"
+interrupts.deferred, interrupts.last_words = True, "to go on: x\\n"
 print(subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid, flush=True)
 for _ in range(2):
     os.kill(os.getpid(), signal.SIGINT)
@@ -47,13 +46,8 @@ time.sleep(60)
 def test_a_second_signal_does_not_wait_has_its_last_words_and_leaves_no_process() -> None:
     """Two of Ray's would look for the process that is gone for more than 20 s."""
     done = subprocess.run([sys.executable, "-c", TWO_SIGNALS], capture_output=True, text=True, timeout=30, check=False)
-    assert (done.returncode, done.stderr) == (130, "to go on: x")
-    assert gone(with_pid(done.stdout), 2) == []
-
-
-def with_pid(number: str) -> list[psutil.Process]:
-    """One process or, if it is gone already, none."""
-    return [process for process in psutil.process_iter() if process.pid == int(number)]
+    assert (done.returncode, done.stderr) == (130, "to go on: x\n")
+    assert gone(with_pids(int(done.stdout)), 2) == []
 
 
 STUCK = """
@@ -88,7 +82,7 @@ def test_a_ray_that_does_not_let_go_is_left_within_seconds(tmp_path: Path) -> No
     )
     assert done.returncode == 129, done.stderr
     assert done.stdout.splitlines()[-2] == "interrupted; to go on:"
-    assert gone(with_pid(done.stderr.split()[0]), 5) == []
+    assert gone(with_pids(int(done.stderr.split()[0])), 5) == []
 
 
 def test_where_the_signal_has_ended_ray_as_well_the_exit_code_is_the_signals(

@@ -19,7 +19,7 @@ from search.record.history import History
 from search.record.journal import FILE_NAME
 from search.results import load
 from search.run import main
-from tests.faults.processes import SPACE, printed, running, wait_for
+from tests.faults.processes import SPACE, gone, printed, running, wait_for, with_pids
 
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 LOADER = """
@@ -46,14 +46,7 @@ def test_loader_processes_end_with_the_process_of_their_trial() -> None:
         pids = [int(word) for word in process.stdout.readline().split()]
         assert len(pids) >= 2
         process.wait(60)
-        deadline = time.monotonic() + 2
-        while (alive := [pid for pid in pids if _alive(pid)]) and time.monotonic() < deadline:
-            time.sleep(0.05)
-    assert not alive
-
-
-def _alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        assert gone(with_pids(*pids), 2) == []
 
 
 def test_nothing_of_ray_listens_beyond_this_machine(cluster: Any) -> None:

@@ -98,22 +98,22 @@ def need(
     counted = _counted(settings, num_classes, batch, device)
     loader, pictures = _loading(settings, train_images, beyond, device, batch)
     retained = _retained(counted) if settings.allocator == "retain" and device.type == "cpu" else 0
-    evaluation = counted.training_and_evaluation - counted.training
     beside = {
         "pictures": pictures,
         "loader": loader,
         "process": beyond.process["fp32" if settings.precision == "fp32" else "bf16"],
     }
-    each = [{**_held(counted, retained, evaluation, holding), **beside} for holding in holdings(settings, processes)]
+    each = [{**_held(counted, retained, holding), **beside} for holding in holdings(settings, processes)]
     if device.type != "cpu":
         each = [max(each, key=lambda parts: sum(parts.values()))]  # the fullest GPU
     parts = {name: sum(of_process[name] for of_process in each) for name in each[0]}
     return MemoryNeed({name: size for name, size in parts.items() if size}, available(device))
 
 
-def _held(counted: Liveness, retained: int, evaluation: int, holding: Holding) -> dict[str, int]:
+def _held(counted: Liveness, retained: int, holding: Holding) -> dict[str, int]:
     """By one process, of what is counted for one alone. No gradient travels while the network is evaluated."""
     communication = int(holding.messages * counted.gradients)
+    evaluation = counted.training_and_evaluation - counted.training
     known = counted.parameters + counted.gradients + counted.optimizer + counted.activations
     return {
         "parameters": int(holding.parameters * counted.parameters),

@@ -97,7 +97,7 @@ def core_ticks(names: Collection[str]) -> list[_Fields]:
             name, *fields = line.split()
             if name in names:
                 found.append([int(field) for field in fields])
-            elif not name.startswith("cpu"):  # the interrupts that follow are many
+            if len(found) == len(names) or not name.startswith("cpu"):  # the interrupts that follow are many
                 break
         return found
     return []

@@ -170,9 +170,10 @@ def _resident_gib() -> float | None:
 
 
 def _machine_ticks() -> _Counters:
-    for ticks in core_ticks({"cpu"}):  # of all cores
-        return {"machine_ticks": sum(ticks[:8]), "machine_busy_ticks": sum(ticks[:8]) - sum(ticks[3:5])}
-    return {}
+    if not (found := core_ticks({"cpu"})):  # of all cores
+        return {}
+    ticks = found[0][:8]
+    return {"machine_ticks": sum(ticks), "machine_busy_ticks": sum(ticks) - sum(ticks[3:5])}
 
 
 def _package_joules() -> float | None:
