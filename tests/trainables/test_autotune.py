@@ -9,7 +9,7 @@ import torch
 from trainables.machine.prepared import default_folder
 from trainables.network import autotune
 from trainables.network.autotune import choose_kernels
-from trainables.network.convolution import Convolution
+from trainables.network.convolution import TILINGS, Convolution
 from trainables.network.vgg import vgg19
 
 LIBRARY = {size: {"library"} for size in (32, 16, 8, 4, 2)}
@@ -34,7 +34,8 @@ def kernels(choice: str, device: str = "cpu") -> dict[int, set[str]]:
 
 def test_a_kernel_that_is_asked_for_is_taken_where_it_can_pay() -> None:
     assert kernels("library") == LIBRARY
-    assert kernels("gemm") == {**LIBRARY, 8: {"gemm"}, 4: {"gemm"}, 2: {"gemm"}}
+    assert kernels("gemm", "meta") == {**LIBRARY, **{size: {"gemm_4x2"} for size in (8, 4, 2)}}
+    assert all(kinds <= set(TILINGS) for size, kinds in kernels("gemm").items() if size <= 8)
 
 
 def test_auto_takes_the_faster_one_by_a_measurement_that_is_made_once(
@@ -46,14 +47,15 @@ def test_auto_takes_the_faster_one_by_a_measurement_that_is_made_once(
     assert len(files) == 5  # 8x8 and 4x4 maps with half and with all of their channels, and 2x2 maps
     for file in files:
         content = json.loads(file.read_text())
-        assert set(content["figures"]) == {"library", "gemm"}
-        content["figures"] = {"library": 2.0, "gemm": 1.0}
+        assert set(content["figures"]) == {"library", "gemm_4x2", "gemm_4x4"}
+        content["figures"] = {"library": 3.0, "gemm_4x2": 2.0, "gemm_4x4": 1.0}
         file.write_text(json.dumps(content))
     monkeypatch.delattr(autotune, "_timed")
-    assert kernels("auto")[4] == {"gemm"}
+    assert kernels("auto")[4] == {"gemm_4x4"}
     for file in files:
-        file.write_text(file.read_text().replace("2.0", "0.5"))
+        file.write_text(file.read_text().replace("3.0", "0.5"))
     assert kernels("auto")[4] == {"library"}
+    assert kernels("gemm")[4] == {"gemm_4x4"}
 
 
 def test_measuring_leaves_weights_and_random_numbers_alone() -> None:

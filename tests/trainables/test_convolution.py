@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from trainables.network.convolution import Convolution, convolve
+from trainables.network.convolution import TILINGS, Convolution, Kernel, convolve
 
 SIZES = [(1, 1), (2, 2), (3, 3), (4, 4), (8, 8), (7, 6), (5, 3), (2, 5), (1, 4), (16, 16)]
 FORMATS = [torch.contiguous_format, torch.channels_last]
@@ -19,64 +19,69 @@ def results(convolution: nn.Module, images: Tensor) -> list[Tensor]:
     return [maps, *torch.autograd.grad(maps, [images, *convolution.parameters()], slopes)]
 
 
-def layer(kernel: str, *, channels: tuple[int, int] = (5, 7), bias: bool = False) -> Convolution:
+def layer(kernel: Kernel, *, channels: tuple[int, int] = (5, 7), bias: bool = False) -> Convolution:
     torch.manual_seed(0)
     convolution = Convolution(*channels, size=4, bias=bias)
-    convolution.kernel = kernel  # type: ignore[assignment]
+    convolution.kernel = kernel
     return convolution
 
 
+@pytest.mark.parametrize("kernel", TILINGS)
 @pytest.mark.parametrize("memory_format", FORMATS)
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("size", SIZES)
-def test_it_is_the_library_s_convolution(size: tuple[int, int], batch: int, memory_format: torch.memory_format) -> None:
+def test_it_is_the_library_s_convolution(
+    size: tuple[int, int], batch: int, memory_format: torch.memory_format, kernel: Kernel
+) -> None:
     images = torch.randn(batch, 5, *size, dtype=torch.float64).contiguous(memory_format=memory_format)
-    gemm, library = (
-        layer(kernel, bias=True).double().to(memory_format=memory_format) for kernel in ("gemm", "library")
-    )
+    gemm, library = (layer(kind, bias=True).double().to(memory_format=memory_format) for kind in (kernel, "library"))
     for ours, theirs in zip(results(gemm, images), results(library, images), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
-def test_in_bf16_it_rounds_at_most_four_times_as_much_as_the_library() -> None:
+@pytest.mark.parametrize("kernel", TILINGS)
+def test_in_bf16_it_rounds_at_most_four_times_as_much_as_the_library(kernel: Kernel) -> None:
     images = torch.randn(8, 64, 8, 8).relu().contiguous(memory_format=torch.channels_last)
     exact = results(layer("library", channels=(64, 64)).double(), images.double())
-    errors = {}
-    for kernel in ("gemm", "library"):
+    errors: list[list[float]] = []
+    for kind in (kernel, "library"):
         with torch.autocast("cpu", torch.bfloat16):
-            rounded = results(layer(kernel, channels=(64, 64)), images)
+            rounded = results(layer(kind, channels=(64, 64)), images)
         assert rounded[0].dtype == torch.bfloat16
-        errors[kernel] = [((a - b).norm() / b.norm()).item() for a, b in zip(rounded, exact, strict=True)]
-    for ours, theirs in zip(errors["gemm"], errors["library"], strict=True):
+        errors.append([((a - b).norm() / b.norm()).item() for a, b in zip(rounded, exact, strict=True)])
+    for ours, theirs in zip(*errors, strict=True):
         assert ours < 4 * theirs < 0.02
 
 
+@pytest.mark.parametrize("kernel", TILINGS)
 @pytest.mark.parametrize("memory_format", FORMATS)
-def test_maps_and_gradients_have_the_layout_of_pictures_and_weights(memory_format: torch.memory_format) -> None:
+def test_maps_and_gradients_have_the_layout_of_pictures_and_weights(
+    memory_format: torch.memory_format, kernel: Kernel
+) -> None:
     """Else autograd, or the next layer, would copy them."""
     images = torch.randn(2, 5, 4, 4).contiguous(memory_format=memory_format)
-    maps, of_images, of_weights = results(layer("gemm").to(memory_format=memory_format), images)
+    maps, of_images, of_weights = results(layer(kernel).to(memory_format=memory_format), images)
     assert all(x.is_contiguous(memory_format=memory_format) for x in (maps, of_images, of_weights))
 
 
 def test_pictures_that_need_no_gradient_get_none() -> None:
-    convolution = layer("gemm")
+    convolution = layer("gemm_4x4")
     convolution(torch.randn(2, 5, 4, 4)).sum().backward()
     assert convolution.weight.grad is not None
 
 
 def test_checkpoints_of_both_kernels_are_interchangeable() -> None:
-    assert layer("gemm").state_dict().keys() == nn.Conv2d(5, 7, 3, bias=False).state_dict().keys()
+    assert layer("gemm_4x4").state_dict().keys() == nn.Conv2d(5, 7, 3, bias=False).state_dict().keys()
 
 
 def test_counting_with_fake_tensors_leaves_nothing_behind() -> None:
     with FakeTensorMode():
-        results(layer("gemm"), torch.randn(2, 5, 12, 12))
-    assert type(results(layer("gemm"), torch.randn(2, 5, 12, 12))[0]) is Tensor
+        results(layer("gemm_4x4"), torch.randn(2, 5, 12, 12))
+    assert type(results(layer("gemm_4x4"), torch.randn(2, 5, 12, 12))[0]) is Tensor
 
 
 def test_memory_can_be_counted_without_numbers() -> None:
     images, weight = torch.empty(2, 5, 8, 8, device="meta"), torch.empty(7, 5, 3, 3, device="meta", requires_grad=True)
-    convolve(images, weight).sum().backward()
+    convolve(images, weight, "gemm_4x2").sum().backward()
     assert weight.grad is not None
     assert weight.grad.shape == weight.shape

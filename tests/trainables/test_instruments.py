@@ -14,7 +14,7 @@ from trainables.measure import instruments, throughput
 from trainables.stages import STAGES
 from trainables.train import LocalWorker
 
-TINY = {"width": 0.01, "batch_size": 12, "learning_rate": 0.02}
+TINY = {"width": 0.01, "batch_size": 12, "learning_rate": 0.02, "conv_kernel": "library"}
 STAGE_METRICS = {f"{stage}_seconds" for stage in STAGES}
 
 
@@ -38,6 +38,7 @@ def trained(folder: Path, data: Data, **config: Any) -> dict[str, float]:
     return dict(worker.reported[-1].metrics)
 
 
+@pytest.mark.slow
 def test_a_probe_reports_what_a_probe_measures_and_leaves_nothing(folder: Path, few: Data) -> None:
     measurement = probed(folder, few)
     known = vgg19_cifar10.METRICS or {}
@@ -60,6 +61,7 @@ def test_a_probe_of_a_batch_larger_than_the_data_is_infeasible(folder: Path, few
         probed(folder, few, batch_size=121)
 
 
+@pytest.mark.slow
 def test_stages_add_up_to_the_step_and_none_is_of_another_device(folder: Path, few: Data) -> None:
     metrics = probed(folder, few, loader="workers", num_workers=1).metrics
     assert sum(metrics[name] for name in STAGE_METRICS) == pytest.approx(metrics["step_seconds"])

@@ -17,7 +17,7 @@ from trainables.step import learning_rate
 from trainables.train import LocalWorker
 
 # Small enough for a step in milliseconds; dropout in the head, so that the random stream matters.
-TINY = {"width": 0.01, "head": "fully_connected", "batch_size": 24, "learning_rate": 0.02}
+TINY = {"width": 0.01, "head": "fully_connected", "batch_size": 24, "learning_rate": 0.02, "conv_kernel": "library"}
 
 
 def trained(folder: Path, data: Data, config: dict[str, Any] | None = None, **worker: Any) -> list[Measurement]:
@@ -43,6 +43,7 @@ def test_every_epoch_reports_the_metrics_that_the_trainable_names(folder: Path, 
     assert 0 < last["peak_memory_fraction"] < 1
 
 
+@pytest.mark.slow
 def test_a_strategy_of_several_processes_also_runs_in_one(folder: Path, few: Data) -> None:
     """The same loss as `single`, to compare rates with; no process group is left behind."""
     for name in ("single", "ddp"):
@@ -73,6 +74,7 @@ def test_it_learns(folder: Path) -> None:
     assert vgg19_cifar10.test(config, worker)["test_accuracy"] > 0.8
 
 
+@pytest.mark.slow
 def test_a_class_without_test_pictures_is_a_class_all_the_same(folder: Path) -> None:
     from PIL import Image
 
@@ -85,7 +87,7 @@ def test_a_class_without_test_pictures_is_a_class_all_the_same(folder: Path) -> 
     assert set(vgg19_cifar10.test({**TINY, "batch_size": 8}, worker)) == {"test_accuracy"}
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", pytest.param("adamw", marks=pytest.mark.slow)])
 def test_a_trial_that_goes_on_gives_the_losses_of_one_that_was_not_interrupted(
     tmp_path: Path, few: Data, optimizer: str
 ) -> None:

@@ -27,7 +27,8 @@ def _known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings(**config: object) -> Settings:
-    return Settings(**checked({"width": 0.1, "precision": "fp32", **config}, vgg19_cifar10.PARAMETERS or {}))
+    plain = {"width": 0.1, "precision": "fp32", "conv_kernel": "library"}  # counted in a third of the time
+    return Settings(**checked({**plain, **config}, vgg19_cifar10.PARAMETERS or {}))
 
 
 def of(processes: int = 1, **config: object) -> MemoryNeed:
@@ -52,6 +53,13 @@ def test_adamw_keeps_twice_the_state_of_sgd() -> None:
 
 def test_16_bits_of_a_kind_that_needs_a_gpu_take_what_the_others_take() -> None:
     assert of(precision="fp16").parts == of(precision="bf16").parts
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_on_a_cpu_auto_is_counted_as_what_it_mostly_takes(precision: str) -> None:
+    """Few matrix products keep sums of pixels, which the library does not."""
+    auto, gemm, library = (of(precision=precision, conv_kernel=kernel).total for kernel in ("auto", "gemm", "library"))
+    assert auto == gemm > library
 
 
 def test_pictures_count_where_they_are_read_from_an_array_and_processes_where_there_are_some() -> None:
@@ -105,6 +113,7 @@ def test_the_largest_batch_fits_and_one_a_little_larger_does_not() -> None:
     assert largest_batch(settings(), 10, 1000, 2, CPU) % 2 == 0
 
 
+@pytest.mark.slow
 def test_what_surely_does_not_fit_is_refused_with_what_would() -> None:
     check(settings(batch_size=256), 10, 1000, 1, CPU)
     with pytest.raises(InfeasibleError, match=r"needs about \d+\.\d GiB, 2\.0 GiB are there: batch_size at most \d+"):

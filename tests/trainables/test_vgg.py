@@ -1,5 +1,7 @@
 """The network: its size by width and head, and what batch normalisation does to it."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -32,6 +34,25 @@ def test_logits_have_the_scale_of_logits(head: str, norm: bool) -> None:
     logits = network(torch.randn(4, 3, 32, 32))
     assert logits.shape == (4, 7)
     assert 1e-3 < logits.std() < 10
+
+
+def test_rectifying_after_pooling_changes_no_value_and_no_gradient() -> None:
+    torch.manual_seed(0)
+    network = vgg19(width=0.05)
+    twin = copy.deepcopy(network)
+    pools = [
+        i for i, layer in enumerate(twin) if isinstance(layer, nn.Sequential) and isinstance(layer[0], nn.MaxPool2d)
+    ]
+    assert len(pools) == 4
+    for i in pools:
+        twin[i - 1].append(nn.ReLU())
+        twin[i] = twin[i][0]
+    pictures = torch.randn(4, 3, 32, 32)
+    results = []
+    for each in (network, twin):
+        logits = each(pictures)
+        results.append([logits, *torch.autograd.grad(logits.square().sum(), list(each.parameters()))])
+    torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
 def test_without_normalisation_a_picture_does_not_depend_on_its_batch() -> None:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import copy
+import statistics
 import time
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from trainables.machine.kept import Figures, kept, machine
-from trainables.network.convolution import Convolution, Kernel
+from trainables.network.convolution import TILINGS, Convolution, Kernel
 
 Choice = Literal["library", "gemm", "auto"]
+GEMM = tuple(TILINGS)
+CANDIDATES: dict[Choice, tuple[Kernel, ...]] = {"library": ("library",), "gemm": GEMM, "auto": ("library", *GEMM)}
 
 LARGEST_MAP = 8  # on larger ones the sums of pixels cost what the fewer products save
 LARGEST_BATCH = 128  # that is timed; the ratio of the kernels changes little beyond it
-REPETITIONS = 4
-VERSION = 1  # of `gemm`; a new one is measured anew
+REPETITIONS = 5
+HOPELESS = 2.0  # times the fastest, after one repetition: timed no more
+VERSION = 2  # of the kernels; new ones are measured anew
 
 
 def choose_kernels(
@@ -25,18 +29,24 @@ def choose_kernels(
 ) -> None:
     """Set the kernel of each convolution of `network`, which is on its device already.
 
-    `batch_size` is that of a step in this process, `dtype` that of the maps. On a GPU `auto` is the library's; on a CPU
-    the first configuration of its kind on a machine takes a second or two.
+    `batch_size` is that of a step in this process, `dtype` that of the maps. Away from a CPU it is the first candidate;
+    on one, the first configuration of its kind on a machine takes a few seconds.
     """
     for layer in network.modules():
         if isinstance(layer, Convolution) and layer.size <= LARGEST_MAP and layer.in_channels > 3:
-            layer.kernel = choice if choice != "auto" else _faster(layer, batch_size, dtype, memory_format)
+            layer.kernel = _fastest(CANDIDATES[choice], layer, batch_size, dtype, memory_format)
 
 
-def _faster(layer: Convolution, batch_size: int, dtype: torch.dtype, memory_format: torch.memory_format) -> Kernel:
+def _fastest(
+    candidates: tuple[Kernel, ...],
+    layer: Convolution,
+    batch_size: int,
+    dtype: torch.dtype,
+    memory_format: torch.memory_format,
+) -> Kernel:
     device = layer.weight.device
-    if device.type != "cpu":
-        return "library"
+    if device.type != "cpu" or len(candidates) == 1:
+        return candidates[0]
     shape = (min(batch_size, LARGEST_BATCH), layer.in_channels, layer.size, layer.size)
     source = {
         **machine(device, torch.get_num_threads()),
@@ -48,21 +58,27 @@ def _faster(layer: Convolution, batch_size: int, dtype: torch.dtype, memory_form
     }
     images = torch.full(shape, 0.5, dtype=dtype).contiguous(memory_format=memory_format)
     seconds = kept("convolution", source, lambda _: _timed(layer, images))
-    return min(get_args(Kernel), key=lambda kernel: seconds[kernel])
+    return min(candidates, key=lambda kernel: seconds[kernel])
 
 
 def _timed(layer: Convolution, images: Tensor) -> Figures:
-    """Seconds of forward and backward by kernel, the best of a few in turn. The layer stays as it is."""
+    """Seconds of forward and backward by kernel, the median of a few in turn. The layer stays as it is."""
     twin = copy.deepcopy(layer)
     images.requires_grad_()
-    seconds: Figures = dict.fromkeys(get_args(Kernel), float("inf"))
-    for repetition in range(1 + REPETITIONS):
-        for kernel in get_args(Kernel):
-            twin.kernel = kernel
-            started = time.perf_counter()
-            with torch.autocast("cpu", images.dtype, enabled=images.dtype != torch.float32):
-                result = twin(images)
-            torch.autograd.grad(result, (images, twin.weight), torch.ones_like(result))
-            if repetition > 0:  # the first one prepares the library's code
-                seconds[kernel] = min(seconds[kernel], time.perf_counter() - started)
-    return seconds
+    seconds: dict[Kernel, list[float]] = {kernel: [] for kernel in CANDIDATES["auto"]}
+    for kernel in seconds:  # the first one prepares the library's code
+        _seconds(twin, kernel, images)
+    for repetition in range(REPETITIONS):
+        for kernel, some in seconds.items():
+            if repetition == 0 or some[0] < HOPELESS * min(first[0] for first in seconds.values()):
+                some.append(_seconds(twin, kernel, images))
+    return {kernel: statistics.median(some) for kernel, some in seconds.items()}
+
+
+def _seconds(layer: Convolution, kernel: Kernel, images: Tensor) -> float:
+    layer.kernel = kernel
+    started = time.perf_counter()
+    with torch.autocast("cpu", images.dtype, enabled=images.dtype != torch.float32):
+        result = layer(images)
+    torch.autograd.grad(result, (images, layer.weight), torch.ones_like(result))
+    return time.perf_counter() - started

@@ -25,11 +25,13 @@ def vgg19(num_classes: int = 10, *, width: float = 1.0, head: Head = "average_po
     layers: list[nn.Module] = []
     before, size = 3, PICTURE_SIZE
     for block in blocks:
-        layers += [convolution(a, b, size, norm) for a, b in pairwise([before, *block])]
-        layers.append(nn.MaxPool2d(2))
+        *inner, last = (convolution(a, b, size, norm) for a, b in pairwise([before, *block]))
+        layers += inner
+        if size == 2 and head == "average_pooling":
+            layers += [last, nn.AdaptiveAvgPool2d(1)]  # the mean of the last map in the place of its maximum
+        else:  # rectified after pooling: the same values, and a quarter of the work
+            layers += [last[:-1], nn.Sequential(nn.MaxPool2d(2), nn.ReLU(inplace=True))]
         before, size = block[-1], size // 2
-    if head == "average_pooling":
-        layers[-1] = nn.AdaptiveAvgPool2d(1)  # over the last map, 2x2, in the place of its maximum
     network = nn.Sequential(*layers, nn.Flatten(), classifier(before, num_classes, head))
     network.apply(initialize)
     return network
@@ -40,7 +42,7 @@ def scaled(channels: int, width: float) -> int:
     return max(8, 8 * round(channels * width / 8))
 
 
-def convolution(channels_in: int, channels_out: int, size: int, norm: bool) -> nn.Module:
+def convolution(channels_in: int, channels_out: int, size: int, norm: bool) -> nn.Sequential:
     """3x3 on maps of `size` by `size`, normalised, rectified."""
     convolve = Convolution(channels_in, channels_out, size=size, bias=not norm)
     return nn.Sequential(convolve, *([nn.BatchNorm2d(channels_out)] if norm else []), nn.ReLU(inplace=True))
