@@ -100,6 +100,8 @@ SEARCHES = {
     "random": space(LISTS, searcher="random", stopping="halving"),
     "grid": space(LISTS, searcher="grid"),
 }
+# `test_decoupled` resumes a search by a Gaussian process in less time.
+MOST = [pytest.param(name, marks=[pytest.mark.slow] * name.startswith("gp")) for name in SEARCHES]
 
 
 @pytest.mark.parametrize("name", ["tpe", "nsga2", "random"])
@@ -113,13 +115,15 @@ def uninterrupted(search):
     return live(Advisor(SEARCHES[search]), 300)
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("search", MOST)
 def test_same_seed_and_same_observations_give_the_same_proposals(search):
     assert live(Advisor(SEARCHES[search]), 200).events == uninterrupted(search).events[:200]
 
 
-@pytest.mark.parametrize("cut", [1, 123, 290])
-@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize(
+    "cut", [pytest.param(1, marks=pytest.mark.slow), pytest.param(123, marks=pytest.mark.slow), 290]
+)
+@pytest.mark.parametrize("search", MOST)
 def test_a_search_resumed_from_its_journal_goes_on_as_if_never_interrupted(search, cut):
     whole = uninterrupted(search)
     resumed = Driver(Advisor(SEARCHES[search]), whole.events[:cut])

@@ -216,7 +216,7 @@ def test_without_a_probed_objective_there_are_no_probes():
 
 
 @pytest.mark.parametrize("searcher", ["gp", "tpe"])
-@pytest.mark.parametrize("cut", [1, 2, 3, 17, 48, 91, 130])
+@pytest.mark.parametrize("cut", [2, 17, 130, *(pytest.param(cut, marks=pytest.mark.slow) for cut in (1, 3, 48, 91))])
 def test_a_search_resumed_from_its_journal_goes_on_as_if_never_interrupted(searcher, cut):
     """Within a probe, between probes, within a training."""
     searched = space(searcher={"name": searcher})

@@ -21,7 +21,7 @@ from search.export.to_tensorboard import export as export_logs
 from search.results import load
 from tests.search.runs import Recorder, config, interval, story, write_run
 
-SUFFIXES = pytest.mark.parametrize("suffix", [".log", ".db"])
+SUFFIXES = pytest.mark.parametrize("suffix", [".log", pytest.param(".db", marks=pytest.mark.slow)])
 
 
 @pytest.fixture

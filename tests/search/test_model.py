@@ -117,7 +117,7 @@ def test_what_cannot_run_is_avoided_though_it_promises_most():
     assert np.mean([config["y"] < 0.5 for configs in searches for config in configs[8:]]) < 0.35
 
 
-@pytest.mark.parametrize("end", ["infeasible", "complete"])
+@pytest.mark.parametrize("end", ["infeasible", pytest.param("complete", marks=pytest.mark.slow)])
 def test_what_measured_something_and_then_could_not_go_on_is_avoided_as_well(end):
     """Out of memory in the second epoch, or an accuracy that is no number at the last: one verdict on each trial."""
     tried = []

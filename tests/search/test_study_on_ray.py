@@ -162,6 +162,7 @@ def test_a_resumed_run_is_the_run_that_was_never_interrupted(pool: Any, tmp_path
     assert sum(e["event"] == "start" for e in events) == 5
 
 
+@pytest.mark.slow
 def test_stopped_trials_make_way_and_leave_nothing_behind(pool: Any, tmp_path: Path) -> None:
     run = study(
         pool,
@@ -308,7 +309,8 @@ def test_the_real_network_is_probed_under_ray(pool: Any, tmp_path: Path) -> None
     assert not list((tmp_path / "real").glob("trials/*/checkpoint*"))
 
 
-@pytest.mark.parametrize("strategy", ["single", pytest.param("ddp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["single", "ddp"])
 def test_the_real_network_trains_under_ray(pool: Any, tmp_path: Path, strategy: str) -> None:
     """One process, or two that reduce their gradients, on generated pictures; the front is tested."""
     run = study(

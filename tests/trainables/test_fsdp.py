@@ -56,6 +56,7 @@ def look(rank: int, world_size: int, config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [

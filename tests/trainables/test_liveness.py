@@ -74,12 +74,12 @@ def test_an_allocator_that_keeps_small_blocks_has_them_beside_large_ones_that_co
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_an_operator_of_our_own_is_counted_and_works_with_numbers_afterwards(precision: str) -> None:
     images, weight = torch.randn(2, 8, 4, 4), torch.randn(8, 8, 3, 3)
-    before = convolution.convolve(images, weight)
+    before = convolution.convolve(images, weight, "gemm_4x2")
     layer = convolution.Convolution(8, 8, size=4, bias=False)
-    layer.kernel = "gemm"
+    layer.kernel = "gemm_4x2"
     network = nn.Sequential(nn.Conv2d(3, 8, 8, stride=8), layer, nn.Flatten(), nn.Linear(128, 10))
     assert of(network, precision=precision).activations > 0
-    assert torch.equal(convolution.convolve(images, weight), before)
+    assert torch.equal(convolution.convolve(images, weight, "gemm_4x2"), before)
 
 
 def test_random_numbers_are_left_alone() -> None:

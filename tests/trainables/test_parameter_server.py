@@ -34,7 +34,11 @@ def repeated(rank: int, world_size: int, config: dict[str, Any]) -> tuple[list[f
     return ranks.summed(losses, world_size).tolist(), step.metrics()
 
 
-@pytest.mark.parametrize("config", [{"learning_rate": 0.02}, {"optimizer": "adamw", "learning_rate": 0.001}], ids=str)
+@pytest.mark.parametrize(
+    "config",
+    [{"learning_rate": 0.02}, pytest.param({"optimizer": "adamw", "learning_rate": 0.001}, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_asynchronous_workers_learn_a_batch_with_stale_gradients(config: dict[str, Any]) -> None:
     """Three workers: while one computes, others update."""
     answers = on_ranks(repeated, 4, config)

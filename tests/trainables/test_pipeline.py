@@ -24,7 +24,11 @@ from trainables.strategies import get_strategy, pipeline
 
 @pytest.mark.parametrize(
     "config",
-    [{"schedule": "1f1b"}, {"num_microbatches": 1}, pytest.param({"num_microbatches": 16}, marks=pytest.mark.slow)],
+    [
+        {"schedule": "1f1b"},
+        pytest.param({"num_microbatches": 1}, marks=pytest.mark.slow),
+        pytest.param({"num_microbatches": 16}, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_neither_schedule_nor_micro_batches_change_what_is_learned(config: dict[str, Any]) -> None:
@@ -35,6 +39,7 @@ def test_neither_schedule_nor_micro_batches_change_what_is_learned(config: dict[
         assert_same_weights(outcome.model, expected.model, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_one_micro_batch_is_normalised_as_the_whole_batch() -> None:
     """Losses, weights and running statistics are those of `single`."""
     outcomes = several("pipeline", 2, norm=True, num_microbatches=1)

@@ -323,6 +323,7 @@ WORLDS = {
     "bursts": bursts,
     "shared": shared,
 }
+MOSTLY_SLOW = [pytest.param(world, marks=[] if world == "shared" else pytest.mark.slow) for world in WORLDS]
 
 
 def probes(world: World, count: int, windows: int, seed: int = 0) -> list[Throughput]:
@@ -340,7 +341,7 @@ def probes(world: World, count: int, windows: int, seed: int = 0) -> list[Throug
     return found
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", MOSTLY_SLOW)
 def test_the_interval_covers_a_ten_times_longer_measurement_in_nine_tries_of_ten(world: str) -> None:
     found = probes(WORLDS[world], count=1010, windows=8)
     covered = 0
@@ -351,7 +352,7 @@ def test_the_interval_covers_a_ten_times_longer_measurement_in_nine_tries_of_ten
     assert covered >= 0.9 * 1000
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", MOSTLY_SLOW)
 def test_two_measurements_of_the_same_differ_in_at_most_one_try_of_twenty(world: str) -> None:
     found = probes(WORLDS[world], count=2000, windows=8)
     assert sum(differ(a, b) for a, b in zip(found[::2], found[1::2], strict=True)) <= 0.05 * 1000
