@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from trainables.contract import InfeasibleError, Worker
+from trainables.machine.processor import precision_of
 from trainables.network.autotune import choose_kernels
 from trainables.network.normalization import synchronised
 from trainables.network.vgg import vgg19
@@ -37,7 +38,7 @@ def network(settings: Settings, num_classes: int, device: torch.device, processe
         model,
         settings.conv_kernel,
         batch_size=pictures_at_a_time(settings, processes),
-        dtype=DTYPES.get(settings.precision, torch.float32),
+        dtype=DTYPES.get(precision_of(settings.precision, device.type), torch.float32),
         memory_format=FORMATS[settings.memory_format],
     )
     return model

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from trainables.contract import Parameter, Scalar
 
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+
 TYPES: dict[str, Any] = {"int": int, "float": float, "str": str, "bool": bool}
 
 
@@ -33,7 +35,7 @@ class Settings:
     schedule: Literal["gpipe", "1f1b"]
     placement: Literal["pack", "spread"]
     threads: int | None
-    precision: Literal["fp32", "bf16", "fp16"]
+    precision: Precision
     memory_format: Literal["contiguous", "channels_last"]
     loader: Literal["workers", "memory", "device"]
     num_workers: int

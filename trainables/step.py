@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainables.machine.processor import precision_of
 from trainables.settings import Settings
 from trainables.stages import Timeline
 
@@ -77,7 +78,8 @@ class Step:
 
 def autocast(settings: Settings, device: torch.device) -> AbstractContextManager[object]:
     """The context in which the network computes in the settings' precision."""
-    return nullcontext() if settings.precision == "fp32" else torch.autocast(device.type, DTYPES[settings.precision])
+    precision = precision_of(settings.precision, device.type)
+    return nullcontext() if precision == "fp32" else torch.autocast(device.type, DTYPES[precision])
 
 
 def arranged(images: Tensor, settings: Settings) -> Tensor:

@@ -20,6 +20,7 @@ from trainables.contract import (
     Verdict,
     Worker,
 )
+from trainables.machine import processor
 from trainables.parallel.layouts import FEWEST_PROCESSES, IN_ONE_PROCESS, layout_of
 from trainables.settings import Settings, checked
 
@@ -70,7 +71,12 @@ PARAMETERS: Mapping[str, Parameter] | None = {
         bears_on="probed",
     ),
     "threads": Parameter("int", None, "per process; null: all cores that it has", low=1, bears_on="probed"),
-    "precision": Parameter("str", "bf16", "fp32, or autocast to 16 bits", choices=("fp32", "bf16", "fp16")),
+    "precision": Parameter(
+        "str",
+        "auto",
+        "fp32, or autocast to 16 bits; auto: bf16 where it is computed in, else fp32",
+        choices=("auto", "fp32", "bf16", "fp16"),
+    ),
     "memory_format": Parameter(
         "str", "channels_last", "of pictures", choices=("contiguous", "channels_last"), bears_on="probed"
     ),
@@ -150,7 +156,7 @@ METRICS: Mapping[str, Metric] | None = {
     "images_per_joule": Metric("images/J", "by the energy of the GPUs, or of the processor where it tells"),
     "teraflops_per_second": Metric("TFLOP/s", "counted operations of the network at images_per_second"),
     "ceiling_fp32_teraflops_per_second": Metric("TFLOP/s", "the best that these cores or GPUs did in fp32"),
-    "ceiling_bf16_teraflops_per_second": Metric("TFLOP/s", "in bf16"),
+    "ceiling_bf16_teraflops_per_second": Metric("TFLOP/s", "in bf16; absent where a processor has nothing for it"),
     "ceiling_fp16_teraflops_per_second": Metric("TFLOP/s", "in fp16; absent without a GPU"),
     "fraction_of_ceiling": Metric("fraction", "of the best matrix or convolution rate measured in this precision"),
     "fraction_of_matrix_rate": Metric("fraction", "of the matrix rate measured in this precision"),
@@ -171,6 +177,8 @@ def unavailable(parameter: str, value: Scalar, resources: Resources) -> str | No
     devices, device = (resources.gpus, "GPU") if resources.gpus else (resources.cpus, "core")
     if resources.gpus == 0 and (parameter, value) in CUDA_ONLY:
         return "needs a CUDA device"
+    if resources.gpus == 0 and (parameter, value) == ("precision", "bf16") and processor.bf16() == "emulated":
+        return "PyTorch only emulates it on this processor, 10 to 100 times slower than fp32"
     if (parameter, value) == ("compile", True) and not any(map(shutil.which, COMPILERS)):
         return f"needs a C++ compiler, one of {', '.join(COMPILERS)}"
     if parameter == "threads" and int(value) > resources.node.cpus:

@@ -272,7 +272,7 @@ BAD_SPACES = [
     Bad(
         "range over words",
         "parameters.precision",
-        "a range has no meaning here; give values among fp32, bf16, fp16",
+        "a range has no meaning here; give values among auto, fp32, bf16, fp16",
         "parameters:\n  precision: {min: 16, max: 32}  # <-\n",
     ),
     Bad(

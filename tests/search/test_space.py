@@ -23,6 +23,7 @@ from search.space.space import (
 )
 from tests.search.bad_spaces import BAD_SPACES, GOOD, Bad
 from trainables.contract import Data, Resources
+from trainables.machine import processor
 
 SPACES = Path(__file__).parents[2] / "spaces"
 LAPTOP, GPU_NODE = Resources(cpus=2), Resources(cpus=32, gpus=4)
@@ -119,7 +120,9 @@ data: {download: *no}
 
 @pytest.mark.parametrize("path", sorted(SPACES.glob("*.yaml")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("resources", [LAPTOP, GPU_NODE], ids=["laptop", "GPU node"])
-def test_our_own_space_files_run_on_a_laptop_and_on_a_gpu_node(path, resources):
+@pytest.mark.parametrize("bf16", ["computed", "emulated"])
+def test_our_own_space_files_run_on_a_laptop_and_on_a_gpu_node(path, resources, bf16, monkeypatch):
+    monkeypatch.setattr(processor, "bf16", lambda: bf16)
     usable, _ = load_space(path).restricted(resources)
     assert usable.parameters
 
@@ -324,7 +327,8 @@ VGG = {
 }
 
 
-def test_what_a_machine_cannot_do_is_left_out_with_a_line_each():
+def test_what_a_machine_cannot_do_is_left_out_with_a_line_each(monkeypatch):
+    monkeypatch.setattr(processor, "bf16", lambda: "computed")
     everywhere = parse_space(
         {
             **VGG,
@@ -384,7 +388,8 @@ SMALLER = {
 }
 
 
-def test_where_there_is_no_gpu_the_overlay_holds_and_says_what_it_changed():
+def test_where_there_is_no_gpu_the_overlay_holds_and_says_what_it_changed(monkeypatch):
+    monkeypatch.setattr(processor, "bf16", lambda: "computed")
     here, lines = parse_space(SMALLER).restricted(LAPTOP)
     assert here.parameters == {"batch_size": Range(min=16, max=64, type="int")}
     assert here.fixed == {"width": 0.25, "momentum": 0.9, "precision": "bf16"}

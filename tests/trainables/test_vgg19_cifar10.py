@@ -9,6 +9,7 @@ import pytest
 
 from trainables import vgg19_cifar10
 from trainables.contract import Data, InfeasibleError, Layout, Resources, load_trainable
+from trainables.machine import processor
 from trainables.settings import Settings, checked, parsed
 
 LAPTOP, TWO_CORES = Resources(cpus=1), Resources(cpus=2)
@@ -41,7 +42,7 @@ def test_the_defaults_are_allowed_by_themselves() -> None:
         ({"learning_rate": 0.0}, "learning_rate: 0.0 is below 1e-08"),
         ({"learning_rate": float("nan")}, "learning_rate: nan is below"),
         ({"momentum": 1}, "momentum: 1.0 is above 0.9999"),
-        ({"precision": "fp8"}, "precision: 'fp8' is none of fp32, bf16, fp16"),
+        ({"precision": "fp8"}, "precision: 'fp8' is none of auto, fp32, bf16, fp16"),
         ({"seed": None}, "seed: None is no int"),
     ],
 )
@@ -80,8 +81,20 @@ def test_values_on_a_command_line_have_the_types_that_they_look_like(text: str, 
         ("batch_size", 4096, LAPTOP, None),
     ],
 )
-def test_what_a_machine_cannot_do_is_said(parameter: str, value: Any, resources: Resources, reason: str | None) -> None:
+def test_what_a_machine_cannot_do_is_said(
+    parameter: str, value: Any, resources: Resources, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor, "bf16", lambda: "converted")
     assert vgg19_cifar10.unavailable(parameter, value, resources) == reason
+
+
+def test_what_a_processor_would_only_emulate_cannot_be_done_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "bf16", lambda: "emulated")
+    assert "only emulates it on this processor" in str(vgg19_cifar10.unavailable("precision", "bf16", LAPTOP))
+    assert vgg19_cifar10.unavailable("precision", "bf16", ONE_GPU) is None
+    assert vgg19_cifar10.layout({}, LAPTOP) == Layout(1, 1, 0)
+    with pytest.raises(InfeasibleError, match="precision bf16: PyTorch only emulates it"):
+        vgg19_cifar10.layout({"precision": "bf16"}, LAPTOP)
 
 
 @pytest.mark.parametrize(

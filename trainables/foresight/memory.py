@@ -29,6 +29,7 @@ from trainables.foresight.liveness import Liveness, liveness
 from trainables.machine.allocator import allocating
 from trainables.machine.footprint import GIB, Footprint, available, private_bytes
 from trainables.machine.kept import Figures, kept, machine
+from trainables.machine.processor import precision_of, precisions
 from trainables.parallel.holdings import Holding, holdings
 from trainables.parallel.layouts import pictures_per_reader
 from trainables.pictures import cifar10
@@ -101,7 +102,7 @@ def need(
     beside = {
         "pictures": pictures,
         "loader": loader,
-        "process": beyond.process["fp32" if settings.precision == "fp32" else "bf16"],
+        "process": beyond.process["fp32" if precision_of(settings.precision, device.type) == "fp32" else "bf16"],
     }
     each = [{**_held(counted, retained, holding), **beside} for holding in holdings(settings, processes)]
     if device.type != "cpu":
@@ -192,7 +193,8 @@ def _retained(counted: Liveness) -> int:
 
 def _plain(settings: Settings, device: torch.device) -> Settings:
     """The same memory without what needs numbers: gradients scaled, kernels timed, steps compiled or captured."""
-    precision = "bf16" if settings.precision == "fp16" else settings.precision
+    precision = precision_of(settings.precision, device.type)
+    precision = "bf16" if precision == "fp16" else precision
     kernel = settings.conv_kernel
     if kernel == "auto":
         kernel = "gemm" if device.type == "cpu" else "library"  # what is mostly chosen; gemm takes a fifth more
@@ -245,12 +247,12 @@ def calibration(device: torch.device) -> Calibration:
 def _measured(device: torch.device) -> Figures:
     code = "import sys; from trainables.foresight import memory; memory.probe(*sys.argv[1:])"
     process: dict[str, int] = {}
-    for precision in ("fp32", "bf16"):
+    for precision in [p for p in precisions(device.type) if p != "fp16"]:
         command = [sys.executable, "-c", code, device.type, precision]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         counted, measured, loader_process = json.loads(done.stdout.splitlines()[-1])
         process[precision] = measured - counted
-    return {"process": process, "loader_process": loader_process}
+    return {"process": {"bf16": process["fp32"], **process}, "loader_process": loader_process}
 
 
 def probe(device_type: str, precision: str) -> None:

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from trainables.machine.footprint import GIB
 from trainables.machine.kept import Figures, kept, machine
+from trainables.machine.processor import precisions
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-PRECISIONS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "bf16", "fp16")}
 MATRIX_SIZES = {"cpu": (1024, 2048), "cuda": (8192,)}  # on a CPU they differ by up to a tenth, either way
 CONVOLUTION = {"cpu": (64, 256, 16), "cuda": (512, 512, 32)}  # batch, channels in and out, map size
 SECONDS = 0.25  # for each rate
@@ -80,10 +80,9 @@ def _better(new: object, old: object) -> object:
 
 
 def _rates(threads: int, device: torch.device) -> Figures:
-    precisions = PRECISIONS[device.type]
     quiet = True
     rates: dict[str, dict[str, float]] = {"matrix": {}, "convolution": {}}
-    for precision in precisions:
+    for precision in precisions(device.type):
         for kind, works in (("matrix", _matrices), ("convolution", _convolutions)):
             best = max(_best(flops, work, device) for flops, work in works(DTYPES[precision], device))
             rates[kind][precision] = best[0] / 1e12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -13,6 +12,7 @@ from typing import Any
 
 import torch
 
+from trainables.machine import processor
 from trainables.machine.prepared import default_folder
 
 Figures = dict[str, Any]  # plain data
@@ -51,7 +51,8 @@ def kept(
 
 def machine(device: torch.device, threads: int) -> Figures:
     """The fingerprint of what computes: another processor, GPU, driver or PyTorch has another one."""
-    known: Figures = {"cpu": _cpu(), "cores": _cores(), "threads": threads, "torch": torch.__version__}
+    known: Figures = {"cpu": processor.name_and_generation(), "cores": _cores(), "threads": threads}
+    known["torch"] = torch.__version__
     if device.type == "cuda":
         known |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda, "driver": _driver()}
     return known
@@ -70,16 +71,6 @@ def _write(path: Path, wanted: str, figures: Figures) -> None:
     unfinished = path.with_suffix(".part")
     unfinished.write_text(json.dumps({"source": json.loads(wanted), "figures": figures}, indent=1))
     unfinished.replace(path)
-
-
-def _cpu() -> str:
-    """Name and generation of the processor: virtual machines give all of a maker's the same name."""
-    wanted = ("model name", "cpu family", "model", "stepping")
-    with contextlib.suppress(OSError):
-        lines = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines())
-        found = {name.strip(): value.strip() for name, _, value in lines}
-        return " ".join(found[name] for name in wanted if name in found)
-    return os.uname().machine
 
 
 def _cores() -> int:

@@ -16,6 +16,7 @@ from trainables.contract import Worker
 from trainables.machine.ceilings import ceilings
 from trainables.machine.devices import devices_of
 from trainables.machine.footprint import GIB, Footprint
+from trainables.machine.processor import precision_of
 from trainables.measure.drift import Levels, named
 from trainables.measure.neighbours import ForeignLoad
 from trainables.measure.pace import Pace
@@ -230,11 +231,13 @@ class Instruments:
     def _work(self, images_per_second: float) -> dict[str, float]:
         """Counted operations per second, beside what all ranks together could do at most."""
         achieved = images_per_second * self._teraflops_per_image
-        precision, devices = self._settings.precision, self._num_devices
+        precision, devices = precision_of(self._settings.precision, self._device.type), self._num_devices
         ceilings = {
             f"ceiling_{name}_teraflops_per_second": devices * self._ceilings.teraflops_per_second(name)
             for name in self._ceilings.matrix_teraflops_per_second
         }
+        if precision not in self._ceilings.matrix_teraflops_per_second:
+            return {**ceilings, "teraflops_per_second": achieved}
         return {
             **ceilings,
             "teraflops_per_second": achieved,

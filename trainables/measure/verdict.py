@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainables.contract import Advice, Bound, Resources, Verdict
+from trainables.machine.processor import precision_of
 from trainables.parallel.layouts import cores_of
 from trainables.settings import Settings
 
@@ -72,7 +73,8 @@ def explain(settings: Settings, metrics: Mapping[str, float], resources: Resourc
 
     `metrics` as `vgg19_cifar10.METRICS` names them; what needs a metric that is absent is not said.
     """
-    step = _step(settings, metrics, resources)
+    precision = precision_of(settings.precision, "cuda" if resources.gpus else "cpu")
+    step = _step(replace(settings, precision=precision), metrics, resources)
     if step is None:
         return None
     shares: dict[Bound, float] = {

@@ -1,0 +1,61 @@
+"""What the processor is fit for, by what it says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainables.machine import processor
+
+NAME = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R)\ncpu family\t: 6\nmodel\t\t: 143\nstepping\t: 8\n"
+INTEL = f"{NAME}flags\t\t: fpu {{}}\n"
+WIDE = "avx512f avx512dq avx512bw avx512vl"
+
+
+@pytest.fixture
+def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "cpuinfo")
+    processor.bf16.cache_clear()
+    yield tmp_path / "cpuinfo"
+    processor.bf16.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "bf16", "auto"),
+    [
+        (INTEL.format(f"{WIDE} avx512_bf16"), "computed", "bf16"),
+        (INTEL.format(f"{WIDE} amx_bf16"), "computed", "bf16"),
+        (INTEL.format(WIDE), "converted", "fp32"),
+        (INTEL.format("avx2 fma"), "emulated", "fp32"),
+        (INTEL.format("avx2 avx512f"), "emulated", "fp32"),
+        ("processor\t: 0\nFeatures\t: fp asimd bf16\n", "computed", "bf16"),
+        ("processor\t: 0\nFeatures\t: fp asimd\n", "emulated", "fp32"),
+        ("", "computed", "bf16"),
+    ],
+)
+def test_bf16_is_the_default_where_there_are_instructions_for_it(said: Path, text: str, bf16: str, auto: str) -> None:
+    said.write_text(text + "\nprocessor\t: 1\n" * bool(text))
+    assert processor.bf16() == bf16
+    assert processor.precision_of("auto", "cpu") == auto
+    assert processor.precision_of("auto", "cuda") == "bf16"
+    assert processor.precision_of("fp16", "cpu") == "fp16"
+    assert ("bf16" in processor.precisions("cpu")) == (bf16 != "emulated")
+    assert processor.precisions("cuda") == ("fp32", "bf16", "fp16")
+
+
+def test_where_nothing_is_told_it_has_what_it_takes(said: Path) -> None:
+    assert processor.bf16() == "computed"
+    assert processor.name_and_generation()
+
+
+def test_its_name_tells_generations_apart(said: Path) -> None:
+    said.write_text(INTEL.format("fma"))
+    assert processor.name_and_generation() == "Intel(R) Xeon(R) 6 143 8"
+
+
+@pytest.mark.skipif(not processor.CPUINFO.exists(), reason="it does not say")
+def test_what_this_one_says_is_what_pytorch_finds() -> None:
+    assert (processor.bf16() != "emulated") == torch.ops.mkldnn._is_mkldnn_bf16_supported()
