@@ -135,7 +135,6 @@ def test_tables_and_summary_that_do_not_fit_are_exit_3_with_the_old_ones_whole(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_full_disk_stops_the_search_whose_trial_goes_on_when_there_is_space(
     pool: Any, disk: tuple[Path, Resize]
 ) -> None:
@@ -162,7 +161,6 @@ def test_a_full_disk_stops_the_search_whose_trial_goes_on_when_there_is_space(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_folder_deleted_while_a_run_writes_to_it_ends_the_run(pool: Any, tmp_path: Path) -> None:
     """It would otherwise go on for hours, into a file that no name leads to."""
 
@@ -206,7 +204,6 @@ def test_results_in_what_is_no_folder_are_told_in_a_line(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_run_out_of_disk_is_exit_3_with_path_and_bytes_and_goes_on_when_there_is_space(
     disk: tuple[Path, Resize], tmp_path: Path
 ) -> None:

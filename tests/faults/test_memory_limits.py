@@ -52,7 +52,7 @@ def test_a_trial_that_comes_to_its_containers_limit_cannot_run_there(container: 
     kills = kernel_kills()
     with running("space.yaml", "--name", "run", cwd=tmp_path) as process:
         (container / "cgroup.procs").write_text(f"{process.pid}")
-        assert process.wait(150) == 0, printed(tmp_path)
+        assert process.wait(300) == 0, printed(tmp_path)
     assert kernel_kills() == kills + 1
     _the_hungry_one_is_infeasible_and_the_next_complete(tmp_path)
 
@@ -65,7 +65,7 @@ def test_a_trial_that_ray_ends_for_want_of_memory_cannot_run_there(tmp_path: Pat
     threshold = (memory.total - memory.available + LIMIT_BYTES) / memory.total
     monitored = {"RAY_memory_monitor_refresh_ms": "250", "RAY_memory_usage_threshold": f"{threshold:.2f}"}
     with running("space.yaml", "--name", "run", cwd=tmp_path, **monitored) as process:
-        assert process.wait(150) == 0, printed(tmp_path)
+        assert process.wait(300) == 0, printed(tmp_path)
     _the_hungry_one_is_infeasible_and_the_next_complete(tmp_path)
 
 

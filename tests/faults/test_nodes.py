@@ -62,14 +62,13 @@ def run_on_nodes(folder: Path, number: int, space: str, *options: str) -> Run:
     variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # the same for all of its processes
     variables["TRAINING_SEARCH_PATIENCE_SECONDS"] = "15"
     ended = subprocess.run(
-        command, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True, timeout=240, check=False
+        command, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True, timeout=350, check=False
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return load(folder / "results" / "run")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_processes_are_packed_on_one_node_or_spread_over_two(tmp_path: Path) -> None:
     trials = run_on_nodes(tmp_path, 2, SPACE).trials.set_index("config.placement")
     assert trials.state.tolist() == ["complete", "complete"], trials.reason.tolist()
@@ -80,13 +79,12 @@ def test_processes_are_packed_on_one_node_or_spread_over_two(tmp_path: Path) -> 
 
 LOSING = (
     SPACE.replace("epochs: 1", "epochs: 3")
-    .replace("train_images: 512", "train_images: 4000")
+    .replace("train_images: 512", "train_images: 2000")
     .replace("{strategy", "{placement: spread, strategy")
 )
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_trial_whose_node_is_gone_goes_on_from_its_checkpoint_on_others(tmp_path: Path) -> None:
     """Lost as by a cut cable: the raylet and all that ran there, when the trial has told of its first epoch."""
     space = LOSING.replace("placement: {values: [pack, spread]}", "seed: {values: [0, 1]}")
@@ -98,7 +96,6 @@ def test_a_trial_whose_node_is_gone_goes_on_from_its_checkpoint_on_others(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_trial_that_needs_the_node_that_is_gone_fails_and_others_do_not(tmp_path: Path) -> None:
     space = LOSING.replace("placement: {values: [pack, spread]}", "world_size: {values: [2, 1]}")
     wide, narrow = run_on_nodes(tmp_path, 2, space.replace("world_size: 2, ", ""), "--lose-a-node").trials.iloc

@@ -67,7 +67,6 @@ def figures(folder: Path, trials: int, epochs: int, searcher: str = "random") ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_thousand_trials_of_50_epochs_fit_into_the_driver(tmp_path: Path) -> None:
     """With all the metrics of the real network in each report, the live view and the gauges; time of the processor."""
     found = figures(tmp_path, trials=1000, epochs=50)

@@ -108,7 +108,6 @@ def test_a_process_that_has_left_ray_in_time_goes_on() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_terminal_that_is_closed_ends_the_run_and_the_printed_command_goes_on(tmp_path: Path) -> None:
     """All processes of the terminal get SIGHUP, Ray's too. The folder's path has spaces and letters beyond ASCII."""
     cwd = tmp_path / "ein Ordner – ü"
@@ -133,9 +132,10 @@ def test_a_terminal_that_is_closed_ends_the_run_and_the_printed_command_goes_on(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("times", [1, 2])
-def test_an_interrupt_waits_for_no_epoch_however_long(tmp_path: Path, times: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "times", "code"), [(signal.SIGINT, 1, 130), (signal.SIGINT, 2, 130), (signal.SIGTERM, 1, 143)]
+)
+def test_a_signal_waits_for_no_epoch_however_long(tmp_path: Path, number: int, times: int, code: int) -> None:
     """A second one while the first is being obeyed changes nothing, or ends the process there and then."""
     (tmp_path / "space.yaml").write_text(SPACE.replace("seconds_per_epoch: 0.1", "seconds_per_epoch: 100"))
     folder = tmp_path / "results" / "run"
@@ -145,9 +145,9 @@ def test_an_interrupt_waits_for_no_epoch_however_long(tmp_path: Path, times: int
         family = descendants(process)
         signalled_at = time.monotonic()
         for _ in range(times):
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             time.sleep(0.05)
-        assert process.wait(60) == 130, printed(tmp_path)
+        assert process.wait(60) == code, printed(tmp_path)
         assert time.monotonic() - signalled_at < 15
         assert gone(family, 10) == []
     assert printed(tmp_path)[-1].strip() == f"python -m search.run --resume {Path('results') / 'run'}"

@@ -73,7 +73,6 @@ def row(run: Run, fail_with: str) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_trial_that_does_nothing_for_long_is_ended_and_says_so(hung: tuple[Run, Left]) -> None:
     trial = row(hung[0], "child")
     assert (trial.state, trial.reason, trial.epochs) == ("failed", "rank 0 did nothing for 3 s", 1)
@@ -81,7 +80,6 @@ def test_a_trial_that_does_nothing_for_long_is_ended_and_says_so(hung: tuple[Run
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_trial_that_returns_too_early_has_failed(hung: tuple[Run, Left]) -> None:
     trial = row(hung[0], "silence")
     assert trial.state == "failed"
@@ -89,7 +87,6 @@ def test_a_trial_that_returns_too_early_has_failed(hung: tuple[Run, Left]) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_want_of_host_memory_is_infeasible_is_not_tried_again_and_leaves_the_memory_to_the_next(
     hung: tuple[Run, Left],
 ) -> None:
@@ -100,7 +97,6 @@ def test_want_of_host_memory_is_infeasible_is_not_tried_again_and_leaves_the_mem
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_within_5_seconds_no_process_of_an_ended_trial_lives(hung: tuple[Run, Left]) -> None:
     _, (started, at_end) = hung
     assert len(started) == 1, "the trial had started one"
@@ -211,7 +207,6 @@ class LoaderKiller:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_lost_loader_process_costs_a_retry_from_the_checkpoint_and_a_second_one_the_trial(
     cluster: Any, tmp_path: Path
 ) -> None:
@@ -225,7 +220,7 @@ def test_a_lost_loader_process_costs_a_retry_from_the_checkpoint_and_a_second_on
             **{"batch_size": 64, "width": 0.0625, "conv_kernel": "library", "learning_rate": 0.01},
             **{"loader": "workers", "num_workers": 1},
         },
-        data={"name": "generated", "train_images": 3000, "val_images": 100},
+        data={"name": "generated", "train_images": 1500, "val_images": 100},
         searcher={"name": "grid"},
         budget={"epochs": 2},
     )
@@ -237,7 +232,6 @@ def test_a_lost_loader_process_costs_a_retry_from_the_checkpoint_and_a_second_on
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
 def test_where_ray_is_killed_the_command_that_goes_on_is_told_within_60_seconds(tmp_path: Path, victim: str) -> None:
     """No trial is blamed for it: the one that was running goes on."""

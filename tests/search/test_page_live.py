@@ -112,7 +112,6 @@ def test_the_results_of_a_run_have_its_page(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_run_has_a_page_while_it_goes_on_and_another_when_it_has_ended(tmp_path):
     (tmp_path / "space.yaml").write_text(SPACE)
     command = [sys.executable, "-m", "search.run", "space.yaml", "--name", "run", "--no-dashboard"]

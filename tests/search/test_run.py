@@ -1,22 +1,19 @@
-"""The command line as a person uses it: exit codes, messages, and what a kill or a signal leaves."""
+"""The command line as a person uses it: exit codes, messages, plans, and a whole search."""
 
 from __future__ import annotations
 
 import os
-import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
-from search.record.journal import FILE_NAME, read_journal
+from search.record.journal import FILE_NAME
 from search.results import load
 from search.run import main
 from search.space.machine import Machine
+from tests.faults.processes import printed, running
 from tests.search.bad_spaces import BAD_SPACES, Bad
 from tests.search.runs import REPLAYED
 
@@ -28,21 +25,6 @@ def space(tmp_path: Path) -> Path:
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
     return path
-
-
-def search(*arguments: str | Path, cwd: Path) -> subprocess.Popen[bytes]:
-    """The command, started as from a shell, in a session of its own; what it prints goes to `cwd/printed`."""
-    command = [sys.executable, "-m", "search.run", *map(str, arguments)]
-    with (cwd / "printed").open("w") as printed:
-        return subprocess.Popen(command, cwd=cwd, stdout=printed, stderr=subprocess.STDOUT, start_new_session=True)
-
-
-def wait_for(path: Path, pattern: str, seconds: float = 90) -> None:
-    """Until the file has the pattern in it."""
-    deadline = time.monotonic() + seconds
-    while not (path.exists() and re.search(pattern, path.read_text())):
-        assert time.monotonic() < deadline, f"no {pattern} in {path} within {seconds} s"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("bad", BAD_SPACES, ids=lambda bad: bad.name)
@@ -144,66 +126,12 @@ def test_reading_a_bad_space_file_starts_neither_torch_nor_ray(space: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_killed_driver_loses_and_repeats_no_finished_trial(space: Path) -> None:
-    """Kill -9 in the middle of the third trial, then `--resume`; then once more, with a larger budget."""
-    folder = space.parent / "results" / "run"
-    killed = search(space, "--name", "run", "--no-dashboard", cwd=space.parent)
-    wait_for(folder / FILE_NAME, r'"measurement",[^\n]*"t0003"')
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.wait()
-    before = load(folder).trials.set_index("trial_id")
-    finished = before.index[before.state == "complete"].tolist()
-    assert finished == ["t0001", "t0002"]
-
-    resumed = search("--resume", folder, "--no-dashboard", "--set", "budget.trials=6", cwd=space.parent)
-    assert resumed.wait(timeout=120) == 0
-    assert "goes on" in (space.parent / "printed").read_text()
-    run = load(folder)
-    assert run.trials.state.tolist() == ["complete"] * 6
-    assert run.trials.set_index("trial_id").seconds[finished].tolist() == before.seconds[finished].tolist()
-    starts = [event["trial_id"] for event in read_journal(folder / FILE_NAME) if event["event"] == "start"]
-    assert starts == run.trials.trial_id.tolist()
-    assert (folder / "summary.md").exists()
-    assert sorted(path.name for path in folder.glob("*.parquet")) == [
-        "curves.parquet",
-        "front.parquet",
-        "trials.parquet",
-    ]
-
-
-@pytest.mark.slow
-def test_a_reader_that_leaves_early_does_not_hurt_the_run(space: Path) -> None:
-    command = f"{sys.executable} -m search.run space.yaml --name run --no-dashboard 2> errors | head -3"
-    subprocess.run(command, shell=True, cwd=space.parent, check=True, capture_output=True, timeout=170)
-    assert load(space.parent / "results" / "run").trials.state.tolist() == ["complete"] * 5
-    assert (space.parent / "results" / "run" / "summary.md").exists()
-    assert (space.parent / "errors").read_text() == ""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_run_within_15_seconds_with_everything_kept(space: Path, number: int, code: int) -> None:
-    folder = space.parent / "results" / "run"
-    process = search(space, "--name", "run", "--no-dashboard", cwd=space.parent)
-    wait_for(folder / FILE_NAME, r'"measurement",[^\n]*"t0002"')
-    children = psutil.Process(process.pid).children(recursive=True)
-    signalled_at = time.monotonic()
-    os.kill(process.pid, number)
-    assert process.wait(timeout=60) == code
-    assert time.monotonic() - signalled_at < 15
-    printed = (space.parent / "printed").read_text()
-    assert printed.splitlines()[-1].strip() == f"python -m search.run --resume {Path('results') / 'run'}"
-    assert load(folder).trials.state.tolist()[0] == "complete"
-    _, alive = psutil.wait_procs(children, timeout=10)
-    assert not alive
-
-
-@pytest.mark.slow
 def test_the_quickstart_finds_a_front_on_the_pictures_that_are_here(tmp_path: Path) -> None:
     """Real pictures where TRAINING_SEARCH_DATA says so, as in CI; otherwise generated ones, and then it says that."""
     quickstart = Path(__file__).parents[2] / "spaces" / "quickstart.yaml"
     small = ["--set", "budget.trials=2", "--set", "data.train_images=2000", "--set", "budget.epochs=1"]
-    assert search(quickstart, *small, "--name", "run", cwd=tmp_path).wait(timeout=170) == 0
+    with running(quickstart, *small, "--name", "run", cwd=tmp_path) as process:
+        assert process.wait(timeout=300) == 0, printed(tmp_path)
     run = load(tmp_path / "results" / "run")
     assert run.trials.state.tolist() == ["complete", "complete"]
     assert run.front.test_accuracy.between(0, 1).all()

@@ -25,7 +25,6 @@ budget: {trials: 3, epochs: 2}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux here: apt-get install tmux")
 def test_a_run_watched_from_start_to_end_says_what_goes_on_and_no_line_is_cut_off_or_broken(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text(SPACE)

@@ -11,6 +11,7 @@ import torch
 from trainables.machine import ceilings as module
 from trainables.machine.ceilings import Ceilings, ceilings, table
 from trainables.machine.kept import kept, machine
+from trainables.machine.processor import precisions
 
 CPU = torch.device("cpu")
 
@@ -38,7 +39,7 @@ def rates(fp32: float, *, quiet: bool, tries: int = 1) -> dict[str, Any]:
 def test_what_is_measured_here_is_in_the_order_of_what_processors_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SECONDS", 0.0)
     measured = ceilings(1, CPU)
-    assert set(measured.matrix_teraflops_per_second) == {"fp32", "bf16"}
+    assert set(measured.matrix_teraflops_per_second) == set(precisions("cpu"))
     assert 1e-3 < measured.teraflops_per_second("fp32") < 100
     assert 0.5 < measured.memory_gib_per_second < 5000
     assert 500 < measured.decoded_images_per_second < 1e6
