@@ -32,6 +32,7 @@ from trainables.build import build
 from trainables.contract import Data, Resources
 from trainables.machine import isolation
 from trainables.machine.ceilings import ceilings
+from trainables.machine.processor import precision_of
 from trainables.network.flops import training_flops_per_image
 from trainables.network.vgg import vgg19
 from trainables.pictures.cifar10 import split, training_pictures
@@ -56,7 +57,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=12.0, help="of each measurement, at least")
     parser.add_argument("--batches", type=int, nargs="+", default=[256, 512, 1024], help="tried for the best one")
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="more for our best configuration")
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="more for ours: the best, or the one of --accuracy"
+    )
     parser.add_argument("--accuracy", type=int, metavar="EPOCHS")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--width", type=float, default=1.0)
@@ -68,7 +71,7 @@ def main() -> None:
     if options.side:
         print(json.dumps(SIDES[options.side](data, options.config, options.seconds)))
     elif options.accuracy:
-        compare_accuracy(data, options.accuracy, options.seeds, options.width)
+        compare_accuracy(options, data)
     else:
         compare_rates(options)
 
@@ -108,15 +111,17 @@ def _report(found: Mapping[str, list[dict[str, float]]]) -> None:
     best_textbook = [max(pair) for pair in zip(plain, plain_free, strict=True)]  # its batch is free as well
     flops = training_flops_per_image(_settings({}), 10)
     top = ceilings(CORES, DEVICE)
-    bf16 = top.matrix_teraflops_per_second["bf16"] * 1e12
+    precision = precision_of("auto", DEVICE.type)
+    rate = top.matrix_teraflops_per_second[precision] * 1e12
     result = {
         "ratio_batch_128": _ratio(ours, plain),
         "ratio_best_batch": _ratio(ours_free, best_textbook),
-        "fraction_of_matrix_rate": round(statistics.median(ours_free) * flops / bf16, 3),
-        "fraction_of_matrix_rate_batch_128": round(statistics.median(ours) * flops / bf16, 3),
+        "fraction_of_matrix_rate": round(statistics.median(ours_free) * flops / rate, 3),
+        "fraction_of_matrix_rate_batch_128": round(statistics.median(ours) * flops / rate, 3),
         "loader_share": round(statistics.median(each["loader_share"] for each in defaults), 4),
         "loader_share_best_batch": round(statistics.median(each["loader_share"] for each in last), 4),
-        "matrix_teraflops_per_second": round(bf16 / 1e12, 3),
+        "matrix_teraflops_per_second": round(rate / 1e12, 3),
+        "precision": precision,
         "images_per_second": {name: round(statistics.median(some), 1) for name, some in rates.items()},
         "repeats": len(plain),
     }
@@ -239,15 +244,16 @@ def _endless(loader: Iterable[Any]) -> Iterator[Any]:
 # --- accuracy ---------------------------------------------------------------------------------------------------------
 
 
-def compare_accuracy(data: Data, epochs: int, seeds: int, width: float) -> None:
+def compare_accuracy(options: argparse.Namespace, data: Data) -> None:
     """Validation accuracy of both after equal epochs."""
+    epochs, seeds, width = options.accuracy, options.seeds, options.width
     found: dict[str, list[float]] = {"textbook": [], "ours": []}
     for seed in range(seeds):
-        settings = _settings({"width": width, "seed": seed, "batch_size": BATCH})
-        found["textbook"].append(_textbook_accuracy(settings, data, epochs))
+        config = {"width": width, "seed": seed, "batch_size": BATCH}
+        found["textbook"].append(_textbook_accuracy(_settings(config), data, epochs))
         with tempfile.TemporaryDirectory() as folder:
             worker = LocalWorker(Path(folder), epochs, data, Resources(CORES, int(DEVICE.type == "cuda")))
-            vgg19_cifar10.train({"width": width, "seed": seed, "batch_size": BATCH}, worker)
+            vgg19_cifar10.train({**config, **dict(_pair(word) for word in options.set)}, worker)
         found["ours"].append(worker.reported[-1].metrics["val_accuracy"])
         print(f"seed {seed}: textbook {found['textbook'][-1]:.4f}, ours {found['ours'][-1]:.4f}", flush=True)
     means = {name: statistics.mean(values) for name, values in found.items()}
