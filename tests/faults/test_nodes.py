@@ -26,7 +26,7 @@ parameters:
 fixed: {strategy: ddp, world_size: 2, threads: 1, batch_size: 64, width: 0.0625, conv_kernel: library}
 data: {name: generated, train_images: 512, val_images: 64}
 searcher: {name: grid}
-budget: {epochs: 1}
+budget: {epochs: 1, repeats: 0}
 """
 
 ON_NODES = """\
