@@ -27,11 +27,11 @@ budget: {{trials: 8, epochs: 3}}
 """
 
 
-def start(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.Popen[bytes]:
+def start(*arguments: str | Path, cwd: Path, dashboard: bool = False, **environment: str) -> subprocess.Popen[bytes]:
     """The command in a session of its own; what it prints goes to `cwd/printed`."""
     if not (cwd / "space.yaml").exists():
         (cwd / "space.yaml").write_text(SPACE)
-    command = [sys.executable, "-m", "search.run", *map(str, arguments), "--no-dashboard"]
+    command = [sys.executable, "-m", "search.run", *map(str, arguments), *["--no-dashboard"] * (not dashboard)]
     with (cwd / "printed").open("w") as printed:
         return subprocess.Popen(
             command,
@@ -45,9 +45,11 @@ def start(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.P
 
 
 @contextlib.contextmanager
-def running(*arguments: str | Path, cwd: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    *arguments: str | Path, cwd: Path, dashboard: bool = False, **environment: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """The same; whatever becomes of the test, nothing of it is left."""
-    process = start(*arguments, cwd=cwd, **environment)
+    process = start(*arguments, cwd=cwd, dashboard=dashboard, **environment)
     family: list[psutil.Process] = []
     try:
         yield process

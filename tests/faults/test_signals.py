@@ -21,7 +21,15 @@ from search.record.journal import FILE_NAME
 from search.results import load
 from search.study.interrupt import Interrupted, Interrupts
 from tests.faults.processes import SPACE, descendants, gone, measured, printed, running, wait_for, with_pids
+from tests.search.runs import REPLAYED
 from trainables.contract import Resources
+
+ONE_SHORT_ONE_LONG = f"""\
+{REPLAYED.replace("{min: 0.001, max: 0.5, log: true}", "{values: [0.1]}")}\
+  seconds_per_epoch: {{values: [0.1, 100]}}
+searcher: {{name: grid}}
+budget: {{epochs: 3}}
+"""
 
 
 def test_a_signal_before_anything_began_ends_at_once() -> None:
@@ -136,11 +144,13 @@ def test_a_terminal_that_is_closed_ends_the_run_and_the_printed_command_goes_on(
     ("number", "times", "code"), [(signal.SIGINT, 1, 130), (signal.SIGINT, 2, 130), (signal.SIGTERM, 1, 143)]
 )
 def test_a_signal_waits_for_no_epoch_however_long(tmp_path: Path, number: int, times: int, code: int) -> None:
-    """A second one while the first is being obeyed changes nothing, or ends the process there and then."""
-    (tmp_path / "space.yaml").write_text(SPACE.replace("seconds_per_epoch: 0.1", "seconds_per_epoch: 100"))
+    """What is finished is kept. A second one while the first is being obeyed changes nothing, or ends the process there
+    and then.
+    """
+    (tmp_path / "space.yaml").write_text(ONE_SHORT_ONE_LONG)
     folder = tmp_path / "results" / "run"
     with running("space.yaml", "--name", "run", cwd=tmp_path) as process:
-        wait_for(folder / FILE_NAME, '"start"', process)
+        wait_for(folder / FILE_NAME, r'"start",[^\n]*"t0002"', process)
         time.sleep(1)
         family = descendants(process)
         signalled_at = time.monotonic()
@@ -151,3 +161,4 @@ def test_a_signal_waits_for_no_epoch_however_long(tmp_path: Path, number: int, t
         assert time.monotonic() - signalled_at < 15
         assert gone(family, 10) == []
     assert printed(tmp_path)[-1].strip() == f"python -m search.run --resume {Path('results') / 'run'}"
+    assert load(folder).trials.state.tolist()[0] == "complete"

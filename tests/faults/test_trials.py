@@ -234,7 +234,7 @@ def test_a_lost_loader_process_costs_a_retry_from_the_checkpoint_and_a_second_on
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
 def test_where_ray_is_killed_the_command_that_goes_on_is_told_within_60_seconds(tmp_path: Path, victim: str) -> None:
-    """No trial is blamed for it: the one that was running goes on."""
+    """No trial is blamed for it: the one that was running goes on, also where more trials are asked for."""
     (tmp_path / "space.yaml").write_text(SPACE.replace("seconds_per_epoch: 0.1", "seconds_per_epoch: 0.5"))
     folder = tmp_path / "results" / "run"
     with running("space.yaml", "--name", "run", cwd=tmp_path) as process:
@@ -250,9 +250,12 @@ def test_where_ray_is_killed_the_command_that_goes_on_is_told_within_60_seconds(
     assert "failed" not in load(folder).trials.state.tolist()
     before = measured(folder)
     if victim == "raylet":
-        with running("--resume", folder, cwd=tmp_path) as process:
+        with running("--resume", folder, "--set", "budget.trials=9", cwd=tmp_path) as process:
             assert process.wait(300) == 0, printed(tmp_path)
+        assert any("goes on" in line for line in printed(tmp_path))
         assert before.items() <= measured(folder).items()
-        assert load(folder).trials.state.tolist() == ["complete"] * 8
+        assert load(folder).trials.state.tolist() == ["complete"] * 9
+        assert (folder / "summary.md").exists()
+        assert sorted(path.stem for path in folder.glob("*.parquet")) == ["curves", "front", "trials"]
         starts = [e["trial_id"] for e in read_journal(folder / FILE_NAME) if e["event"] == "start"]
-        assert len(starts) == len(set(starts)) == 8
+        assert len(starts) == len(set(starts)) == 9

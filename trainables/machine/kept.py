@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from trainables.machine import processor
 from trainables.machine.prepared import default_folder
+from trainables.machine.processor import name_and_generation
 
 Figures = dict[str, Any]  # plain data
 log = logging.getLogger(__name__)
@@ -51,8 +51,7 @@ def kept(
 
 def machine(device: torch.device, threads: int) -> Figures:
     """The fingerprint of what computes: another processor, GPU, driver or PyTorch has another one."""
-    known: Figures = {"cpu": processor.name_and_generation(), "cores": _cores(), "threads": threads}
-    known["torch"] = torch.__version__
+    known: Figures = {"cpu": name_and_generation(), "cores": _cores(), "threads": threads, "torch": torch.__version__}
     if device.type == "cuda":
         known |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda, "driver": _driver()}
     return known
