@@ -62,6 +62,7 @@ def main() -> None:
     )
     parser.add_argument("--accuracy", type=int, metavar="EPOCHS")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0, help="so that several processes may share the seeds")
     parser.add_argument("--width", type=float, default=1.0)
     parser.add_argument("--train-images", type=int)
     parser.add_argument("--side", choices=("textbook", "ours"), help=argparse.SUPPRESS)
@@ -248,7 +249,7 @@ def compare_accuracy(options: argparse.Namespace, data: Data) -> None:
     """Validation accuracy of both after equal epochs."""
     epochs, seeds, width = options.accuracy, options.seeds, options.width
     found: dict[str, list[float]] = {"textbook": [], "ours": []}
-    for seed in range(seeds):
+    for seed in range(options.first_seed, options.first_seed + seeds):
         config = {"width": width, "seed": seed, "batch_size": BATCH}
         found["textbook"].append(_textbook_accuracy(_settings(config), data, epochs))
         with tempfile.TemporaryDirectory() as folder:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import math
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
@@ -15,7 +18,7 @@ Scalar = int | float | str | bool
 TRAINABLES = ("vgg19_cifar10", "replay")
 
 # A process that keeps the others of its trial waiting for longer is taken to hang. Far longer than what one may do by
-# itself meanwhile: read pictures for the first time, measure what the machine can do, write a checkpoint.
+# itself meanwhile, such as writing a checkpoint; what may take longer is waited for within `waiting`.
 PATIENCE_SECONDS = 120.0
 PATIENCE_VARIABLE = "TRAINING_SEARCH_PATIENCE_SECONDS"
 
@@ -23,6 +26,27 @@ PATIENCE_VARIABLE = "TRAINING_SEARCH_PATIENCE_SECONDS"
 def patience_seconds() -> float:
     """How long the processes of a trial wait for each other, as the environment says or by default."""
     return float(os.environ.get(PATIENCE_VARIABLE, PATIENCE_SECONDS))
+
+
+_waits: set[object] = set()  # of this process, now
+_last_wait_ended = -math.inf  # by `time.monotonic`
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+    """For the time in which a process waits for another's work on purpose: it does nothing, but does not hang."""
+    global _last_wait_ended
+    _waits.add(this := object())
+    try:
+        yield
+    finally:
+        _last_wait_ended = time.monotonic()
+        _waits.remove(this)
+
+
+def waited_since(moment: float) -> bool:
+    """Whether this process is within `waiting`, or was at some time since `moment`, by `time.monotonic`."""
+    return bool(_waits) or _last_wait_ended >= moment
 
 
 class InfeasibleError(Exception):

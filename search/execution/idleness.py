@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import psutil
+
+from trainables.contract import waited_since
 
 STEPS = 4  # in a row, without anything done
 LEAST_CORES = 0.05  # Ray itself takes a hundredth of one
@@ -31,13 +34,12 @@ class Work:
 class Idleness:
     """Watches this process from a thread of its own, calls `hangs` once after `patience` seconds without work.
 
-    What happens within `excused` does not count: there it waits for others.
+    What happens within `trainables.contract.waiting` does not count: there it waits for others.
     """
 
     def __init__(self, patience: float, hangs: Callable[[], None], work: Callable[[], Work] | None = None) -> None:
         self._step, self._hangs, self._work = patience / STEPS, hangs, work or _work
-        self._excused = self._over = False
-        self._changed = threading.Event()
+        self._over = threading.Event()
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -47,29 +49,16 @@ class Idleness:
         try:
             yield
         finally:
-            self._over = True
-            self._changed.set()
+            self._over.set()
             thread.join()
 
-    @contextlib.contextmanager
-    def excused(self) -> Iterator[None]:
-        """For the time of a wait."""
-        self._excused = True
-        try:
-            yield
-        finally:
-            self._excused = False
-            self._changed.set()  # from here on it counts anew
-
     def _watch(self) -> None:
-        idle, before = 0, self._work()
-        while not self._over:
-            disturbed = self._changed.wait(self._step)
-            self._changed.clear()
+        idle, before, looked = 0, self._work(), time.monotonic()
+        while not self._over.wait(self._step):
             now = self._work()
-            working = disturbed or self._excused or now.is_more_than(before, self._step)
-            idle, before = 0 if working else idle + 1, now
-            if idle == STEPS and not self._over:
+            working = waited_since(looked) or now.is_more_than(before, self._step)
+            idle, before, looked = 0 if working else idle + 1, now, time.monotonic()
+            if idle == STEPS:
                 self._hangs()
                 return
 

@@ -27,6 +27,7 @@ from trainables.contract import (
     PeerLostError,
     Resources,
     load_trainable,
+    waiting,
 )
 
 State = Literal["complete", "infeasible", "failed"]
@@ -93,7 +94,6 @@ class _RayWorker:
     rank: int
     world_size: int
     resources: Resources
-    idleness: Idleness
 
     @property
     def data(self) -> Data:
@@ -108,7 +108,7 @@ class _RayWorker:
         return self.task.epochs
 
     def report(self, measurement: Measurement) -> bool:
-        with self.idleness.excused():
+        with waiting():
             answer: bool = ray.get(self.pool.report.remote(self.group, self.number, self.rank, measurement))
         return answer
 
@@ -128,7 +128,7 @@ def serve(settings: Mapping[str, Any]) -> None:
         if task is None:
             return
         idleness = Idleness(settings["patience"], partial(_hangs, pool, group, number, rank))
-        worker = _RayWorker(pool, group, number, task, rank, world_size, resources, idleness)
+        worker = _RayWorker(pool, group, number, task, rank, world_size, resources)
         with idleness.watched():
             ended = _call(task, worker)
         leave_nothing_behind()

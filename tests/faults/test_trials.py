@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from filelock import FileLock
 
 from search.execution.idleness import Idleness, Work
 from search.record.journal import FILE_NAME, Event, read_journal
@@ -21,7 +22,8 @@ from search.study.ending import closed
 from tests.faults.processes import SPACE, descendants, measured, named, printed, running, wait_for
 from tests.faults.simulation import a_space, opening
 from tests.search.test_study_on_ray import study
-from trainables.contract import PATIENCE_VARIABLE, HelperLostError
+from trainables.contract import PATIENCE_VARIABLE, HelperLostError, waiting
+from trainables.machine.locks import locked
 
 ONE_AFTER_THE_OTHER: dict[str, Any] = {"searcher": {"name": "grid"}, "budget": {"epochs": 2}}
 IDLE = Work(0.0, 0.0)
@@ -106,7 +108,7 @@ def test_within_5_seconds_no_process_of_an_ended_trial_lives(hung: tuple[Run, Le
     assert not left_behind()
 
 
-def hangs(work: list[Work], patience: float = 0.2, seconds: float = 0.4, excused: bool = False) -> bool:
+def hangs(work: list[Work], patience: float = 0.2, seconds: float = 0.4, waits: bool = False) -> bool:
     """Whether a task whose work grows like this is taken to hang."""
     found = threading.Event()
     steps = iter(work)
@@ -117,7 +119,7 @@ def hangs(work: list[Work], patience: float = 0.2, seconds: float = 0.4, excused
         return last[0]
 
     idleness = Idleness(patience, found.set, next_work)
-    with idleness.watched(), idleness.excused() if excused else contextlib.nullcontext():
+    with idleness.watched(), waiting() if waits else contextlib.nullcontext():
         found.wait(seconds)
     return found.is_set()
 
@@ -127,8 +129,34 @@ def test_a_task_hangs_if_it_neither_computes_nor_reads_nor_waits_for_an_answer()
     assert not hangs([Work(float(i), 0.0) for i in range(100)])
     assert not hangs([Work(0.0, 1e6 * i) for i in range(100)])
     assert not hangs([Work(float(i // 3), 0.0) for i in range(100)], seconds=0.8), "it rested now and then"
-    assert not hangs([IDLE], excused=True)
+    assert not hangs([IDLE], waits=True)
     assert not hangs([IDLE, IDLE, IDLE, *[Work(float(i), 0.0) for i in range(100)]]), "it was slow, and went on"
+
+
+def test_a_task_that_reports_now_and_then_does_not_hang() -> None:
+    found = threading.Event()
+    with Idleness(0.2, found.set, lambda: IDLE).watched():
+        for _ in range(15):
+            time.sleep(0.04)
+            with waiting():
+                pass
+    assert not found.is_set()
+
+
+def test_a_task_that_waits_for_what_another_process_prepares_does_not_hang(tmp_path: Path) -> None:
+    def take() -> None:
+        with locked(tmp_path / "pictures.lock"):
+            pass
+
+    found, waiter = threading.Event(), threading.Thread(target=take)
+    holder = FileLock(tmp_path / "pictures.lock")
+    holder.acquire()
+    waiter.start()
+    with Idleness(0.2, found.set, lambda: IDLE).watched():
+        assert not found.wait(0.6)
+        holder.release()
+        waiter.join()
+        assert found.wait(5), "it has what it waited for, and does nothing"
 
 
 def test_all_trials_fail_is_exit_1_with_reasons_grouped_and_files_written(

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from trainables.machine.locks import locked
 from trainables.machine.prepared import default_folder
 from trainables.machine.processor import name_and_generation
 
@@ -35,10 +36,7 @@ def kept(
     if (figures := _read(path, wanted)) is not None and enough(figures):
         return figures
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        from filelock import FileLock  # torch brings it
-
-        with FileLock(path.with_suffix(".lock")):
+        with locked(path.with_suffix(".lock")):
             figures = _read(path, wanted)  # another process may have measured while this one waited
             if figures is None or not enough(figures):
                 figures = measure(figures)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trainables.machine.locks import locked
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -36,7 +37,7 @@ def prepared(source: Any, make: Callable[[], Arrays], folder: Path) -> Arrays:
     if (arrays := _open(place, wanted)) is not None:
         return arrays
     try:
-        with _locked(place):
+        with locked(place.with_suffix(".lock")):
             if (arrays := _open(place, wanted)) is None:  # another process may have made them while this one waited
                 _write(place, wanted, made := make())
                 arrays = _open(place, wanted) or made
@@ -44,15 +45,6 @@ def prepared(source: Any, make: Callable[[], Arrays], folder: Path) -> Arrays:
         log.warning("%s cannot be used (%s): the pictures are prepared in memory", folder, error.strerror or error)
         arrays = make()
     return arrays
-
-
-@contextlib.contextmanager
-def _locked(place: Path) -> Iterator[None]:
-    from filelock import FileLock  # torch brings it
-
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(place.with_suffix(".lock")):
-        yield
 
 
 def _write(place: Path, wanted: str, arrays: Arrays) -> None:
