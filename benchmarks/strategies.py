@@ -38,7 +38,7 @@ from trainables.machine.affinity import claimed_cores
 from trainables.machine.isolation import isolated
 from trainables.parallel.layouts import FEWEST_PROCESSES
 from trainables.pictures import cifar10
-from trainables.pictures.loaders import Plan, Share, augmented, normalized
+from trainables.pictures.loaders import Plan, Share, augmented, normalization
 from trainables.settings import Settings, checked, parsed
 from trainables.step import arranged, autocast
 from trainables.train import LocalWorker, machine
@@ -120,10 +120,13 @@ def bare(settings: Settings, worker: LocalWorker) -> float:
     torch.manual_seed(0)
     model = DistributedDataParallel(network(settings, pictures.num_classes, device), gradient_as_bucket_view=True)
     optimizer = torch.optim.SGD(model.parameters(), 0.001, 0.9, weight_decay=5e-4, nesterov=True, fused=True)
+    normalized = normalization(device)
     started, steps = time.perf_counter(), 0
     while True:
         for draws in plan.epoch(1):
-            images = normalized(augmented(torch.from_numpy(pictures.images[draws.indices]).to(device), draws))
+            pixels = torch.from_numpy(pictures.images[draws.indices]).to(device)
+            corners, flips = (torch.from_numpy(x).to(device) for x in (draws.corners, draws.flips))
+            images = normalized(augmented(pixels, corners, flips))
             labels = torch.from_numpy(pictures.labels[draws.indices]).to(device)
             with autocast(settings, device):
                 loss = torch.nn.functional.cross_entropy(model(arranged(images, settings)), labels, label_smoothing=0.1)

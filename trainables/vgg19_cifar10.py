@@ -179,6 +179,8 @@ def unavailable(parameter: str, value: Scalar, resources: Resources) -> str | No
         return "needs a CUDA device"
     if resources.gpus == 0 and (parameter, value) == ("precision", "bf16") and processor.bf16() == "emulated":
         return "PyTorch only emulates it on this processor, 10 to 100 times slower than fp32"
+    if resources.gpus and (parameter, value) == ("precision", "bf16") and not processor.gpu_bf16():
+        return "these GPUs have no instructions for it"
     if (parameter, value) == ("compile", True) and not any(map(shutil.which, COMPILERS)):
         return f"needs a C++ compiler, one of {', '.join(COMPILERS)}"
     if parameter == "threads" and int(value) > resources.node.cpus:

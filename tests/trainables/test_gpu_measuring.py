@@ -50,3 +50,19 @@ def test_copied_batches_are_those_of_the_cpu(pin_memory: bool) -> None:
     for (images, labels), (copied_images, copied_labels) in epochs:
         torch.testing.assert_close(copied_images.cpu(), images)
         assert torch.equal(copied_labels.cpu(), labels)
+
+
+@pytest.mark.parametrize(("loader", "pin_memory"), [("device", False), ("memory", False), ("memory", True)])
+def test_a_loader_does_not_wait_for_the_device(loader: str, pin_memory: bool) -> None:
+    """Under `set_sync_debug_mode("error")` any waiting raises; the first batch of an epoch may wait."""
+    pictures, device = Pictures(*generate(300, seed=0)), torch.device("cuda", 0)
+    batches = training_batches(
+        loader, pictures, Plan(np.arange(300), 20, 0), device, num_workers=0, pin_memory=pin_memory
+    )
+    epoch = batches.epoch(1, Timeline(device))
+    next(epoch)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        assert len(list(epoch)) == 14
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

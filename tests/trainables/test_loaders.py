@@ -21,7 +21,7 @@ from trainables.pictures.loaders import (
     Share,
     augmented,
     evaluation_batches,
-    normalized,
+    normalization,
     training_batches,
 )
 from trainables.stages import Timeline
@@ -108,7 +108,9 @@ def test_the_shares_of_the_ranks_are_the_batches_of_one_process(pictures: Pictur
 def test_augmentation_moves_by_at_most_four_pixels_and_flips(pictures: Pictures) -> None:
     plan = Plan(np.arange(50), batch_size=50, seed=0)
     draws = next(plan.epoch(1))
-    crops = augmented(torch.from_numpy(pictures.images[draws.indices]), draws)
+    crops = augmented(
+        torch.from_numpy(pictures.images[draws.indices]), torch.from_numpy(draws.corners), torch.from_numpy(draws.flips)
+    )
     for crop, index, (top, left), flip in zip(crops, draws.indices, draws.corners, draws.flips, strict=True):
         padded = np.pad(pictures.images[index], ((4, 4), (4, 4), (0, 0)))
         expected = padded[top : top + 32, left : left + 32]
@@ -131,7 +133,7 @@ def test_evaluation_sees_every_picture_once_as_it_is_whatever_the_number_of_rank
 def test_pictures_like_cifar10_come_out_with_mean_0_and_deviation_1() -> None:
     rng = np.random.default_rng(0)
     pixels = 255 * (np.array(MEAN) + np.array(STD) * rng.uniform(-1, 1, (20, 32, 32, 3)) * 3**0.5)
-    images = normalized(torch.from_numpy(np.clip(pixels, 0, 255).astype(np.uint8)).permute(0, 3, 1, 2))
+    images = normalization(CPU)(torch.from_numpy(np.clip(pixels, 0, 255).astype(np.uint8)).permute(0, 3, 1, 2))
     assert images.mean(dim=(0, 2, 3)).abs().max() < 0.05
     assert (images.std(dim=(0, 2, 3)) - 1).abs().max() < 0.05
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
+from trainables import vgg19_cifar10
+from trainables.contract import Resources
 from trainables.machine import processor
 
 NAME = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R)\ncpu family\t: 6\nmodel\t\t: 143\nstepping\t: 8\n"
@@ -40,10 +45,43 @@ def test_bf16_is_the_default_where_there_are_instructions_for_it(said: Path, tex
     said.write_text(text + "\nprocessor\t: 1\n" * bool(text))
     assert processor.bf16() == bf16
     assert processor.precision_of("auto", "cpu") == auto
-    assert processor.precision_of("auto", "cuda") == "bf16"
     assert processor.precision_of("fp16", "cpu") == "fp16"
     assert ("bf16" in processor.precisions("cpu")) == (bf16 != "emulated")
-    assert processor.precisions("cuda") == ("fp32", "bf16", "fp16")
+
+
+@pytest.mark.parametrize(
+    ("generations", "precisions", "auto"),
+    [
+        ([9], ("fp32", "bf16", "fp16"), "bf16"),
+        ([8, 8], ("fp32", "bf16", "fp16"), "bf16"),
+        ([8, 7], ("fp32", "fp16"), "fp32"),
+        (None, ("fp32", "bf16", "fp16"), "bf16"),
+    ],
+)
+def test_bf16_is_the_default_on_gpus_that_have_it(
+    monkeypatch: pytest.MonkeyPatch, generations: list[int] | None, precisions: tuple[str, ...], auto: str
+) -> None:
+    """By their compute capability; None: the driver tells nothing."""
+    monkeypatch.setitem(sys.modules, "pynvml", None if generations is None else nvml_of(generations))
+    processor.gpu_bf16.cache_clear()
+    try:
+        assert processor.precisions("cuda") == precisions
+        assert processor.precision_of("auto", "cuda") == auto
+        assert processor.precision_of("bf16", "cuda") == "bf16"
+        told = vgg19_cifar10.unavailable("precision", "bf16", Resources(cpus=2, gpus=1))
+        assert (told is None) == ("bf16" in precisions)
+    finally:
+        processor.gpu_bf16.cache_clear()
+
+
+def nvml_of(generations: list[int]) -> Any:
+    """As much of NVML as is asked for."""
+    return SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: len(generations),
+        nvmlDeviceGetHandleByIndex=lambda i: i,
+        nvmlDeviceGetCudaComputeCapability=lambda i: (generations[i], 0),
+    )
 
 
 def test_where_nothing_is_told_it_has_what_it_takes(said: Path) -> None:

@@ -24,7 +24,8 @@ from trainables.machine.processor import precisions
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 MATRIX_SIZES = {"cpu": (1024, 2048), "cuda": (8192,)}  # on a CPU they differ by up to a tenth, either way
-CONVOLUTION = {"cpu": (64, 256, 16), "cuda": (512, 512, 32)}  # batch, channels in and out, map size
+CONVOLUTION = {"cpu": (64, 256, 16), "cuda": (128, 512, 32)}  # batch, channels in and out, map size
+COPIED_FLOATS = {"cpu": 2**26, "cuda": 2**27}  # more than caches hold, and few enough for a small GPU
 SECONDS = 0.25  # for each rate
 QUIET_SHARE = 0.95  # of its cores that the process must have had
 MAX_TRIES = 5
@@ -122,8 +123,7 @@ def _noise(*shape: int) -> Tensor:
 
 
 def _copying(device: torch.device) -> tuple[float, Callable[[], object]]:
-    """More than caches hold."""
-    source = torch.ones(2**26 if device.type == "cpu" else 2**30, dtype=torch.float32, device=device)
+    source = torch.ones(COPIED_FLOATS[device.type], dtype=torch.float32, device=device)
     target = torch.ones_like(source)
     return 2 * source.nbytes / GIB, lambda: target.copy_(source)
 

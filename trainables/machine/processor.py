@@ -1,4 +1,4 @@
-"""What the processor says of itself: its name and generation, and which precisions it is fit for."""
+"""What processor and GPUs say of themselves: name and generation, and which precisions they are fit for."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ Bf16 = Literal["computed", "converted", "emulated"]
 CPUINFO = Path("/proc/cpuinfo")
 COMPUTE_BF16 = ("avx512_bf16", "amx_bf16", "bf16")  # the last on ARM
 CONVERT_BF16 = {"avx512bw", "avx512vl", "avx512dq"}  # PyTorch's own condition for oneDNN's fast kernels
+
+AMPERE = 8  # the first digit of NVIDIA's compute capability
 
 
 def name_and_generation() -> str:
@@ -38,18 +40,32 @@ def bf16() -> Bf16:
     return "converted" if flags >= CONVERT_BF16 else "emulated"
 
 
+@cache
+def gpu_bf16() -> bool:
+    """Whether all GPUs here have instructions for it, as NVIDIA's have since Ampere; yes where nothing is told."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        gpus = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        return all(pynvml.nvmlDeviceGetCudaComputeCapability(gpu)[0] >= AMPERE for gpu in gpus)
+    except Exception:  # no library, no driver, no right: each release fails in its own way
+        return True
+
+
 def precisions(device_type: str) -> tuple[str, ...]:
     """That such a device is fit for."""
-    if device_type != "cpu":
-        return ("fp32", "bf16", "fp16")
-    return ("fp32",) if bf16() == "emulated" else ("fp32", "bf16")
+    if device_type == "cpu":
+        return ("fp32",) if bf16() == "emulated" else ("fp32", "bf16")
+    return ("fp32", "bf16", "fp16") if gpu_bf16() else ("fp32", "fp16")
 
 
 def precision_of(precision: Precision, device_type: str) -> Precision:
     """What `auto` means on a device: bf16 where it is computed in, else fp32. Others mean themselves."""
     if precision != "auto":
         return precision
-    return "bf16" if device_type != "cpu" or bf16() == "computed" else "fp32"
+    computed = bf16() == "computed" if device_type == "cpu" else gpu_bf16()
+    return "bf16" if computed else "fp32"
 
 
 def _said() -> dict[str, str]:

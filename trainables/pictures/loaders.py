@@ -11,7 +11,7 @@ nor the number of processes changes what is learned.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -75,22 +75,30 @@ class Plan:
 
     def epoch(self, epoch: int) -> Iterator[Draws]:
         """The share's draws, batch by batch."""
+        whole = self.draws(epoch)
+        for mine in self.slices():
+            yield Draws(whole.indices[mine], whole.corners[mine], whole.flips[mine])
+
+    def draws(self, epoch: int) -> Draws:
+        """Of the whole epoch and all shares."""
         rng = np.random.default_rng([self.seed, epoch])
         order = rng.permutation(self.indices)[: self.num_batches * self.batch_size]
         corners = rng.integers(0, 2 * PADDING + 1, size=(len(order), 2))
-        flips = rng.random(len(order)) < 0.5
+        return Draws(order, corners, rng.random(len(order)) < 0.5)
+
+    def slices(self) -> Iterator[slice]:
+        """Where in an epoch's draws the share of each batch is."""
         first, last = self.share.within(self.batch_size)
-        for start in range(0, len(order), self.batch_size):
-            mine = slice(start + first, start + last)
-            yield Draws(order[mine], corners[mine], flips[mine])
+        for start in range(0, self.num_batches * self.batch_size, self.batch_size):
+            yield slice(start + first, start + last)
 
 
 @dataclass(frozen=True)
 class Draws:
-    """The random choices of one batch."""
+    """The random choices for some pictures."""
 
     indices: Indices
-    corners: NDArray[np.int64]  # (batch, 2): top and left of the crop in the padded picture
+    corners: NDArray[np.int64]  # (pictures, 2): top and left of the crop in the padded picture
     flips: NDArray[np.bool_]
 
     def __len__(self) -> int:
@@ -131,7 +139,7 @@ def evaluation_batches(
     pictures: Pictures, indices: Indices, device: torch.device, rank: int = 0, world_size: int = 1
 ) -> Iterator[Batch]:
     """All pictures once, as they are, in order; every `world_size`-th of them is this rank's."""
-    mine = indices[rank::world_size]
+    mine, normalized = indices[rank::world_size], normalization(device)
     for start in range(0, len(mine), EVALUATION_BATCH):
         some = mine[start : start + EVALUATION_BATCH]
         images, labels = torch.from_numpy(pictures.images[some]), torch.from_numpy(pictures.labels[some])
@@ -161,18 +169,19 @@ class _MemoryBatches:
 
     def __init__(self, pictures: Pictures, plan: Plan, device: torch.device, *, pin_memory: bool) -> None:
         self._pictures, self._plan, self._device = pictures, plan, device
-        self._pin_memory = pin_memory
+        self._pin_memory, self._normalized = pin_memory, normalization(device)
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
         # bytes travel, not floats: a quarter of the traffic
         for images, labels in copied(map(self._batch, self._plan.epoch(epoch)), self._device, timeline):
-            yield normalized(images), labels
+            yield self._normalized(images), labels
 
     def close(self) -> None:
         return None
 
     def _batch(self, draws: Draws) -> Batch:
-        images = augmented(torch.from_numpy(self._pictures.images[draws.indices]), draws)
+        corners, flips = torch.from_numpy(draws.corners), torch.from_numpy(draws.flips)
+        images = augmented(torch.from_numpy(self._pictures.images[draws.indices]), corners, flips)
         labels = torch.from_numpy(self._pictures.labels[draws.indices])
         return (images.pin_memory(), labels.pin_memory()) if self._pin_memory else (images, labels)
 
@@ -183,34 +192,45 @@ class _DeviceBatches:
     def __init__(self, pictures: Pictures, plan: Plan, device: torch.device) -> None:
         if device.type != "cuda":
             raise InfeasibleError("loader device needs a CUDA device")
-        self._plan, self._device = plan, device
+        self._plan, self._device, self._normalized = plan, device, normalization(device)
         self._images = torch.from_numpy(np.array(pictures.images)).to(device)
         self._labels = torch.from_numpy(np.array(pictures.labels)).to(device)
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
-        for draws in self._plan.epoch(epoch):
-            indices = torch.from_numpy(draws.indices).to(self._device)
-            yield normalized(augmented(self._images[indices], draws)), self._labels[indices]
+        draws = self._plan.draws(epoch)
+        # all at once, for the same reason as in `normalization`
+        indices, corners, flips = (
+            torch.from_numpy(x).to(self._device) for x in (draws.indices, draws.corners, draws.flips)
+        )
+        for mine in self._plan.slices():
+            images = augmented(self._images[indices[mine]], corners[mine], flips[mine])
+            yield self._normalized(images), self._labels[indices[mine]]
 
     def close(self) -> None:
         return None
 
 
-def augmented(images: Tensor, draws: Draws) -> Tensor:
-    """Padded by 4 black pixels, cropped and flipped: uint8 (batch, 32, 32, 3) to (batch, 3, 32, 32), on its device."""
-    size, device = images.shape[1], images.device
-    top, left = (torch.from_numpy(draws.corners[:, axis]).to(device) for axis in (0, 1))
-    flips = torch.from_numpy(draws.flips).to(device)[:, None, None, None]
+def augmented(images: Tensor, corners: Tensor, flips: Tensor) -> Tensor:
+    """Padded by 4 black pixels, cropped and flipped: uint8 (batch, 32, 32, 3) to (batch, 3, 32, 32), on its device.
+
+    `corners` (batch, 2) and `flips` (batch,) as in `Draws`, on the same device.
+    """
+    size = images.shape[1]
     padded = torch.nn.functional.pad(images, (0, 0, PADDING, PADDING, PADDING, PADDING))
     windows = padded.unfold(1, size, 1).unfold(2, size, 1)  # a view: (batch, 9, 9, 3, 32, 32)
-    crops = windows[torch.arange(len(images), device=device), top, left]
-    return torch.where(flips, crops.flip(3), crops)
+    crops = windows[torch.arange(len(images), device=images.device), corners[:, 0], corners[:, 1]]
+    return torch.where(flips[:, None, None, None], crops.flip(3), crops)
 
 
-def normalized(images: Tensor) -> Tensor:
-    """Bytes (batch, 3, height, width) as floats with the mean 0 and the deviation 1 of CIFAR-10."""
-    mean, std = (torch.tensor(x, device=images.device).view(3, 1, 1) for x in (MEAN, STD))
-    return images.float().div_(255).sub_(mean).div_(std)  # as torchvision does it, to the last bit
+def normalization(device: torch.device) -> Callable[[Tensor], Tensor]:
+    """From bytes (batch, 3, height, width) to floats with the mean 0 and the deviation 1 of CIFAR-10."""
+    # made once: a copy from the host waits for the steps before it
+    mean, std = (torch.tensor(x, device=device).view(3, 1, 1) for x in (MEAN, STD))
+
+    def normalized(images: Tensor) -> Tensor:
+        return images.float().div_(255).sub_(mean).div_(std)  # as torchvision does it, to the last bit
+
+    return normalized
 
 
 # --- a picture at a time ----------------------------------------------------------------------------------------------
