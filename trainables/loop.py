@@ -22,6 +22,7 @@ from trainables.build import build, device_of, network, network_of
 from trainables.checkpoint import Checkpoint
 from trainables.contract import InfeasibleError, Measurement, Worker
 from trainables.foresight import memory
+from trainables.machine.lead import Lead
 from trainables.measure.instruments import Instruments
 from trainables.measure.throughput import MIN_WINDOWS
 from trainables.parallel import ranks
@@ -186,10 +187,11 @@ def _train_epoch(trial: _Trial, epoch: int) -> float:
 
 def _batches(trial: _Trial, epoch: int) -> Iterator[Batch]:
     """Those of an epoch; what comes before each of them, and is no transfer, is loading."""
-    timeline = trial.instruments.timeline
+    timeline, lead = trial.instruments.timeline, Lead(trial.device)
     for batch in trial.batches.epoch(epoch, timeline):
         timeline.mark("load")
         yield batch
+        lead.step()
 
 
 def _endless(trial: _Trial) -> Iterator[Batch]:
