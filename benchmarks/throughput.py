@@ -1,7 +1,8 @@
 """How fast training is here: a textbook loop beside ours, at its defaults and with its best batch, in turn.
 
     python benchmarks/throughput.py --root PICTURES [--repeats 3] [--seconds 12] [--batches 256 512 1024]
-    python benchmarks/throughput.py --root PICTURES --accuracy EPOCHS --seeds N --width W [--train-images COUNT]
+    python benchmarks/throughput.py --root PICTURES --accuracy EPOCHS --seeds N --width W
+        [--train-images COUNT] [--val-images COUNT]
 
 The textbook loop: DataLoader with 2 processes over picture files, PIL transforms (RandomCrop, flip, ToTensor,
 Normalize), fp32, SGD, nothing set. Both train the same network on the same pictures, each time in a process of its own;
@@ -65,10 +66,11 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0, help="so that several processes may share the seeds")
     parser.add_argument("--width", type=float, default=1.0)
     parser.add_argument("--train-images", type=int)
+    parser.add_argument("--val-images", type=int, default=5000, help="the more, the surer the accuracy")
     parser.add_argument("--side", choices=("textbook", "ours"), help=argparse.SUPPRESS)
     parser.add_argument("--config", type=json.loads, default={}, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    data = Data("folder", str(options.root), train_images=options.train_images)
+    data = Data("folder", str(options.root), train_images=options.train_images, val_images=options.val_images)
     if options.side:
         print(json.dumps(SIDES[options.side](data, options.config, options.seconds)))
     elif options.accuracy:

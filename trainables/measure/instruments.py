@@ -301,7 +301,7 @@ class _Traced:
 
     def resume(self) -> None:
         activities = torch.profiler.supported_activities()  # type: ignore[no-untyped-call]
-        self._profiler = torch.profiler.profile(activities=activities)
+        self._profiler = torch.profiler.profile(activities=activities, acc_events=True)  # else PyTorch 2.11 warns
         self._profiler.start()
 
     def step(self) -> bool:

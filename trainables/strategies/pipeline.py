@@ -191,7 +191,10 @@ class _Computation(nn.Module):
         images = arranged(images.to(self._device), self._settings)
         with autocast(self._settings, self._device):
             result: Tensor = self.layers(images)
-        return result if self._post is None else result.to(self._post).contiguous()
+        if self._post is None:
+            return result
+        # by way of one axis: strides of axes of length 1 may be any, and PyTorch 2.11 compares them
+        return result.to(self._post).flatten().view(result.shape)
 
 
 def _like(cost: LayerCost) -> Tensor:
