@@ -101,10 +101,10 @@ def compare_rates(options: argparse.Namespace) -> None:
         for name, (side, config) in sides.items():
             found[name].append(_measured(options, side, config))
             print(f"{name}: {found[name][-1]['rate']:,.1f} images/s", flush=True)
-    _report(found)
+    _report(found, best)
 
 
-def _report(found: Mapping[str, list[dict[str, float]]]) -> None:
+def _report(found: Mapping[str, list[dict[str, float]]], best: Mapping[str, Any]) -> None:
     rates = {name: [each["rate"] for each in some] for name, some in found.items()}
     print("| side | images/s, median (lowest to highest) |\n| --- | --- |")
     for name, some in rates.items():
@@ -113,18 +113,19 @@ def _report(found: Mapping[str, list[dict[str, float]]]) -> None:
     defaults, last = list(found.values())[1], list(found.values())[3]
     best_textbook = [max(pair) for pair in zip(plain, plain_free, strict=True)]  # its batch is free as well
     flops = training_flops_per_image(_settings({}), 10)
-    top = ceilings(CORES, DEVICE)
-    precision = precision_of("auto", DEVICE.type)
-    rate = top.matrix_teraflops_per_second[precision] * 1e12
+    rates_of_matrices = ceilings(CORES, DEVICE).matrix_teraflops_per_second
+    precision, free_precision = (precision_of(_settings(x).precision, DEVICE.type) for x in ({}, best))
+    rate, free_rate = (rates_of_matrices[each] * 1e12 for each in (precision, free_precision))
     result = {
         "ratio_batch_128": _ratio(ours, plain),
         "ratio_best_batch": _ratio(ours_free, best_textbook),
-        "fraction_of_matrix_rate": round(statistics.median(ours_free) * flops / rate, 3),
+        "fraction_of_matrix_rate": round(statistics.median(ours_free) * flops / free_rate, 3),
         "fraction_of_matrix_rate_batch_128": round(statistics.median(ours) * flops / rate, 3),
         "loader_share": round(statistics.median(each["loader_share"] for each in defaults), 4),
         "loader_share_best_batch": round(statistics.median(each["loader_share"] for each in last), 4),
         "matrix_teraflops_per_second": round(rate / 1e12, 3),
         "precision": precision,
+        "precision_best": free_precision,
         "images_per_second": {name: round(statistics.median(some), 1) for name, some in rates.items()},
         "repeats": len(plain),
     }
