@@ -66,5 +66,6 @@ class CapturedStep(Step):
         self._images, self._labels = images.clone(), labels.clone()
         self._optimizer.zero_grad(set_to_none=True)  # the gradients must lie in the graph's own memory
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        # what other threads do meanwhile, such as pinning the next batch, is no part of it
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._loss = super().__call__(self._images, self._labels, timeline)

@@ -37,6 +37,7 @@ PICTURES = Data("generated", train_images=512, val_images=128)
         {"conv_kernel": "gemm"},
         COMPILED,
         {"cuda_graphs": True, "loader": "device"},
+        {"cuda_graphs": True, "loader": "workers", "num_workers": 2, "pin_memory": True},
         {"cuda_graphs": True, "precision": "fp16", "optimizer": "adamw", "head": "fully_connected"},
     ],
 )

@@ -184,6 +184,20 @@ def test_running_out_of_memory_is_infeasible_and_the_figure_is_kept(
     assert raised.value.__context__ is None  # it would keep the memory alive
 
 
+def test_what_is_raised_while_a_shortage_is_dealt_with_is_the_shortage(
+    folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ...")
+        finally:  # as at the end of a graph's capture
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    monkeypatch.setattr(loop, "_train_epoch", fail)
+    with pytest.raises(InfeasibleError, match=r"out of memory: .*2\.00 GiB"):
+        trained(folder, few)
+
+
 def test_other_errors_stay_what_they_are(folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: Any) -> None:
         raise RuntimeError("shapes do not match")

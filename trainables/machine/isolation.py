@@ -41,8 +41,11 @@ def isolated(
             torch.set_flush_denormal(flush_denormals)
             return work()
     except (MemoryError, RuntimeError) as error:
-        traceback.clear_frames(error.__traceback__)  # the locals in them are what fills the memory
-        shortage = _shortage(error)
+        chain = list(_chain(error))
+        for each in chain:
+            traceback.clear_frames(each.__traceback__)  # the locals in them are what fills the memory
+        # what was raised while a shortage was dealt with, as at the end of a graph's capture, is part of it
+        shortage = next(filter(None, map(_shortage, chain)), None)
         if shortage is None:
             raise
     except BaseException as error:
@@ -53,7 +56,14 @@ def isolated(
     raise OutOfMemoryError(shortage)
 
 
-def _shortage(error: Exception) -> str | None:
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what it was raised for, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _shortage(error: BaseException) -> str | None:
     """One line about the memory that was asked for; None: the error is about something else."""
     text = str(error)
     if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not any(w in text for w in OUT_OF_MEMORY):
