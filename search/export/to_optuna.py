@@ -49,6 +49,15 @@ def export(run: Run, path: Path) -> tuple[int, int]:
         ValueError: as `storage_of`.
     """
     storage = storage_of(path)
+    try:
+        return _export(run, storage)
+    finally:
+        if isinstance(storage, RDBStorage):
+            storage.remove_session()
+            storage.engine.dispose()
+
+
+def _export(run: Run, storage: BaseStorage) -> tuple[int, int]:
     study = _study(run, storage)
     trials = run.history.counted()
     compared = {trial.trial_id for trial in run.history.candidates()}
@@ -63,9 +72,6 @@ def export(run: Run, path: Path) -> tuple[int, int]:
             study.add_trial(frozen)
         elif not there[name].state.is_finished():
             _bring_up_to_date(storage, there[name], frozen)
-    if isinstance(storage, RDBStorage):
-        storage.remove_session()
-        storage.engine.dispose()
     return len(wanted), len(wanted) - len(there)
 
 
