@@ -42,13 +42,13 @@ def bf16() -> Bf16:
 
 @cache
 def gpu_bf16() -> bool:
-    """Whether all GPUs here have instructions for it, as NVIDIA's have since Ampere; yes where nothing is told."""
+    """Whether one of the GPUs here has instructions for it, as NVIDIA's since Ampere; yes where nothing is told."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
         gpus = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return all(pynvml.nvmlDeviceGetCudaComputeCapability(gpu)[0] >= AMPERE for gpu in gpus)
+        return any(pynvml.nvmlDeviceGetCudaComputeCapability(gpu)[0] >= AMPERE for gpu in gpus)
     except Exception:  # no library, no driver, no right: each release fails in its own way
         return True
 
