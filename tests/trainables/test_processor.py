@@ -55,6 +55,7 @@ def test_bf16_is_the_default_where_there_are_instructions_for_it(said: Path, tex
         ([9], ("fp32", "bf16", "fp16"), "bf16"),
         ([6, 8], ("fp32", "bf16", "fp16"), "bf16"),  # the first one may be for the screen
         ([7, 7], ("fp32", "fp16"), "fp32"),
+        ([], ("fp32", "bf16", "fp16"), "bf16"),  # they are on other nodes
         (None, ("fp32", "bf16", "fp16"), "bf16"),
     ],
 )

@@ -48,7 +48,7 @@ def gpu_bf16() -> bool:
 
         pynvml.nvmlInit()
         gpus = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return any(pynvml.nvmlDeviceGetCudaComputeCapability(gpu)[0] >= AMPERE for gpu in gpus)
+        return not gpus or any(pynvml.nvmlDeviceGetCudaComputeCapability(gpu)[0] >= AMPERE for gpu in gpus)
     except Exception:  # no library, no driver, no right: each release fails in its own way
         return True
 
