@@ -14,6 +14,7 @@ import torch
 
 from trainables.contract import InfeasibleError
 from trainables.machine.allocator import Allocator, allocating
+from trainables.machine.causes import causes
 
 # What allocators say: PyTorch's on the CPU, then CUDA's, cuBLAS's and cuDNN's.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "_STATUS_ALLOC_FAILED")
@@ -41,7 +42,7 @@ def isolated(
             torch.set_flush_denormal(flush_denormals)
             return work()
     except (MemoryError, RuntimeError) as error:
-        chain = list(_chain(error))
+        chain = list(causes(error))
         for each in chain:
             traceback.clear_frames(each.__traceback__)  # the locals in them are what fills the memory
         # what was raised while a shortage was dealt with, as at the end of a graph's capture, is part of it
@@ -54,13 +55,6 @@ def isolated(
     finally:
         _return_memory()
     raise OutOfMemoryError(shortage)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, what it was raised for, and so on."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def _shortage(error: BaseException) -> str | None:

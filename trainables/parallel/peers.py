@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch.distributed as dist
 
 from trainables.contract import PeerLostError
+from trainables.machine.causes import causes
 
 # What Gloo says, which has no type for it, of a connection that broke and of one on which nothing came.
 LOST = re.compile(r"gloo/|gloo::|connection (closed|reset) by peer|broken pipe|timed out waiting|socket timeout", re.I)
@@ -29,15 +30,12 @@ def reported() -> Iterator[None]:
         raise PeerLostError(f"lost another rank: {text}") from error
 
 
-def _lost(error: BaseException | None) -> str | None:
+def _lost(error: BaseException) -> str | None:
     """The line that says so; None: the error is another. What raised it, as pipelines do, may be wrapped."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        text = str(error)
-        if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and LOST.search(text)):
+    for cause in causes(error):
+        text = str(cause)
+        if isinstance(cause, dist.DistError) or (isinstance(cause, RuntimeError) and LOST.search(text)):
             lines = text.splitlines() or ["no reason given"]
             line = next((line for line in lines if LOST.search(line)), lines[0])
             return re.sub(r"^\[\S*/(\S+)\]\s*", "", line.strip())
-        error = error.__cause__ or error.__context__
     return None

@@ -153,9 +153,10 @@ class _NoPictures:
         self._plan, self._device = plan, device
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
-        nothing = torch.zeros(0, 3, PICTURE_SIZE, PICTURE_SIZE), torch.zeros(0, dtype=torch.int64)
+        images = torch.zeros(0, 3, PICTURE_SIZE, PICTURE_SIZE, device=self._device)
+        labels = torch.zeros(0, dtype=torch.int64, device=self._device)
         for _ in range(self._plan.num_batches):
-            yield nothing[0].to(self._device), nothing[1].to(self._device)
+            yield images, labels
 
     def close(self) -> None:
         return None
