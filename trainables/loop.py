@@ -22,6 +22,8 @@ from trainables.build import build, device_of, network, network_of
 from trainables.checkpoint import Checkpoint
 from trainables.contract import InfeasibleError, Measurement, Worker
 from trainables.foresight import memory
+from trainables.foresight.traffic import traffic
+from trainables.machine.devices import devices_of
 from trainables.machine.lead import Lead
 from trainables.measure.instruments import Instruments
 from trainables.measure.throughput import MIN_WINDOWS
@@ -143,7 +145,9 @@ def _trial(settings: Settings, worker: Worker, pictures: Pictures, num_epochs: i
         raise InfeasibleError(f"batch_size {settings.batch_size}: {worker.epochs} epoch of one step is all there is")
     device = device_of(worker)
     needed = memory.check(settings, pictures.num_classes, len(training), worker.world_size, device)
-    instruments = Instruments(settings, worker, device, pictures.num_classes, steps, needed.total)
+    networks = share.of * len(devices_of(settings, device))
+    moved = traffic(settings, pictures.num_classes, device).of_step(settings.batch_size, networks)
+    instruments = Instruments(settings, worker, device, pictures.num_classes, steps, needed.total, moved)
     batches = training_batches(
         settings.loader, pictures, plan, device, num_workers=settings.num_workers, pin_memory=settings.pin_memory
     )

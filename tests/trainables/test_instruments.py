@@ -75,6 +75,7 @@ def test_the_achieved_rate_is_counted_operations_and_a_part_of_the_ceiling(folde
     rate = metrics["teraflops_per_second"] * 1e12 / metrics["images_per_second"]
     assert rate == pytest.approx(round(rate))  # operations of one picture
     assert 0 < metrics["fraction_of_ceiling"] <= metrics["fraction_of_matrix_rate"] < 1
+    assert metrics["memory_gib_per_second"] > metrics["fraction_of_bandwidth"] > 0  # memory copies more than 1 GiB/s
 
 
 def test_a_trial_accounts_for_each_of_its_steps(folder: Path, few: Data) -> None:

@@ -1,6 +1,7 @@
 """Telemetry of this process; sensors that are not there; a GPU of our own making."""
 
 import math
+import mmap
 import multiprocessing
 import sys
 import time
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import torch
@@ -73,6 +75,51 @@ def test_loader_processes_are_counted() -> None:
     assert means["loader_processes"] == 1.0
 
 
+@linux
+def test_the_cores_that_loader_processes_take_are_told_apart_from_the_trials_own() -> None:
+    child = multiprocessing.get_context("spawn").Process(target=burn, args=(60,))
+    child.start()
+    while child.pid is None or neighbours._process_seconds(child.pid) < 0.2:
+        time.sleep(0.05)  # until it burns
+    watch = Telemetry([CPU], [0])
+    before, started = neighbours._process_seconds(child.pid), time.perf_counter()
+    watch.start()
+    burn(0.3)
+    watch.stop()
+    taken, seconds = neighbours._process_seconds(child.pid) - before, time.perf_counter() - started
+    child.kill()
+    child.join()
+    assert watch.means(0)["loader_cores"] == pytest.approx(taken / seconds, rel=0.2)
+
+
+@linux
+def test_the_time_that_the_system_takes_is_told() -> None:
+    shares = []
+    for work in (count, ask_for_memory):
+        watch = Telemetry([CPU], [0])
+        watch.start()
+        work(0.3)
+        watch.stop()
+        shares.append(watch.means(0)["system_time_fraction"])
+    assert 0 <= shares[0] < 0.3 < shares[1] <= 1
+
+
+def count(seconds: float) -> None:
+    """Without asking the system for anything but the time, and that seldom."""
+    start = time.process_time()
+    while time.process_time() - start < seconds:
+        sum(range(100_000))
+
+
+def ask_for_memory(seconds: float) -> None:
+    """And give it back, again and again."""
+    start = time.process_time()
+    while time.process_time() - start < seconds:
+        with mmap.mmap(-1, 2**26) as memory:
+            for page in range(0, len(memory), mmap.PAGESIZE):
+                memory[page] = 1
+
+
 def test_without_sensors_the_means_are_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, folder in ((telemetry, "PROC"), (telemetry, "POWERCAP"), (neighbours, "PROC")):
         monkeypatch.setattr(module, folder, tmp_path / "none")
@@ -80,7 +127,7 @@ def test_without_sensors_the_means_are_empty(tmp_path: Path, monkeypatch: pytest
     watch.start()
     time.sleep(0.3)
     watch.stop()
-    assert watch.means(100) == {"loader_processes": 0.0}
+    assert watch.means(100) == {"loader_processes": 0.0, "loader_cores": 0.0, "system_time_fraction": ANY}
 
 
 def test_it_can_be_stopped_without_having_been_started() -> None:

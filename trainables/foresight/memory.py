@@ -175,7 +175,7 @@ def largest_batch(
 
 
 def _counted(settings: Settings, num_classes: int, batch: int, device: torch.device) -> Liveness:
-    return _of_plain(_plain(settings, device), num_classes, batch, device)
+    return _of_plain(plain(settings, device), num_classes, batch, device)
 
 
 @cache  # a pass takes some tenths of a second
@@ -191,7 +191,7 @@ def _retained(counted: Liveness) -> int:
     return max(0, int(RETAINED * counted.retained) - counted.training_and_evaluation)
 
 
-def _plain(settings: Settings, device: torch.device) -> Settings:
+def plain(settings: Settings, device: torch.device) -> Settings:
     """The same memory without what needs numbers: gradients scaled, kernels timed, steps compiled or captured."""
     precision = precision_of(settings.precision, device.type)
     precision = "bf16" if precision == "fp16" else precision

@@ -42,6 +42,8 @@ OVER_RANKS = {
     "machine_cpu_utilization": ranks.mean_of,
     "resident_gib": ranks.total,
     "loader_processes": ranks.total,
+    "loader_cores": ranks.mean_of,
+    "system_time_fraction": ranks.mean_of,
     "gpu_utilization": ranks.mean_of,
     "gpu_memory_gib": ranks.largest,
     "gpu_power_watts": ranks.total,
@@ -64,9 +66,13 @@ class Instruments:
         num_classes: int,
         steps: int | None,
         predicted_bytes: int,
+        moved_bytes: int,
     ) -> None:
-        """`steps`: that there will be, None: as many as it takes. A third at most is warm-up, a fifth profiled."""
-        self._predicted_bytes = predicted_bytes
+        """`steps`: that there will be, None: as many as it takes. A third at most is warm-up, a fifth profiled.
+
+        `predicted_bytes`: of memory, at the peak; `moved_bytes`: read and written by a step on all devices.
+        """
+        self._predicted_bytes, self._moved_bytes = predicted_bytes, moved_bytes
         self._settings, self._worker, self._device = settings, worker, device
         self._ceilings = ceilings(torch.get_num_threads(), device)
         self._teraflops_per_image = training_flops_per_image(settings, num_classes) / 1e12
@@ -236,11 +242,17 @@ class Instruments:
             f"ceiling_{name}_teraflops_per_second": devices * self._ceilings.teraflops_per_second(name)
             for name in self._ceilings.matrix_teraflops_per_second
         }
+        moved = images_per_second / self._settings.batch_size * self._moved_bytes / GIB
+        achieved_rates = {
+            "teraflops_per_second": achieved,
+            "memory_gib_per_second": moved,
+            "fraction_of_bandwidth": moved / (devices * self._ceilings.memory_gib_per_second),
+        }
         if precision not in self._ceilings.matrix_teraflops_per_second:
-            return {**ceilings, "teraflops_per_second": achieved}
+            return {**ceilings, **achieved_rates}
         return {
             **ceilings,
-            "teraflops_per_second": achieved,
+            **achieved_rates,
             "fraction_of_ceiling": achieved / (devices * self._ceilings.teraflops_per_second(precision)),
             "fraction_of_matrix_rate": achieved / (devices * self._ceilings.matrix_teraflops_per_second[precision]),
         }

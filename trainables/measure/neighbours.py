@@ -69,11 +69,16 @@ class ForeignLoad:
 
 
 def own_seconds() -> float:
-    """CPU time of this process and its `multiprocessing` children, to the nanosecond; ended ones too."""
+    """CPU time of this process and its `multiprocessing` children, to the nanosecond."""
+    return time.process_time() + children_seconds()
+
+
+def children_seconds() -> float:
+    """Theirs alone; ended ones' too."""
     children = multiprocessing.active_children()  # lets the system count those that have ended among the ended
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     living = sum(_process_seconds(child.pid) for child in children)
-    return time.process_time() + ended.ru_utime + ended.ru_stime + living
+    return ended.ru_utime + ended.ru_stime + living
 
 
 def _process_seconds(pid: int | None) -> float:

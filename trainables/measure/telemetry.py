@@ -17,7 +17,7 @@ import torch
 
 from trainables.machine.footprint import GIB, private_bytes
 from trainables.machine.nvml import Gpu
-from trainables.measure.neighbours import core_ticks, own_seconds
+from trainables.measure.neighbours import children_seconds, core_ticks
 
 PROC = Path("/proc")
 POWERCAP = Path("/sys/class/powercap")
@@ -93,7 +93,12 @@ class Telemetry:
             # takes 10 ms to find out: too long for a sample
             means["resident_gib"] += sum(private_bytes(child.pid) for child in multiprocessing.active_children()) / GIB
         if grown["seconds"] > 0 and self._num_cores:
-            means["cpu_utilization"] = grown["own_seconds"] / grown["seconds"] / self._num_cores
+            own_seconds = grown["process_seconds"] + grown["children_seconds"]
+            means["cpu_utilization"] = own_seconds / grown["seconds"] / self._num_cores
+        if grown["seconds"] > 0:
+            means["loader_cores"] = grown["children_seconds"] / grown["seconds"]
+        if grown["process_seconds"] > 0:
+            means["system_time_fraction"] = min(1.0, grown["system_seconds"] / grown["process_seconds"])
         if grown["machine_ticks"] > 0:
             means["machine_cpu_utilization"] = grown["machine_busy_ticks"] / grown["machine_ticks"]
         if grown["joules"] > 0:
@@ -135,7 +140,13 @@ class Telemetry:
 
     def _counters(self) -> _Counters:
         joules = _total(gpu.joules() for gpu in self._gpus) if self._gpus else _package_joules()
-        counters = {"seconds": time.perf_counter(), "own_seconds": own_seconds(), **_machine_ticks()}
+        counters = {
+            "seconds": time.perf_counter(),
+            "process_seconds": time.process_time(),
+            "system_seconds": os.times().system,
+            "children_seconds": children_seconds(),
+            **_machine_ticks(),
+        }
         return counters if joules is None else {**counters, "joules": joules}
 
 

@@ -21,19 +21,20 @@ MOST_MEMORY = 0.9  # of what there is, that a larger batch may take
 NUM_WORKERS = (1, 2, 4, 8, 16, 32)
 BATCH_FACTORS = (2, 4, 8)
 
-DECODE_SECONDS = 122e-6  # of a core, for a picture by itself
 GATHER_SECONDS = 7e-6  # of a core, for a picture together with its batch
 SHARED_CORES = 2.4  # core-seconds that training loses by each that loader processes take of the same cores
+MOST_SHARED = 0.6  # of forward and backward beside them, which is what it loses at most
 PINNED_COPY = 0.5  # of the time of a copy from memory that is not pinned
-SIXTEEN_BIT = {"library": 0.27, "gemm": 0.5, "auto": 0.5}  # of the ratio of the matrix rates, by conv_kernel
+MOST_BY_16_BITS = {"library": 2.2}  # times as fast: its kernels wait for memory where the ceilings would allow more
 MORE_THREADS = 0.89  # of what they should bring is what more threads do
+FEW_PRODUCTS = 0.5  # times the width: by how much forward and backward get faster with conv_kernel auto in bf16
+# Times the update: what a step does with weights whatever its batch, by bytes that are read and written for it
+# (foresight/traffic.py): update, conversion and rearrangement, reading for each product, writing of gradients.
+ON_WEIGHTS = {"library": 1.5, "gemm": 3.5, "auto": 3.5}
+MOST_ON_WEIGHTS = 0.75  # of forward and backward
+MEMORY_BOUND = 0.4  # of memory's rate, from which on training can be bound by it
 
-# On a CPU: parameter, value, better value, how many times as fast forward and backward get, why. Medians over widths.
-KNOBS = (
-    ("memory_format", "contiguous", "channels_last", 1.15, "convolutions are faster with a pixel's channels together"),
-    ("conv_kernel", "library", "auto", 1.2, "each layer would use the kernel that is the fastest here"),
-    ("allocator", "system", "retain", 1.1, "memory would be kept from step to step, not asked for again"),
-)
+CHANNELS_LAST = 1.15  # times as fast are forward and backward on a CPU
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def _step(settings: Settings, metrics: Mapping[str, float], resources: Resources
 def _starved(step: _Step) -> bool:
     """Whether the memory is nearer to its limit than the arithmetic is to its own (the roofline's two roofs)."""
     bandwidth, arithmetic = step.known("fraction_of_bandwidth"), step.known("fraction_of_ceiling")
-    return bandwidth is not None and arithmetic is not None and arithmetic < 0.5 and bandwidth > arithmetic
+    return bandwidth is not None and arithmetic is not None and bandwidth > max(arithmetic, MEMORY_BOUND)
 
 
 def _words(step: _Step, bound: Bound) -> str:
@@ -165,8 +166,8 @@ def _taken_by_loaders(step: _Step) -> float:
     """Seconds of a step for which loader processes keep training waiting, or off its cores where they share them."""
     if step.gpus or not step.settings.num_workers:
         return step.load
-    work = step.settings.batch_size * DECODE_SECONDS
-    return min(max(step.load, SHARED_CORES * work / step.cores), step.load + step.compute / 2)
+    work = (step.known("loader_cores") or 0.0) * step.total
+    return max(step.load, min(SHARED_CORES * work / step.cores, step.load + MOST_SHARED * step.compute))
 
 
 def _more_workers(step: _Step) -> Iterator[Advice]:
@@ -191,7 +192,8 @@ def _with_workers(step: _Step, work: float, workers: int) -> float:
     """Seconds of a step: the slower of training and loading, which without a GPU share the cores."""
     if step.gpus:
         return max(step.busy, work / workers)
-    return max(step.busy + SHARED_CORES * work / step.cores, work / workers)
+    lost = min(SHARED_CORES * work / step.cores, step.compute * MOST_SHARED / (1 - MOST_SHARED))
+    return max(step.busy + lost, work / workers)
 
 
 # --- transfer, arithmetic ---------------------------------------------------------------------------------------------
@@ -208,22 +210,33 @@ def _on_arithmetic(step: _Step) -> Iterator[Advice]:
     if settings.precision == "fp32" and (seconds := _in_16_bits(step)) is not None:
         why = "the ceiling of bf16 was measured to be higher, and fewer bytes move"
         yield Advice("precision", "fp32", "bf16", step.gain(rest + seconds), why)
-    for name, old, new, factor, why in KNOBS:
-        applies = not step.gpus and (name != "conv_kernel" or settings.precision == "bf16")
-        if applies and getattr(settings, name) == old:
-            yield Advice(name, old, new, step.gain(rest + step.compute / factor), why)
+    if step.gpus:
+        return
+    if settings.memory_format == "contiguous":
+        why = "convolutions are faster with a pixel's channels together"
+        gain = step.gain(rest + step.compute / CHANNELS_LAST)
+        yield Advice("memory_format", "contiguous", "channels_last", gain, why)
+    if settings.conv_kernel == "library" and settings.precision == "bf16":
+        why = "each layer would use the kernel that is the fastest here"
+        gain = step.gain(rest + step.compute / (1 + FEW_PRODUCTS * min(1.0, settings.width)))
+        yield Advice("conv_kernel", "library", "auto", gain, why)
+    if settings.allocator == "system" and (in_system := step.known("system_time_fraction")):
+        why = f"{in_system:.0%} of the processor's time goes to asking the system for memory and giving it back"
+        yield Advice("allocator", "system", "retain", step.gain(rest + step.compute * (1 - in_system)), why)
 
 
 def _in_16_bits(step: _Step) -> float | None:
-    """Forward and backward: the part spent multiplying gets faster, the rest does not. None: no ceilings are known."""
+    """Forward and backward: multiplying gets faster by the ceilings, all else by the bytes, of which there are half.
+
+    None: no ceilings are known.
+    """
     fraction = step.known("fraction_of_ceiling")
     fp32, bf16 = (step.known(f"ceiling_{p}_teraflops_per_second") for p in ("fp32", "bf16"))
-    if fraction is None or not fp32 or not bf16 or not step.compute:
+    if fraction is None or not fp32 or not bf16 or bf16 <= fp32 or not step.compute:
         return None
     multiplying = min(1.0, fraction * step.total / step.compute)
-    return step.compute * (
-        multiplying / max(1.0, SIXTEEN_BIT[step.settings.conv_kernel] * bf16 / fp32) + 1 - multiplying
-    )
+    ratio = min(bf16 / fp32, MOST_BY_16_BITS.get(step.settings.conv_kernel, math.inf))
+    return step.compute * (multiplying / ratio + (1 - multiplying) / 2)
 
 
 # --- processes, threads, batch ----------------------------------------------------------------------------------------
@@ -244,7 +257,8 @@ def _on_the_rest(step: _Step) -> Iterator[Advice]:
 def _larger_batch(step: _Step) -> Iterator[Advice]:
     """What a step costs whatever its batch, shared by more pictures; the largest batch that still pays and fits."""
     batch_size, memory = step.settings.batch_size, step.known("peak_memory_fraction")
-    fixed = step.update + step.communicate
+    on_weights = (ON_WEIGHTS[step.settings.conv_kernel] - 1) * step.update
+    fixed = step.update + step.communicate + min(on_weights, MOST_ON_WEIGHTS * step.compute)
     gains = {factor: step.gain(step.total - fixed * (1 - 1 / factor)) for factor in BATCH_FACTORS}
     fit = [f for f in BATCH_FACTORS if memory is not None and memory * f <= MOST_MEMORY]
     paying = [f for f in fit if gains[f] >= MIN_GAIN * gains.get(f // 2, 1.0)]
