@@ -14,6 +14,7 @@ from trainables.machine.processor import precision_of
 from trainables.network.autotune import choose_kernels
 from trainables.network.normalization import synchronised
 from trainables.network.vgg import vgg19
+from trainables.parallel import ranks
 from trainables.parallel.layouts import pictures_at_a_time
 from trainables.settings import Settings
 from trainables.step import DTYPES, FORMATS
@@ -23,7 +24,9 @@ from trainables.strategies import TrainStep, get_strategy
 def build(settings: Settings, num_classes: int, device: torch.device) -> TrainStep:
     """The strategy's step around a new network, whose weights depend on the seed alone."""
     torch.manual_seed(settings.seed)
-    model = network(settings, num_classes, device, dist.get_world_size() if dist.is_initialized() else 1)
+    processes = dist.get_world_size() if dist.is_initialized() else 1
+    model = network(settings, num_classes, device, processes)
+    ranks.meet(processes)
     if settings.batch_norm == "synchronised":
         model = synchronised(model, device)
     return get_strategy(settings.strategy).build(model, settings, device)

@@ -51,6 +51,7 @@ def fit(settings: Settings, worker: Worker) -> None:
     pictures = training_pictures(worker.data)
     # Read before anything that ranks do together: afterwards rank 0 may already have written the next one.
     last = checkpoint.load(worker.folder, network_of(settings, pictures.num_classes))
+    ranks.meet(worker.world_size)
     if last and (not worker.report(last.measurement) or last.measurement.epoch >= worker.epochs):
         return
     first_epoch = last.measurement.epoch + 1 if last else 1
@@ -97,6 +98,7 @@ def test(settings: Settings, worker: Worker) -> dict[str, float]:
     model.load_state_dict(last.state["model"])
     indices = np.arange(len(pictures.labels))
     batches = evaluation_batches(pictures, indices, device, worker.rank, worker.world_size)
+    ranks.meet(worker.world_size)
     _, accuracy = evaluate(model, batches, settings, device, worker.world_size)
     return {"test_accuracy": accuracy}
 

@@ -3,15 +3,18 @@
 import gc
 import math
 import multiprocessing
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from trainables import checkpoint, loop, vgg19_cifar10
+from tests.trainables.ranked import on_ranks
+from trainables import build, checkpoint, loop, vgg19_cifar10
 from trainables.contract import Data, InfeasibleError, Measurement, Resources
 from trainables.step import learning_rate
 from trainables.train import LocalWorker
@@ -52,6 +55,30 @@ def test_a_strategy_of_several_processes_also_runs_in_one(folder: Path, few: Dat
     one = trained(folder / "ddp", few, {"strategy": "ddp", "world_size": 1})
     assert losses(one) == [pytest.approx(pair, rel=1e-3) for pair in losses(alone)]
     assert not torch.distributed.is_initialized()
+
+
+PATIENCE_SECONDS = 3.0
+
+
+def with_a_late_rank(rank: int, world_size: int, folder: Path, data: Data) -> dict[str, float]:
+    """Rank 1 reads pictures and times kernels, as on a node of its own, for longer than messages are waited for."""
+    for module, name in ((loop, "training_pictures"), (build, "choose_kernels"), (loop, "test_pictures")):
+        setattr(module, name, partial(late, getattr(module, name), 1.5 * PATIENCE_SECONDS if rank == 1 else 0.0))
+    config = {**TINY, "strategy": "ddp"}
+    worker = LocalWorker(folder, 1, data, Resources(1), rank, world_size)
+    vgg19_cifar10.train(config, worker)
+    return dict(vgg19_cifar10.test(config, worker))
+
+
+def late(function: Callable[..., Any], seconds: float, *arguments: Any, **named: Any) -> Any:
+    time.sleep(seconds)
+    return function(*arguments, **named)
+
+
+@pytest.mark.slow
+def test_ranks_wait_longer_for_one_that_is_not_ready_than_for_messages(folder: Path, few: Data) -> None:
+    first, second = on_ranks(with_a_late_rank, 2, folder, few, patience_seconds=PATIENCE_SECONDS)
+    assert first == second
 
 
 def test_it_learns(folder: Path) -> None:

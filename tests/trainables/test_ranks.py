@@ -1,11 +1,15 @@
 """What ranks tell each other."""
 
 import math
+import time
+from datetime import timedelta
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from tests.trainables.ranked import on_ranks
+from trainables.contract import waited_since
 from trainables.parallel import ranks
 
 CPU = torch.device("cpu")
@@ -25,3 +29,21 @@ def test_imbalance_is_the_largest_by_the_mean() -> None:
 @pytest.mark.parametrize("values", [[], [0.5], [0.0, 0.0]])
 def test_what_cannot_be_uneven_or_is_not_known_has_no_imbalance(values: list[float]) -> None:
     assert math.isnan(ranks.imbalance(values, 1, CPU))
+
+
+def late(rank: int, world_size: int) -> list[float]:
+    """Two meetings, to the second of which rank 1 comes when the patience with messages is over."""
+    dist.distributed_c10d._get_default_store().set_timeout(timedelta(seconds=0.5))
+    ranks.meet(world_size)
+    if rank == 1:
+        time.sleep(1.5)
+    started = time.monotonic()
+    ranks.meet(world_size)
+    return [time.monotonic() - started, float(waited_since(started))]
+
+
+def test_ranks_wait_for_each_other_to_be_ready_and_say_that_they_wait() -> None:
+    (early, waited), (last, _) = on_ranks(late, 2)
+    assert early > 1.2 > last
+    assert waited
+    ranks.meet(1)  # with nobody to wait for

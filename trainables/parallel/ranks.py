@@ -5,11 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from statistics import fmean
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import _get_default_store
+
+from trainables.contract import waiting
+
+LONGEST_PREPARATION = timedelta(hours=1)
 
 
 @contextlib.contextmanager
@@ -25,6 +31,26 @@ def group(world_size: int | None, device: torch.device) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
+
+
+def meet(world_size: int) -> None:
+    """Return once all ranks are here, however long what each does by itself before takes.
+
+    On a node of its own, one may have pictures to read or kernels to time that others have in their caches: longer than
+    collective operations are waited for.
+
+    Raises:
+        torch.distributed.DistStoreError: some rank is not here after an hour.
+    """
+    if world_size == 1:
+        return
+    store = _get_default_store()
+    arrived = store.add("arrived", 1)
+    meeting = f"meeting {(arrived - 1) // world_size}"  # a group of processes meets more than once
+    if arrived % world_size == 0:
+        store.set(meeting, "all are here")
+    with waiting():
+        store.wait([meeting], LONGEST_PREPARATION)
 
 
 def summed(values: Tensor, world_size: int) -> Tensor:
