@@ -16,7 +16,7 @@ Allocator = Literal["system", "retain"]
 
 # Of glibc's mallopt, from malloc.h.
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
-RETAIN = {MMAP_MAX: 0, TRIM_THRESHOLD: 2**31 - 1}
+RETAIN = {MMAP_MAX: 0, TRIM_THRESHOLD: -1}  # no block apart from the heap, which is never trimmed
 # What glibc comes to by itself once a large block was freed; its first thresholds cannot be had back.
 SYSTEM = {MMAP_MAX: 65536, MMAP_THRESHOLD: 32 * 2**20, TRIM_THRESHOLD: 64 * 2**20}
 
