@@ -44,7 +44,9 @@ def test_a_trial_is_bound_by_what_takes_the_largest_share_of_its_steps(milliseco
 def test_training_is_bound_by_memory_where_that_is_nearer_to_its_limit_than_arithmetic():
     step = stages(forward=40, backward=60)
     roofs = {"fraction_of_ceiling": 0.2, "fraction_of_bandwidth": 0.8}
-    assert explain(settings(), {**step, **roofs}, LAPTOP).bound_by == "memory"
+    verdict = explain(settings(), {**step, **roofs}, LAPTOP)
+    assert verdict.bound_by == "memory"
+    assert verdict.why == "100% of each step moves bytes, at 80% of the rate at which memory is copied here"
     assert explain(settings(), {**step, **roofs, "fraction_of_ceiling": 0.9}, LAPTOP).bound_by == "compute"
     assert explain(settings(), {**step, **roofs, "fraction_of_bandwidth": 0.3}, LAPTOP).bound_by == "compute"
     assert explain(settings(), {**step, "fraction_of_ceiling": 0.2}, LAPTOP).bound_by == "compute"
@@ -105,6 +107,7 @@ def test_16_bits_are_advised_by_the_ceilings_for_what_multiplies_and_by_the_byte
     fp32, library = settings(precision="fp32"), settings(precision="fp32", conv_kernel="library")
     assert advised(explain(fp32, {**step, **ceilings}, LAPTOP))["precision"] == ("bf16", 5.56)  # 0.8 / 10 + 0.2 / 2
     assert advised(explain(library, {**step, **ceilings}, LAPTOP))["precision"] == ("bf16", 2.16)  # 0.8 / 2.2 + 0.2 / 2
+    assert advised(explain(library, {**step, **ceilings}, GPU_NODE))["precision"] == ("bf16", 5.56)
     twice = {**ceilings, "ceiling_bf16_teraflops_per_second": 1.0}  # as without instructions for matrices
     assert advised(explain(fp32, {**step, **twice}, LAPTOP))["precision"] == ("bf16", 2.0)
     assert "precision" not in advised(explain(fp32, step, LAPTOP))
@@ -147,7 +150,8 @@ def test_a_larger_batch_is_advised_where_it_shares_a_cost_that_each_step_has_and
     """The update takes 8 ms, and all that is done with weights 3.5 times as much; half as much more by the library."""
     step, library = stages(forward=32, backward=60, update=8), settings(conv_kernel="library")
     assert advised(explain(settings(), {**step, "peak_memory_fraction": 0.05}, LAPTOP))["batch_size"] == (1024, 1.32)
-    assert advised(explain(library, {**step, "peak_memory_fraction": 0.05}, LAPTOP))["batch_size"] == (512, 1.1)
+    for chosen, resources in ((library, LAPTOP), (settings(), GPU_NODE)):  # which uses the library's
+        assert advised(explain(chosen, {**step, "peak_memory_fraction": 0.05}, resources))["batch_size"] == (512, 1.1)
     assert advised(explain(settings(), {**step, "peak_memory_fraction": 0.3}, LAPTOP))["batch_size"] == (256, 1.16)
     assert "batch_size" not in advised(explain(settings(), {**step, "peak_memory_fraction": 0.5}, LAPTOP))
     assert "batch_size" not in advised(explain(settings(), step, LAPTOP))  # who knows whether it fits

@@ -25,16 +25,15 @@ GATHER_SECONDS = 7e-6  # of a core, for a picture together with its batch
 SHARED_CORES = 2.4  # core-seconds that training loses by each that loader processes take of the same cores
 MOST_SHARED = 0.6  # of forward and backward beside them, which is what it loses at most
 PINNED_COPY = 0.5  # of the time of a copy from memory that is not pinned
-MOST_BY_16_BITS = {"library": 2.2}  # times as fast: its kernels wait for memory where the ceilings would allow more
 MORE_THREADS = 0.89  # of what they should bring is what more threads do
+CHANNELS_LAST = 1.15  # times as fast are forward and backward on a CPU
+MOST_BY_16_BITS = {"library": 2.2}  # times, on a CPU: its kernels wait for memory where the ceilings would allow more
 FEW_PRODUCTS = 0.5  # times the width: by how much forward and backward get faster with conv_kernel auto in bf16
 # Times the update: what a step does with weights whatever its batch, by bytes that are read and written for it
 # (foresight/traffic.py): update, conversion and rearrangement, reading for each product, writing of gradients.
 ON_WEIGHTS = {"library": 1.5, "gemm": 3.5, "auto": 3.5}
 MOST_ON_WEIGHTS = 0.75  # of forward and backward
 MEMORY_BOUND = 0.4  # of memory's rate, from which on training can be bound by it
-
-CHANNELS_LAST = 1.15  # times as fast are forward and backward on a CPU
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,8 @@ def _words(step: _Step, bound: Bound) -> str:
         case "communication":
             return "waits for the gradients of other processes"
         case "memory":
-            return f"moves bytes, at {fraction:.0%} of the ceiling of {settings.precision} here, and more of memory's"
+            bandwidth = step.known("fraction_of_bandwidth")
+            return f"moves bytes, at {bandwidth:.0%} of the rate at which memory is copied here"
     reached = "" if fraction is None else f", at {fraction:.0%} of the ceiling of {settings.precision} here"
     return f"is forward, backward and update{reached}"
 
@@ -235,7 +235,8 @@ def _in_16_bits(step: _Step) -> float | None:
     if fraction is None or not fp32 or not bf16 or bf16 <= fp32 or not step.compute:
         return None
     multiplying = min(1.0, fraction * step.total / step.compute)
-    ratio = min(bf16 / fp32, MOST_BY_16_BITS.get(step.settings.conv_kernel, math.inf))
+    most = math.inf if step.gpus else MOST_BY_16_BITS.get(step.settings.conv_kernel, math.inf)
+    ratio = min(bf16 / fp32, most)
     return step.compute * (multiplying / ratio + (1 - multiplying) / 2)
 
 
@@ -257,7 +258,8 @@ def _on_the_rest(step: _Step) -> Iterator[Advice]:
 def _larger_batch(step: _Step) -> Iterator[Advice]:
     """What a step costs whatever its batch, shared by more pictures; the largest batch that still pays and fits."""
     batch_size, memory = step.settings.batch_size, step.known("peak_memory_fraction")
-    on_weights = (ON_WEIGHTS[step.settings.conv_kernel] - 1) * step.update
+    kernel = "library" if step.gpus else step.settings.conv_kernel
+    on_weights = (ON_WEIGHTS[kernel] - 1) * step.update
     fixed = step.update + step.communicate + min(on_weights, MOST_ON_WEIGHTS * step.compute)
     gains = {factor: step.gain(step.total - fixed * (1 - 1 / factor)) for factor in BATCH_FACTORS}
     fit = [f for f in BATCH_FACTORS if memory is not None and memory * f <= MOST_MEMORY]
