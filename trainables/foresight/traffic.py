@@ -19,6 +19,7 @@ from trainables.build import network
 from trainables.foresight.liveness import materialize
 from trainables.foresight.memory import plain
 from trainables.machine.kept import Figures, kept
+from trainables.network import autotune
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step
@@ -46,7 +47,8 @@ def traffic(settings: Settings, num_classes: int, device: torch.device) -> Traff
 
 @cache
 def _of_plain(settings: Settings, num_classes: int, device_type: str) -> Traffic:
-    source = {**asdict(settings), "num_classes": num_classes, "device": device_type, "torch": torch.__version__}
+    versions = {"torch": torch.__version__, "kernels": autotune.VERSION}
+    source = {**asdict(settings), **versions, "num_classes": num_classes, "device": device_type}
     return Traffic(**kept("traffic", source, lambda _: _line(settings, num_classes, torch.device(device_type))))
 
 
