@@ -52,7 +52,8 @@ def test_the_traffic_of_a_step_is_a_line_over_the_batch_counted_once(
     assert found.of_step(64) == pytest.approx(_counted(plain(settings(), CPU), 10, 64, CPU), rel=0.01)
     module._of_plain.cache_clear()
     monkeypatch.delattr(module, "_line")
-    assert traffic(settings(batch_size=7, learning_rate=0.2), 10, CPU) == found
+    for other in ({"batch_size": 7}, {"learning_rate": 0.2, "momentum": 0.5}, {"strategy": "ddp", "world_size": 2}):
+        assert traffic(settings(**other), 10, CPU) == found
 
 
 def test_16_bits_move_half_of_what_pictures_need_and_few_products_move_more() -> None:

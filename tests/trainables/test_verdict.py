@@ -144,6 +144,8 @@ def test_keeping_memory_gains_the_time_that_the_system_takes():
     assert advised(verdict)["allocator"] == ("retain", pytest.approx(120 / 95, abs=0.01))
     assert "allocator" not in advised(explain(system, {**step, "system_time_fraction": 0.01}, LAPTOP))
     assert "allocator" not in advised(explain(system, step, LAPTOP))  # not measured
+    of_several = settings(allocator="system", strategy="ddp")  # the system's time may be for messages
+    assert "allocator" not in advised(explain(of_several, {**step, "system_time_fraction": 0.25}, LAPTOP))
 
 
 def test_a_larger_batch_is_advised_where_it_shares_a_cost_that_each_step_has_and_fits():

@@ -58,6 +58,11 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "num_workers": 0,
     "pin_memory": False,
     "trace_steps": 0,
+    "flush_denormals": False,
+    "allocator": "retain",
+    "strategy": "single",  # how many processes hold what of it, `holdings` says
+    "world_size": None,
+    "placement": "pack",
     "server": "synchronous",
     "batch_norm": "local",
     "num_microbatches": 1,
@@ -198,8 +203,9 @@ def plain(settings: Settings, device: torch.device) -> Settings:
     kernel = settings.conv_kernel
     if kernel == "auto":
         kernel = "gemm" if device.type == "cpu" else "library"  # what is mostly chosen; gemm takes a fifth more
-    plain = replace(settings, precision=precision, conv_kernel=kernel, compile=False, cuda_graphs=False)
-    return replace(plain, **WITHOUT_EFFECT)
+    momentum = 0.9 if settings.momentum else 0.0  # which needs no memory
+    plain = replace(settings, precision=precision, conv_kernel=kernel, momentum=momentum)
+    return replace(plain, compile=False, cuda_graphs=False, **WITHOUT_EFFECT)
 
 
 def _loading(

@@ -220,7 +220,8 @@ def _on_arithmetic(step: _Step) -> Iterator[Advice]:
         why = "each layer would use the kernel that is the fastest here"
         gain = step.gain(rest + step.compute / (1 + FEW_PRODUCTS * min(1.0, settings.width)))
         yield Advice("conv_kernel", "library", "auto", gain, why)
-    if settings.allocator == "system" and (in_system := step.known("system_time_fraction")):
+    in_system = step.known("system_time_fraction")
+    if settings.allocator == "system" and settings.strategy == "single" and in_system:  # or it may be messages
         why = f"{in_system:.0%} of the processor's time goes to asking the system for memory and giving it back"
         yield Advice("allocator", "system", "retain", step.gain(rest + step.compute * (1 - in_system)), why)
 
