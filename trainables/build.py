@@ -47,6 +47,13 @@ def network(settings: Settings, num_classes: int, device: torch.device, processe
     return model
 
 
+def shapes_of_network(settings: Settings, num_classes: int) -> nn.Module:
+    """The same on the meta device: without numbers."""
+    meta = torch.device("meta")
+    with meta:
+        return network(settings, num_classes, meta)
+
+
 def network_of(settings: Settings, num_classes: int) -> dict[str, Any]:
     """What a checkpoint's state fits."""
     return {

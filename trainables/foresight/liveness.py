@@ -50,8 +50,7 @@ def liveness(
         materialize(network, device)
         parameters = watch.live
         step = Step(network, network, settings, device)
-        images = torch.empty(batch, 3, 32, 32, device=device)
-        labels = torch.empty(batch, dtype=torch.long, device=device)
+        images, labels = unread_batch(batch, device)
         for _ in range(2):  # the second has the optimizer's state and the gradients of the first
             before, saved = watch.live, _Saved(network)
             with saved_tensors_hooks(saved.pack, lambda tensor: tensor):
@@ -77,6 +76,11 @@ def materialize(network: nn.Module, device: torch.device) -> None:
             module._parameters[name] = None if parameter is None else nn.Parameter(_fake(parameter, device))
         for name, buffer in module._buffers.items():
             module._buffers[name] = None if buffer is None else _fake(buffer, device)
+
+
+def unread_batch(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Pictures and labels, whatever is in them."""
+    return torch.empty(size, 3, 32, 32, device=device), torch.empty(size, dtype=torch.long, device=device)
 
 
 def _fake(tensor: Tensor, device: torch.device) -> Tensor:

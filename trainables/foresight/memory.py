@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainables.build import build, network
+from trainables.build import build, shapes_of_network
 from trainables.contract import Data, InfeasibleError, Layout, MemoryNeed
 from trainables.foresight.largest import largest
 from trainables.foresight.liveness import Liveness, liveness
@@ -185,8 +185,7 @@ def _counted(settings: Settings, num_classes: int, batch: int, device: torch.dev
 
 @cache  # a pass takes some tenths of a second
 def _of_plain(plain: Settings, num_classes: int, batch: int, device: torch.device) -> Liveness:
-    with torch.device("meta"):
-        model = network(plain, num_classes, torch.device("meta"))
+    model = shapes_of_network(plain, num_classes)
     kept_below = HEAP_BLOCKS_BELOW if device.type == "cpu" else 0
     return liveness(model, plain, batch, EVALUATION_BATCH, device, kept_below)
 
@@ -197,13 +196,13 @@ def _retained(counted: Liveness) -> int:
 
 
 def plain(settings: Settings, device: torch.device) -> Settings:
-    """The same memory without what needs numbers: gradients scaled, kernels timed, steps compiled or captured."""
+    """The same tensors without what needs numbers: gradients scaled, kernels timed, steps compiled or captured."""
     precision = precision_of(settings.precision, device.type)
     precision = "bf16" if precision == "fp16" else precision
     kernel = settings.conv_kernel
     if kernel == "auto":
         kernel = "gemm" if device.type == "cpu" else "library"  # what is mostly chosen; gemm takes a fifth more
-    momentum = 0.9 if settings.momentum else 0.0  # which needs no memory
+    momentum = 0.9 if settings.momentum else 0.0  # without it SGD keeps nothing
     plain = replace(settings, precision=precision, conv_kernel=kernel, momentum=momentum)
     return replace(plain, compile=False, cuda_graphs=False, **WITHOUT_EFFECT)
 

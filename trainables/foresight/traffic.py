@@ -15,8 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from trainables.build import network
-from trainables.foresight.liveness import materialize
+from trainables.build import shapes_of_network
+from trainables.foresight.liveness import materialize, unread_batch
 from trainables.foresight.memory import plain
 from trainables.machine.kept import Figures, kept
 from trainables.network import autotune
@@ -60,14 +60,12 @@ def _line(settings: Settings, num_classes: int, device: torch.device) -> Figures
 
 
 def _counted(settings: Settings, num_classes: int, batch: int, device: torch.device) -> int:
-    with torch.device("meta"):
-        model = network(settings, num_classes, torch.device("meta"))
+    model = shapes_of_network(settings, num_classes)
     counter = _Counter()
     with FakeTensorMode():
         materialize(model, device)
         step = Step(model, model, settings, device)
-        images = torch.empty(batch, 3, 32, 32, device=device)
-        labels = torch.empty(batch, dtype=torch.long, device=device)
+        images, labels = unread_batch(batch, device)
         step(images, labels, Timeline(device))  # the next one has the optimizer's state
         with counter:
             step(images, labels, Timeline(device))

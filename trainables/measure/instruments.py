@@ -235,27 +235,24 @@ class Instruments:
         return {"peak_memory_gib": peak, "peak_memory_fraction": fraction, "predicted_memory_gib": predicted}
 
     def _work(self, images_per_second: float) -> dict[str, float]:
-        """Counted operations per second, beside what all ranks together could do at most."""
+        """Counted operations and bytes per second, beside what all ranks together could do at most."""
+        highest, devices = self._ceilings, self._num_devices
         achieved = images_per_second * self._teraflops_per_image
-        precision, devices = precision_of(self._settings.precision, self._device.type), self._num_devices
-        ceilings = {
-            f"ceiling_{name}_teraflops_per_second": devices * self._ceilings.teraflops_per_second(name)
-            for name in self._ceilings.matrix_teraflops_per_second
-        }
         moved = images_per_second / self._settings.batch_size * self._moved_bytes / GIB
-        achieved_rates = {
+        known = {
+            f"ceiling_{name}_teraflops_per_second": devices * highest.teraflops_per_second(name)
+            for name in highest.matrix_teraflops_per_second
+        }
+        known |= {
             "teraflops_per_second": achieved,
             "memory_gib_per_second": moved,
-            "fraction_of_bandwidth": moved / (devices * self._ceilings.memory_gib_per_second),
+            "fraction_of_bandwidth": moved / (devices * highest.memory_gib_per_second),
         }
-        if precision not in self._ceilings.matrix_teraflops_per_second:
-            return {**ceilings, **achieved_rates}
-        return {
-            **ceilings,
-            **achieved_rates,
-            "fraction_of_ceiling": achieved / (devices * self._ceilings.teraflops_per_second(precision)),
-            "fraction_of_matrix_rate": achieved / (devices * self._ceilings.matrix_teraflops_per_second[precision]),
-        }
+        precision = precision_of(self._settings.precision, self._device.type)
+        if precision in highest.matrix_teraflops_per_second:
+            known["fraction_of_ceiling"] = achieved / (devices * highest.teraflops_per_second(precision))
+            known["fraction_of_matrix_rate"] = achieved / (devices * highest.matrix_teraflops_per_second[precision])
+        return known
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":

@@ -92,11 +92,11 @@ class Telemetry:
         if "resident_gib" in means:
             # takes 10 ms to find out: too long for a sample
             means["resident_gib"] += sum(private_bytes(child.pid) for child in multiprocessing.active_children()) / GIB
-        if grown["seconds"] > 0 and self._num_cores:
-            own_seconds = grown["process_seconds"] + grown["children_seconds"]
-            means["cpu_utilization"] = own_seconds / grown["seconds"] / self._num_cores
         if grown["seconds"] > 0:
             means["loader_cores"] = grown["children_seconds"] / grown["seconds"]
+            if self._num_cores:
+                own_seconds = grown["process_seconds"] + grown["children_seconds"]
+                means["cpu_utilization"] = own_seconds / grown["seconds"] / self._num_cores
         if grown["process_seconds"] > 0:
             means["system_time_fraction"] = min(1.0, grown["system_seconds"] / grown["process_seconds"])
         if grown["machine_ticks"] > 0:
