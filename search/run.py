@@ -174,7 +174,6 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
     from search.terminal.progress import Progress
 
     interrupted, broken = None, None
-    interrupts.install()  # again: Ray has put its own in their place
     interrupts.last_words = f"\ninterrupted twice; to go on:\n  {job.resume_command}\n"
     clock = steady_clock()
     with Progress(clock=clock) as progress, LivePage(job.folder), _watched(job, cluster, progress, interrupts):
@@ -191,7 +190,8 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
                 if job.known:
                     events.append(journal.append("known", measurements=job.known))
                     progress.announce(f"known from earlier runs: {count(len(job.known), 'measurement')}")
-                run_study(job.space, job.data, job.folder, journal, cluster, interrupts.check, events)
+                with interrupts.blamed():
+                    run_study(job.space, job.data, job.folder, journal, cluster, interrupts.check, events)
             except Interrupted as signal:
                 interrupted = signal.exit_code
                 with contextlib.suppress(OSError):  # it is for people
@@ -243,7 +243,8 @@ def _connected(options: argparse.Namespace, local: Resources, interrupts: Interr
     if sys.stderr.isatty():  # it takes some seconds, in which a person would see nothing
         print(f"joining Ray at {options.address}" if options.address else "starting Ray", file=sys.stderr)
     try:
-        with connect(options.address, local, not options.no_dashboard) as cluster:
+        with interrupts.blamed(), connect(options.address, local, not options.no_dashboard) as cluster:
+            interrupts.install()  # again: Ray has put its own in their place
             interrupts.check()
             yield cluster
     except ClusterError as error:

@@ -59,9 +59,10 @@ class Decider(Protocol):
 class AdvisorSearcher(Searcher):  # type: ignore[misc]  # Ray has no types
     """Asks for proposals. Tune's own trial names are its own affair."""
 
-    def __init__(self, decider: Decider, unheard: list[Exception]) -> None:
+    def __init__(self, decider: Decider, check: Callable[[], None], unheard: list[Exception]) -> None:
         super().__init__()
         self._decider = decider
+        self._check = check
         self._unheard = unheard
         self._trial_ids: dict[str, str] = {}  # by Tune's
 
@@ -77,6 +78,7 @@ class AdvisorSearcher(Searcher):  # type: ignore[misc]  # Ray has no types
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """A trial that ended by itself has said so in its last result; only a crash of its actor is news."""
         if error:
+            self._check()  # an actor that ended by the signal that ends the run is no fault of its trial
             with _kept(self._unheard):
                 self._decider.crash(self._trial_ids[trial_id], "Ray Tune lost the trial's actor")
 
@@ -135,9 +137,9 @@ class Check(Stopper):  # type: ignore[misc]  # Ray has no types
 
     def stop_all(self) -> bool:
         """Nor are all, unless by an exception."""
+        self._check()
         if self._unheard:
             raise self._unheard[0]
-        self._check()
         return False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -174,7 +176,7 @@ def _run(decider: Decider, concurrent_trials: int, storage: str, check: Callable
         tune.with_resources(Trial, beside_driver),
         config={},
         num_samples=-1,
-        search_alg=AdvisorSearcher(decider, unheard),
+        search_alg=AdvisorSearcher(decider, check, unheard),
         scheduler=AdvisorScheduler(decider, unheard),
         stop=Check(check, unheard),
         max_concurrent_trials=concurrent_trials,

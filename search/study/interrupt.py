@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -37,6 +39,9 @@ class Interrupts:
         self.last_words = ""
         self._leaving: threading.Timer | None = None
         self._number: int | None = None
+        self._heard, self._written = socket.socketpair()  # each signal's number, as soon as the process has it
+        self._heard.setblocking(False)
+        self._written.setblocking(False)
         self._before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def __enter__(self) -> Self:
@@ -48,11 +53,15 @@ class Interrupts:
             self._leaving.cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(-1)
+        self._heard.close()
+        self._written.close()
 
     def install(self) -> None:
         """Take the signals over, also from Ray, whose own handlers end the process with a stack trace."""
         for number in SIGNALS:
             signal.signal(number, self._note)
+        signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
 
     def ignore(self) -> None:
         """Let the last lines be written in peace."""
@@ -62,7 +71,22 @@ class Interrupts:
     @property
     def exit_code(self) -> int | None:
         """Of a run that a signal has asked to end; None: none came."""
-        return None if self._number is None else 128 + self._number
+        number = self._came()
+        return None if number is None else 128 + number
+
+    @contextlib.contextmanager
+    def blamed(self) -> Iterator[None]:
+        """What fails after a signal has failed by it: one to all processes of a terminal ends those of Ray as well.
+
+        Raises:
+            Interrupted: a signal came, then a fault.
+        """
+        try:
+            yield
+        except Exception as error:
+            if (number := self._came()) is not None:
+                raise Interrupted(number) from error
+            raise
 
     def leave_within(self, seconds: float, exit_code: int) -> None:
         """From here on nothing is left but to take leave of Ray, which may wait for long where it is half gone."""
@@ -78,6 +102,15 @@ class Interrupts:
         """
         if self._number is not None:
             raise Interrupted(self._number)
+
+    def _came(self) -> int | None:
+        """Asked by any thread; handlers are run by the main thread alone, which may wait in Ray's compiled code."""
+        if self._number is not None:
+            return self._number
+        with contextlib.suppress(BlockingIOError):
+            heard = self._heard.recv(4096, socket.MSG_PEEK)
+            return next((number for number in heard if number in SIGNALS), None)
+        return None
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._number is not None:

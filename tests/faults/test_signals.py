@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +18,7 @@ import pytest
 
 from search import run
 from search.execution.cluster import Cluster
+from search.execution.tune import AdvisorSearcher, Check
 from search.execution.watch import EVERY_SECONDS
 from search.record.journal import FILE_NAME
 from search.results import load
@@ -109,6 +112,45 @@ def test_where_the_signal_has_ended_ray_as_well_the_exit_code_is_the_signals(
     assert told == [(tmp_path, "to go on", "Ray is gone", 129)]
 
 
+def test_a_signal_is_known_while_the_main_thread_waits_in_compiled_code() -> None:
+    told: list[int | None] = []
+
+    def signalled() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGHUP)
+        told.append(interrupts.exit_code)
+
+    with Interrupts() as interrupts:
+        interrupts.deferred = True
+        assert interrupts.exit_code is None
+        thread = threading.Timer(0.1, signalled)
+        thread.start()
+        ctypes.CDLL(None).usleep(500_000)
+        thread.join()
+        assert told == [interrupts.exit_code] == [129]
+
+
+def test_what_fails_after_a_signal_has_failed_by_it() -> None:
+    with Interrupts() as interrupts:
+        interrupts.deferred = True
+        with pytest.raises(OSError, match="before"), interrupts.blamed():
+            raise OSError("before")
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Interrupted) as caught, interrupts.blamed():
+            raise OSError("after")
+    assert caught.value.exit_code == 143
+
+
+def test_an_actor_that_ends_by_the_signal_is_no_failed_trial_and_no_fault() -> None:
+    def check() -> None:
+        raise Interrupted(signal.SIGHUP)
+
+    decider: Any = SimpleNamespace(crash=lambda *what: pytest.fail(f"{what}"))
+    with pytest.raises(Interrupted):
+        AdvisorSearcher(decider, check, []).on_trial_complete("of Tune", error=True)
+    with pytest.raises(Interrupted):
+        Check(check, [OSError("Ray is half gone")]).stop_all()
+
+
 def test_a_process_that_has_left_ray_in_time_goes_on() -> None:
     with Interrupts() as interrupts:
         interrupts.leave_within(0.1, 1)
@@ -126,7 +168,7 @@ def test_a_terminal_that_is_closed_ends_the_run_and_the_printed_command_goes_on(
         family = descendants(process)
         signalled_at = time.monotonic()
         os.killpg(process.pid, signal.SIGHUP)
-        assert process.wait(60) == 129, printed(cwd)
+        assert process.wait(60) == 129, "\n".join(printed(cwd)[-20:])
         assert time.monotonic() - signalled_at < 15
         assert gone(family, 10) == []
     before = measured(folder)
