@@ -15,6 +15,7 @@ import importlib
 import shlex
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -44,7 +45,8 @@ if TYPE_CHECKING:  # Ray is imported when the input is known to be good
     from search.execution.cluster import Cluster
     from search.terminal.progress import Progress
 
-LEAVE_SECONDS = 8.0  # a signal is to be obeyed within 15
+LEAVE_SECONDS = 5.0  # a Ray that is whole takes two to three
+OBEY_SECONDS = 8.0  # for a signal to end the study, which waits for no epoch
 
 Fitted = tuple[Space, Data, list[str]]
 
@@ -208,13 +210,21 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
 
 
 def _watched(job: _Job, cluster: Cluster, progress: Progress, interrupts: Interrupts) -> AbstractContextManager[None]:
-    """Ends the process if Ray is gone; a signal to all of a terminal may have ended it before it is obeyed here."""
+    """Ends the process if Ray is gone or keeps it from obeying a signal, which may have ended a part of Ray as well."""
+    signalled_at: list[float] = []
+
+    def why() -> str | None:
+        if interrupts.exit_code is not None:
+            signalled_at.append(time.monotonic())
+            if time.monotonic() - signalled_at[0] > OBEY_SECONDS:
+                return "Ray does not answer"
+        return cluster.why_lost()
 
     def lost(why: str) -> None:
         progress.close()  # or the view would be drawn over the last lines
         abandon(job.folder, job.resume_command, why, interrupts.exit_code or FAILED)
 
-    return watched(cluster.why_lost, lost)
+    return watched(why, lost)
 
 
 def _dry_run(fitted: Fitted, machine: Machine, share: Resources) -> int:
@@ -243,7 +253,9 @@ def _connected(options: argparse.Namespace, local: Resources, interrupts: Interr
     if sys.stderr.isatty():  # it takes some seconds, in which a person would see nothing
         print(f"joining Ray at {options.address}" if options.address else "starting Ray", file=sys.stderr)
     try:
-        with interrupts.blamed(), connect(options.address, local, not options.no_dashboard) as cluster:
+        with interrupts.blamed(), contextlib.ExitStack() as stack:
+            with interrupts.obeyed_at_once():
+                cluster = stack.enter_context(connect(options.address, local, not options.no_dashboard))
             interrupts.install()  # again: Ray has put its own in their place
             interrupts.check()
             yield cluster

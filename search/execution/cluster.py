@@ -17,7 +17,7 @@ import psutil
 
 import search
 import trainables
-from search.execution.watch import Lost
+from search.execution.watch import Lost, end_children, in_own_group
 from search.outcome import BAD_INPUT
 from trainables.contract import Resources
 
@@ -91,6 +91,8 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
         )
     finally:
         ray.shutdown()
+        if address is None:
+            end_children()  # where a part of Ray was gone, what nobody looked after
 
 
 def _lost(ours: bool) -> Lost:
@@ -102,14 +104,19 @@ def _lost(ours: bool) -> Lost:
 
 
 def _started(machine: Resources, dashboard: bool, settings: dict[str, Any]) -> Any:
-    """A cluster of our own. Ray has no option for two things.
+    """A cluster of our own. Ray has no option for four things.
 
     Its processes would listen on all addresses of the machine (by a constant that is meant for other systems, see
-    `get_node_ip_address` in ray/_private/services.py), and one would read all logs for a driver that asked for none.
+    `get_node_ip_address` in ray/_private/services.py), one would read all logs for a driver that asked for none,
+    a signal to all of a terminal would end them (half of Ray, for which the other half waits), and SIGTERM would be
+    Ray's while it starts.
     """
+    services = ray._private.services
     with (
         _changed(ray._private.ray_constants, "ENABLE_RAY_CLUSTER", False),
         _changed(ray._private.node.Node, "start_log_monitor", lambda node: None),
+        _changed(services, "ConsolePopen", in_own_group(services.ConsolePopen)),
+        _changed(ray._private.utils, "set_sigterm_handler", lambda handler: None),
     ):
         return ray.init(
             address="local",  # also where another cluster runs on this machine, which Ray would join

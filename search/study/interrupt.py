@@ -9,10 +9,11 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import Self
 
-from search.execution.watch import end_children
+from search.execution.watch import end_children, watched
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHOW_CURSOR = "\x1b[?25h"  # which the live view hides
@@ -73,6 +74,10 @@ class Interrupts:
         """Of a run that a signal has asked to end; None: none came."""
         number = self._came()
         return None if number is None else 128 + number
+
+    def obeyed_at_once(self) -> AbstractContextManager[None]:
+        """While Ray starts: there is nothing to lose yet, and it may be half a minute until the main thread hears."""
+        return watched(lambda: self.exit_code, _leave)
 
     @contextlib.contextmanager
     def blamed(self) -> Iterator[None]:

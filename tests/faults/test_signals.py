@@ -23,7 +23,7 @@ from search.execution.watch import EVERY_SECONDS
 from search.record.journal import FILE_NAME
 from search.results import load
 from search.study.interrupt import Interrupted, Interrupts
-from tests.faults.processes import SPACE, descendants, gone, measured, printed, running, wait_for, with_pids
+from tests.faults.processes import SPACE, descendants, gone, measured, named, printed, running, wait_for, with_pids
 from tests.search.runs import REPLAYED
 from trainables.contract import Resources
 
@@ -96,20 +96,22 @@ def test_a_ray_that_does_not_let_go_is_left_within_seconds(tmp_path: Path) -> No
     assert gone(with_pids(int(done.stderr.split()[0])), 5) == []
 
 
-def test_where_the_signal_has_ended_ray_as_well_the_exit_code_is_the_signals(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("why", ["Ray is gone", "Ray does not answer"])
+def test_where_ray_is_gone_or_stuck_by_the_signal_as_well_the_exit_code_is_the_signals(
+    why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []
     monkeypatch.setattr(run, "abandon", lambda *what: told.append(what))
     job: Any = SimpleNamespace(folder=tmp_path, resume_command="to go on")
     view: Any = SimpleNamespace(close=lambda: None)
-    gone = Cluster(Resources(2), 1, True, None, why_lost=lambda: "Ray is gone")
+    monkeypatch.setattr(run, "OBEY_SECONDS", 0.5)
+    cluster = Cluster(Resources(2), 1, True, None, why_lost=lambda: why if why == "Ray is gone" else None)
     with Interrupts() as interrupts:
         interrupts.deferred = True
         signal.raise_signal(signal.SIGHUP)
-        with run._watched(job, gone, view, interrupts):
-            time.sleep(1.5 * EVERY_SECONDS)
-    assert told == [(tmp_path, "to go on", "Ray is gone", 129)]
+        with run._watched(job, cluster, view, interrupts):
+            time.sleep(2.5 * EVERY_SECONDS)
+    assert told == [(tmp_path, "to go on", why, 129)]
 
 
 def test_a_signal_is_known_while_the_main_thread_waits_in_compiled_code() -> None:
@@ -127,6 +129,21 @@ def test_a_signal_is_known_while_the_main_thread_waits_in_compiled_code() -> Non
         ctypes.CDLL(None).usleep(500_000)
         thread.join()
         assert told == [interrupts.exit_code] == [129]
+
+
+STARTING = """
+import ctypes, os, signal, threading
+from search.study.interrupt import Interrupts
+with Interrupts() as interrupts:
+    interrupts.deferred = True
+    with interrupts.obeyed_at_once():
+        threading.Timer(0.1, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)).start()
+        ctypes.CDLL(None).sleep(20)
+"""
+
+
+def test_a_signal_while_ray_starts_does_not_wait_for_compiled_code() -> None:
+    assert subprocess.run([sys.executable, "-c", STARTING], timeout=15, check=False).returncode == 143
 
 
 def test_what_fails_after_a_signal_has_failed_by_it() -> None:
@@ -151,6 +168,50 @@ def test_an_actor_that_ends_by_the_signal_is_no_failed_trial_and_no_fault() -> N
         Check(check, [OSError("Ray is half gone")]).stop_all()
 
 
+ORPHAN = """
+import subprocess
+from search.execution.watch import end_children, in_own_group
+started = in_own_group(subprocess.Popen)(["sh", "-c", "sleep 60 >&2 & echo $!"], stdout=subprocess.PIPE, text=True)
+print(started.communicate()[0])
+end_children()
+"""
+
+
+def test_what_was_started_by_one_that_is_gone_is_ended_too() -> None:
+    done = subprocess.run([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True, check=True)
+    assert gone(with_pids(int(done.stdout)), 1) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_all_while_ray_starts_leaves_nothing(number: int, tmp_path: Path) -> None:
+    """As from a terminal: where Ray's own processes ended by it, Ray would wait for them half a minute."""
+    with running("space.yaml", cwd=tmp_path) as process:
+        deadline = time.monotonic() + 60
+        while not (gcs := named(family := descendants(process), "gcs_server")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert os.getpgid(gcs[0].pid) != process.pid
+        os.killpg(process.pid, number)
+        assert process.wait(15) == 128 + number, "\n".join(printed(tmp_path)[-20:])
+        assert gone(family, 5) == []
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.slow
+def test_sigterm_where_a_part_of_ray_had_it_first_leaves_nothing(tmp_path: Path) -> None:
+    """As from a service manager, which signals each process. Ray's agents look for a raylet that is gone a while."""
+    with running("space.yaml", "--name", "run", cwd=tmp_path) as process:
+        wait_for(tmp_path / "results" / "run" / FILE_NAME, '"start"', process)
+        family = descendants(process)
+        for each in [*named(family, "raylet"), *named(family, "gcs_server")]:
+            each.kill()
+        process.terminate()
+        assert process.wait(15) == 143, "\n".join(printed(tmp_path)[-20:])
+        assert gone(family, 5) == []
+    assert printed(tmp_path)[-1] == "  python -m search.run --resume results/run"
+
+
 def test_a_process_that_has_left_ray_in_time_goes_on() -> None:
     with Interrupts() as interrupts:
         interrupts.leave_within(0.1, 1)
@@ -159,7 +220,7 @@ def test_a_process_that_has_left_ray_in_time_goes_on() -> None:
 
 @pytest.mark.slow
 def test_a_terminal_that_is_closed_ends_the_run_and_the_printed_command_goes_on(tmp_path: Path) -> None:
-    """All processes of the terminal get SIGHUP, Ray's too. The folder's path has spaces and letters beyond ASCII."""
+    """All processes of the terminal get SIGHUP. The folder's path has spaces and letters beyond ASCII."""
     cwd = tmp_path / "ein Ordner – ü"
     cwd.mkdir()
     folder = cwd / "Läufe 1" / "run"
