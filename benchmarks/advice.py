@@ -34,6 +34,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "compute-bound, the system's allocator": {"allocator": "system"},
     "compute-bound, one thread": {"threads": 1},
     "small batches": {"batch_size": 8},
+    "small batches, a quarter of the width": {"batch_size": 8, "width": 0.25},
 }
 TOLERANCE = 1.25  # by which expected and measured gain may differ
 

@@ -28,11 +28,13 @@ PINNED_COPY = 0.5  # of the time of a copy from memory that is not pinned
 MORE_THREADS = 0.89  # of what they should bring is what more threads do
 CHANNELS_LAST = 1.15  # times as fast are forward and backward on a CPU
 MOST_BY_16_BITS = {"library": 2.2}  # times, on a CPU: its kernels wait for memory where the ceilings would allow more
-FEW_PRODUCTS = 0.5  # times the width: by how much forward and backward get faster with conv_kernel auto in bf16
-# Times the update: what a step does with weights whatever its batch, by bytes that are read and written for it
-# (foresight/traffic.py): update, conversion and rearrangement, reading for each product, writing of gradients.
-ON_WEIGHTS = {"library": 1.5, "gemm": 3.5, "auto": 3.5}
-MOST_ON_WEIGHTS = 0.75  # of forward and backward
+FEW_PRODUCTS = {"bf16": 0.5, "fp32": 0.35}  # times the width: what forward and backward gain by conv_kernel auto
+# Times the update: what a step does with weights whatever its batch (update, conversion and rearrangement, reading for
+# each product, writing of gradients); and what its operators cost beside, whatever they work on.
+ON_WEIGHTS = {"fp32": 6.0, "bf16": 4.0}
+ON_WEIGHTS_BY_BYTES = 1.5  # as foresight/traffic.py counts them, where nothing was measured: library in bf16, GPUs
+OPERATORS_SECONDS = 0.008
+MOST_FOR_ANY_BATCH = 0.75  # of forward and backward
 MEMORY_BOUND = 0.4  # of memory's rate, from which on training can be bound by it
 
 
@@ -216,9 +218,9 @@ def _on_arithmetic(step: _Step) -> Iterator[Advice]:
         why = "convolutions are faster with a pixel's channels together"
         gain = step.gain(rest + step.compute / CHANNELS_LAST)
         yield Advice("memory_format", "contiguous", "channels_last", gain, why)
-    if settings.conv_kernel == "library" and settings.precision == "bf16":
+    if settings.conv_kernel == "library" and settings.precision in FEW_PRODUCTS:
         why = "each layer would use the kernel that is the fastest here"
-        gain = step.gain(rest + step.compute / (1 + FEW_PRODUCTS * min(1.0, settings.width)))
+        gain = step.gain(rest + step.compute / (1 + FEW_PRODUCTS[settings.precision] * min(1.0, settings.width)))
         yield Advice("conv_kernel", "library", "auto", gain, why)
     in_system = step.known("system_time_fraction")
     if settings.allocator == "system" and settings.strategy == "single" and in_system:  # or it may be messages
@@ -259,12 +261,17 @@ def _on_the_rest(step: _Step) -> Iterator[Advice]:
 def _larger_batch(step: _Step) -> Iterator[Advice]:
     """What a step costs whatever its batch, shared by more pictures; the largest batch that still pays and fits."""
     batch_size, memory = step.settings.batch_size, step.known("peak_memory_fraction")
-    kernel = "library" if step.gpus else step.settings.conv_kernel
-    on_weights = (ON_WEIGHTS[kernel] - 1) * step.update
-    fixed = step.update + step.communicate + min(on_weights, MOST_ON_WEIGHTS * step.compute)
+    fixed = step.update + step.communicate + min(_for_any_batch(step), MOST_FOR_ANY_BATCH * step.compute)
     gains = {factor: step.gain(step.total - fixed * (1 - 1 / factor)) for factor in BATCH_FACTORS}
     fit = [f for f in BATCH_FACTORS if memory is not None and memory * f <= MOST_MEMORY]
     paying = [f for f in fit if gains[f] >= MIN_GAIN * gains.get(f // 2, 1.0)]
     if paying:
         why = f"{fixed / step.total:.0%} of each step is the same for any batch; accuracy is another question"
         yield Advice("batch_size", batch_size, batch_size * paying[-1], gains[paying[-1]], why)
+
+
+def _for_any_batch(step: _Step) -> float:
+    """Seconds of forward and backward that would be the same for a larger one."""
+    measured = not step.gpus and (step.settings.precision, step.settings.conv_kernel) != ("bf16", "library")
+    on_weights = ON_WEIGHTS.get(step.settings.precision, ON_WEIGHTS_BY_BYTES) if measured else ON_WEIGHTS_BY_BYTES
+    return (on_weights - 1) * step.update + (0 if step.gpus else OPERATORS_SECONDS)
