@@ -222,7 +222,7 @@ def _watched(job: _Job, cluster: Cluster, progress: Progress, interrupts: Interr
 
     def lost(why: str) -> None:
         progress.close()  # or the view would be drawn over the last lines
-        abandon(job.folder, job.resume_command, why, interrupts.exit_code or FAILED)
+        abandon(job.folder, job.resume_command, why, lambda: interrupts.exit_code or FAILED)
 
     return watched(why, lost)
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,12 +50,15 @@ def broken_off(folder: Path, resume_command: str, error: Exception) -> int:
     return code
 
 
-def abandon(folder: Path, resume_command: str, why: str, exit_code: int) -> None:
-    """Ray will not answer any more: end the process here and now, with everything kept."""
+def abandon(folder: Path, resume_command: str, why: str, exit_code: Callable[[], int]) -> None:
+    """Ray will not answer any more: end the process here and now, with everything kept.
+
+    The code is asked for last: the signal that ended Ray may be a moment behind.
+    """
     _write_what_can_be(folder)
     print(f"\n{why}; to go on:\n  {resume_command}", file=sys.stderr, flush=True)
     end_children()
-    os._exit(exit_code)
+    os._exit(exit_code())
 
 
 def _write_what_can_be(folder: Path) -> None:
