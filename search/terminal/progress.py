@@ -36,13 +36,14 @@ class Progress:
         self._view = View(self._history)
         self._lock = threading.Lock()  # the view is redrawn from a thread of its own
         self._live: Live | None = None
+        self._closed = False
 
     def __call__(self, event: Event) -> None:
         """Take in an event and show what it changes."""
         with self._lock:
             self._history.apply(event)
             self._view.forget()
-            line = None if self._live else event_line(self._history, event)
+            line = None if self._live or self._closed else event_line(self._history, event)
         if line is not None:
             self.announce(line)
 
@@ -67,7 +68,8 @@ class Progress:
         self.close()
 
     def close(self) -> None:
-        """Leave the last state on the screen; what is printed next stands below it."""
+        """Leave the last state on the screen; what is printed next stands below it, and no event below that."""
+        self._closed = True
         if self._live is not None:
             self._live.stop()  # draws once more
             self._live = None

@@ -87,6 +87,15 @@ def test_without_a_terminal_lines_are_flushed_as_they_come():
     assert out.flushed.startswith("throughput-2026-11-20-1")
 
 
+def test_what_comes_after_the_last_words_is_not_printed_below_them():
+    out = io.StringIO()
+    progress = Progress(Console(file=out))
+    progress.close()
+    for event in story():
+        progress(event)
+    assert out.getvalue() == ""
+
+
 def test_what_happened_before_a_resume_is_taken_in_silently():
     events = story()
     at = next(n for n, event in enumerate(events) if event["event"] == "resume")
