@@ -1,14 +1,14 @@
-"""Whether advice is worth following: probe a configuration, take its first advice, probe again, compare the gains.
+"""Gain of the first advice on a configuration: expected beside measured.
 
     python benchmarks/advice.py [--data folder --root pictures] [--repeats 3]
 
-The two are probed in turn, `--repeats` times each, and compared by the median of the ratios. Advice holds if the
-measured gain is one, and within a quarter of the expected one. The last line is one JSON object.
+Each configuration is probed, its first advice is applied, and it is probed again, `--repeats` times in turn; the
+measured gain is the median of the ratios. The advice holds if the measured gain is above 1 and within a quarter of the
+expected one. The last line is one JSON object.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -19,48 +19,50 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from command_line import conditions, parser_of
+
 from trainables.contract import Advice, Data, InfeasibleError, Resources, Trainable, load_trainable
 from trainables.train import LocalWorker
 
 NARROW = {"width": 0.03125, "batch_size": 256}
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "input-bound, loading by itself": {**NARROW, "loader": "workers", "num_workers": 0},
+    "input-bound, loading in the trainer": {**NARROW, "loader": "workers", "num_workers": 0},
     "input-bound, one loader process": {**NARROW, "loader": "workers", "num_workers": 1},
     "compute-bound, fp32": {"precision": "fp32"},
-    "compute-bound, fp32, the library's kernels": {"precision": "fp32", "conv_kernel": "library"},
+    "compute-bound, fp32, library kernels": {"precision": "fp32", "conv_kernel": "library"},
     "compute-bound, half the width, fp32": {"precision": "fp32", "width": 0.5},
-    "compute-bound, contiguous pictures": {"memory_format": "contiguous"},
-    "compute-bound, the library's kernels": {"conv_kernel": "library"},
-    "compute-bound, the system's allocator": {"allocator": "system"},
+    "compute-bound, contiguous images": {"memory_format": "contiguous"},
+    "compute-bound, library kernels": {"conv_kernel": "library"},
+    "compute-bound, system allocator": {"allocator": "system"},
     "compute-bound, one thread": {"threads": 1},
     "small batches": {"batch_size": 8},
     "small batches, a quarter of the width": {"batch_size": 8, "width": 0.25},
 }
-TOLERANCE = 1.25  # by which expected and measured gain may differ
+TOLERANCE = 1.25  # largest ratio of expected and measured gain
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one piece of advice."""
+    """Advice on one configuration, and the measured gains, one for each repeat."""
 
     name: str
     bound_by: str
     advice: Advice
-    measured: list[float]  # gains, one by repeat
+    gains: list[float]
 
     @property
     def gain(self) -> float:
-        """The median."""
-        return statistics.median(self.measured)
+        """Median of the measured gains."""
+        return statistics.median(self.gains)
 
     @property
     def holds(self) -> bool:
-        """Whether it helped, by about what it promised."""
+        """True if the advice helped by about the expected gain."""
         return self.gain > 1 and 1 / TOLERANCE <= self.gain / self.advice.gain <= TOLERANCE
 
 
 def probe(trainable: Trainable, config: Mapping[str, Any], data: Data, resources: Resources) -> dict[str, float]:
-    """Metrics of one probe, in this process."""
+    """Return the metrics of one probe, in this process."""
     with tempfile.TemporaryDirectory() as folder:
         worker = LocalWorker(Path(folder), data=data, resources=resources)
         trainable.probe(config, worker)
@@ -70,7 +72,7 @@ def probe(trainable: Trainable, config: Mapping[str, Any], data: Data, resources
 def follow(
     name: str, config: dict[str, Any], trainable: Trainable, data: Data, resources: Resources, repeats: int
 ) -> Outcome | None:
-    """Probe, change what the first advice says, probe again, and so on; None: there is no advice that can be tried."""
+    """Probe `config` with and without its first advice, in turn; return None if there is no advice."""
     metrics = probe(trainable, config, data, resources)
     verdict = trainable.explain(config, metrics, resources)
     if verdict is None or not verdict.advice:
@@ -85,11 +87,11 @@ def follow(
 
 
 def main() -> None:
-    """Print the table, and the figures as JSON in the last line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    """Print a row for each configuration, and the figures as JSON."""
+    parser = parser_of(__doc__)
     parser.add_argument("--trainable", default="vgg19_cifar10")
     parser.add_argument("--data", default="auto", choices=("auto", "cifar10", "folder", "generated"))
-    parser.add_argument("--root", help="where the pictures are")
+    parser.add_argument("--root", help="folder of the images")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="+", metavar="WORD", help="configurations with one of these words in the name")
     options = parser.parse_args()
@@ -97,7 +99,7 @@ def main() -> None:
     trainable = load_trainable(options.trainable)
     data = trainable.locate_data(Data(name=options.data, root=options.root))
     resources = Resources(cpus=os.cpu_count() or 1)
-    print(f"{trainable.describe_data(data)}; {resources.cpus} cores; load {os.getloadavg()[0]:.1f}")
+    print(f"{trainable.describe_data(data)}; {conditions()}")
     print("| configuration | bound by | advice | expected | measured (min to max) | holds |")
     print("| --- | --- | --- | ---: | ---: | --- |")
     outcomes = []
@@ -113,7 +115,7 @@ def main() -> None:
             print(f"| {name} | - | none | | | |", flush=True)
             continue
         outcomes.append(outcome)
-        a, low, high = outcome.advice, min(outcome.measured), max(outcome.measured)
+        a, low, high = outcome.advice, min(outcome.gains), max(outcome.gains)
         print(
             f"| {name} | {outcome.bound_by} | `{a.parameter}` {a.old} → {a.new} | {a.gain:.2f} | "
             f"{outcome.gain:.2f} ({low:.2f} to {high:.2f}) | {'yes' if outcome.holds else 'no'} |",

@@ -1,8 +1,8 @@
-"""What searches: the Advisor, and what a user would take instead, each asked for one trial at a time.
+"""Search methods that are compared: the Advisor and its alternatives, one trial at a time.
 
-Every method is driven by its own public interface, in one process and one trial after the other, with its own
-defaults. Of a setting that cannot run, the Advisor is told so; the others are told accuracy and throughput 0, as those
-do who have recorded these problems.
+Each method runs through its own public interface, in one process, sequentially, with its own defaults. The Advisor is
+told that a configuration cannot run; the other methods get accuracy and throughput 0, as the authors of these problems
+do it.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ Setting = Literal["full", "short"]  # see `search_quality.py`
 
 
 class Method(Protocol):
-    """A search that is in progress."""
+    """Search in progress."""
 
     def propose(self) -> Proposal | None:
-        """The next trial; None: no more."""
+        """Return the next trial, or None at the end."""
         ...
 
     def observe(self, trial_id: str, epoch: int, point: Point) -> bool:
-        """Whether to go on after this epoch."""
+        """Return whether the trial continues after this epoch."""
         ...
 
     def finish(self, trial_id: str, end: End, point: Point) -> None:
-        """What became of the trial, and its last point; (0, 0) where it cannot run."""
+        """Tell how the trial ended, and its last point; (0, 0) if it cannot run."""
         ...
 
 
 class OurAdvisor:
-    """The Advisor as a space file without further keys gives it; `sections` are such keys."""
+    """Advisor with the defaults of a space file; `sections` are further keys."""
 
     def __init__(self, problem: Problem, runs: int, seed: int, setting: Setting, **sections: Any) -> None:
         trials = {"trials": runs} if setting == "full" else {"total_epochs": runs * problem.max_epoch}
@@ -63,15 +63,15 @@ class OurAdvisor:
         self.advisor = Advisor(parse_space(space_mapping(problem, **(budget | sections))), seed=seed)
 
     def propose(self) -> Proposal | None:
-        """As `Method` says."""
+        """See `Method`."""
         return self.advisor.propose()
 
     def observe(self, trial_id: str, epoch: int, point: Point) -> bool:
-        """As `Method` says."""
+        """See `Method`."""
         return self.advisor.observe(trial_id, epoch, dict(zip(METRICS, point, strict=True))) is Decision.CONTINUE
 
     def finish(self, trial_id: str, end: End, point: Point) -> None:
-        """As `Method` says."""
+        """See `Method`."""
         self.advisor.finish(trial_id, end)
 
 
@@ -83,7 +83,7 @@ def random_halving(problem: Problem, runs: int, seed: int, setting: Setting) -> 
 
 
 class _Random:
-    """Chance."""
+    """Random search."""
 
     def __init__(self, problem: Problem, runs: int, seed: int, setting: Setting) -> None:
         self._problem, self._generator, self._numbers = problem, np.random.default_rng(seed), itertools.count()
@@ -99,27 +99,27 @@ class _Random:
 
 
 class OptunaStudy:
-    """An Optuna study with two directions, told final values."""
+    """Optuna study with two directions, told final values only."""
 
     def __init__(self, problem: Problem, sampler: optuna.samplers.BaseSampler, refused: Refused = "zeros") -> None:
-        """`refused`: how it is told that a setting cannot run."""
+        """Create the study; `refused` says how it is told that a configuration cannot run."""
         self._refused = refused
         self._distributions = distributions(problem)
         self._study = optuna.create_study(directions=["maximize", "maximize"], sampler=sampler)
         self.trials: dict[str, optuna.Trial] = {}
 
     def propose(self) -> Proposal:
-        """As `Method` says."""
+        """See `Method`."""
         trial = self._study.ask(self._distributions)
         self.trials[f"{trial.number}"] = trial
         return Proposal(f"{trial.number}", trial.params)
 
     def observe(self, trial_id: str, epoch: int, point: Point) -> bool:
-        """It stops none."""
+        """Continue always."""
         return True
 
     def finish(self, trial_id: str, end: End, point: Point) -> None:
-        """As `Method` says."""
+        """See `Method`."""
         trial = self.trials[trial_id]
         if self._refused == "constraint":
             trial.set_constraint("runs", float(end == "infeasible"))  # zero is feasible
@@ -129,12 +129,8 @@ class OptunaStudy:
             self._study.tell(trial, point)
 
 
-def optuna_tpe(problem: Problem, runs: int, seed: int, setting: Setting) -> OptunaStudy:
-    """TPE as it comes out of the box."""
-    return OptunaStudy(problem, optuna.samplers.TPESampler(seed=seed))
-
-
-def _told(refused: Refused, problem: Problem, runs: int, seed: int, setting: Setting) -> OptunaStudy:
+def optuna_tpe(problem: Problem, runs: int, seed: int, setting: Setting, refused: Refused = "zeros") -> OptunaStudy:
+    """TPE with its defaults."""
     return OptunaStudy(problem, optuna.samplers.TPESampler(seed=seed), refused)
 
 
@@ -146,29 +142,29 @@ def optuna_tpe_multivariate(problem: Problem, runs: int, seed: int, setting: Set
 
 
 def optuna_nsga2(problem: Problem, runs: int, seed: int, setting: Setting) -> OptunaStudy:
-    """NSGA-II; its default population of 50 would be most of the budget."""
+    """NSGA-II with a population of 20; the default of 50 would be most of the budget."""
     return OptunaStudy(problem, optuna.samplers.NSGAIISampler(seed=seed, population_size=20))
 
 
 def _grace_epochs(problem: Problem) -> int:
-    """Before which nothing is stopped: a 52nd, one epoch on lcbench.
+    """Return the first epoch at which a trial may stop: 1/52 of the epochs, one epoch on lcbench.
 
-    The default of both, 1 epoch of 428, would end a run on next to nothing; and MOASHA, which sorts all that came to a
-    rung whenever another comes, would not be through thousands of them in hours.
+    The default of both methods, 1 of 428 epochs, stops trials after almost no training; and MOASHA, which sorts all
+    trials of a rung whenever one arrives, would take hours for the thousands of trials.
     """
     return max(1, problem.max_epoch // 52)
 
 
 @dataclass
 class _RayTrial:
-    """As much of Ray's Trial as its ASHA looks at."""
+    """The part of Ray's Trial that its ASHA reads."""
 
     trial_id: str
     last_result: dict[str, Any] = field(default_factory=dict)
 
 
 class _RayOptunaAsha:
-    """Ray's OptunaSearch on both metrics under its ASHA on accuracy, called as Ray's controller calls them."""
+    """OptunaSearch on both metrics with ASHA on accuracy, called as Ray's controller calls them."""
 
     def __init__(self, problem: Problem, runs: int, seed: int, setting: Setting) -> None:
         from ray.tune.schedulers import AsyncHyperBandScheduler
@@ -199,7 +195,7 @@ class _RayOptunaAsha:
         if end == "infeasible":
             self.observe(trial_id, 1, point)
         trial = self._trials[trial_id]
-        self._scheduler.on_trial_complete(None, trial, trial.last_result)  # both, for stopped ones too
+        self._scheduler.on_trial_complete(None, trial, trial.last_result)  # Ray calls both, also for stopped trials
         self._searcher.on_trial_complete(trial_id, result=trial.last_result)
 
 
@@ -207,14 +203,14 @@ class _SyneTuneMoasha:
     """Syne Tune's MOASHA: random configurations, halving by non-domination."""
 
     def __init__(self, problem: Problem, runs: int, seed: int, setting: Setting) -> None:
-        logging.disable(logging.INFO)  # it recommends extras on import
+        logging.disable(logging.INFO)  # recommends extras on import
         from syne_tune.backend.trial_status import Trial
         from syne_tune.optimizer.schedulers.multiobjective import non_dominated_priority
         from syne_tune.optimizer.schedulers.multiobjective.moasha import MOASHA
 
         non_dominated_priority.pareto_efficient = _pareto_efficient
         non_dominated_priority.compute_epsilon_net = _spread_out
-        np.random.seed(seed)  # its suggest() draws from NumPy's global generator, whatever `random_seed` says
+        np.random.seed(seed)  # suggest() ignores `random_seed` and draws from NumPy's global generator
         self._scheduler = MOASHA(
             _syne_tune_space(problem),
             metrics=list(METRICS),
@@ -250,13 +246,13 @@ class _SyneTuneMoasha:
 
 
 def _pareto_efficient(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """As Syne Tune's function of this name, which takes most of the time of a search with thousands of trials."""
+    """Faster replacement of Syne Tune's function, which takes most of the time with thousands of trials."""
     efficient: NDArray[np.bool_] = moocore.is_nondominated(losses, keep_weakly=True)
     return efficient
 
 
 def _spread_out(losses: NDArray[np.float64], dim: int | None = None) -> NDArray[np.int_]:
-    """As its `compute_epsilon_net`: ranks, each next point the farthest from those before; of time n^2, not n^3."""
+    """Ranks of Syne Tune's `compute_epsilon_net`, in O(n^2) instead of O(n^3)."""
     ranks = np.empty(len(losses), dtype=int)
     nearest = np.full(len(losses), np.inf)
     chosen = np.random.choice(len(losses)) if dim is None else losses[:, dim].argmin()
@@ -269,17 +265,14 @@ def _spread_out(losses: NDArray[np.float64], dim: int | None = None) -> NDArray[
 
 
 def distributions(problem: Problem) -> dict[str, optuna.distributions.BaseDistribution]:
-    """A problem's space in Optuna's words."""
-    return {name: _distribution(*details) for name, details in problem.space.items()}
-
-
-def _distribution(kind: str, *details: Any) -> optuna.distributions.BaseDistribution:
-    if kind == "cat":
-        return optuna.distributions.CategoricalDistribution(details[0])
-    low, high, log = details
-    if kind == "int":
-        return optuna.distributions.IntDistribution(low, high, log=log)
-    return optuna.distributions.FloatDistribution(low, high, log=log)
+    """Return the problem's space as Optuna distributions."""
+    kinds = {"int": optuna.distributions.IntDistribution, "float": optuna.distributions.FloatDistribution}
+    return {
+        name: optuna.distributions.CategoricalDistribution(details[0])
+        if kind == "cat"
+        else kinds[kind](details[0], details[1], log=details[2])
+        for name, (kind, *details) in problem.space.items()
+    }
 
 
 def _syne_tune_space(problem: Problem) -> dict[str, Any]:
@@ -303,19 +296,19 @@ METHODS: Mapping[str, Callable[[Problem, int, int, Setting], Method]] = {
     "ray_optuna_asha": _RayOptunaAsha,
     "syne_tune_moasha": _SyneTuneMoasha,
 }
-# Optuna's TPE where it matters how it is told of what cannot run, see `out_of_memory.py`
+# TPE by the way it is told that a configuration cannot run, see `out_of_memory.py`
 TOLD: Mapping[str, Callable[[Problem, int, int, Setting], Method]] = {
-    f"optuna_tpe_{refused}": functools.partial(_told, refused) for refused in get_args(Refused)
+    f"optuna_tpe_{refused}": functools.partial(optuna_tpe, refused=refused) for refused in get_args(Refused)
 }
 OURS = ("ours", "random_halving")
 STOPPING = ("random_halving", "ray_optuna_asha", "syne_tune_moasha")
 
-_REVISION = 2  # of this file: raise it when a baseline is driven otherwise than before
+_REVISION = 2  # raise it when a baseline is called differently
 _PACKAGES = {"optuna": "optuna", "ray": "ray", "syne": "syne-tune", "random": "numpy"}
 
 
 def method_version(method: str) -> str | None:
-    """What decides the method's results besides problem and seed; None: its package is not installed."""
+    """Return the versions that decide the results of a method, or None if its package is not installed."""
     if method in OURS:
         return f"search {_sources_digest()}"
     package = _PACKAGES[method.split("_")[0]]
@@ -327,7 +320,7 @@ def method_version(method: str) -> str | None:
 
 
 def _sources_digest() -> str:
-    """Of the files that make up the Advisor: what importing it has loaded from `search`."""
+    """Hash of the modules of `search` that the Advisor has imported."""
     digest = hashlib.sha256()
     for name in sorted(name for name in sys.modules if name.startswith("search.")):
         digest.update(Path(sys.modules[name].__file__ or "").read_bytes())

@@ -1,4 +1,4 @@
-"""Hypervolume over cost as a figure: a panel a family, a line a method, a band of one standard error."""
+"""Figure of hypervolume over cost: one panel per family, one line per method, a band of one standard error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLOURS = {"ours": "black", "random": "0.6"}
 
 
 def draw(path: Path, courses: Mapping[Race, Course]) -> None:
-    """Write the figure. Lines are means over problems and seeds."""
+    """Write the figure; lines are means over problems and seeds."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -31,8 +31,12 @@ def draw(path: Path, courses: Mapping[Race, Course]) -> None:
         axis.axis("off")
     for axis, (setting, name) in zip(axes, panels, strict=False):
         here = {r: c for r, c in courses.items() if (r.setting, family(r.problem)) == (setting, name)}
-        _panel(axis, here)
-        axis.set_title(f"{name}, {setting}")
+        costs = np.linspace(0, max(race.runs for race in here), 201)
+        for method in dict.fromkeys(race.method for race in here):
+            values = np.array([course.over(costs) for race, course in here.items() if race.method == method])
+            band(axis, costs, values, label=method, lw=2.2 if method == "ours" else 1.2, color=COLOURS.get(method))
+        axis.set(title=f"{name}, {setting}", xlabel="cost in full runs", ylim=(0, 1))
+        axis.grid(alpha=0.3)
     for axis in grid[:, 0]:
         axis.set_ylabel("hypervolume / best known")
     axes[len(panels) - 1].legend(fontsize="small", frameon=False, loc="lower right")
@@ -40,18 +44,8 @@ def draw(path: Path, courses: Mapping[Race, Course]) -> None:
     pyplot.close(figure)
 
 
-def _panel(axis: Any, courses: Mapping[Race, Course]) -> None:
-    costs = np.linspace(0, max(race.runs for race in courses), 201)
-    for method in dict.fromkeys(race.method for race in courses):
-        values = np.array([course.over(costs) for race, course in courses.items() if race.method == method])
-        band(axis, costs, values, label=method, lw=2.2 if method == "ours" else 1.2, color=COLOURS.get(method))
-    axis.set_xlabel("cost in full runs")
-    axis.set_ylim(0, 1)
-    axis.grid(alpha=0.3)
-
-
 def band(axis: Any, costs: NDArray[np.float64], values: NDArray[np.float64], **style: Any) -> None:
-    """The mean of `values`, shape (num_courses, num_costs), and one standard error around it."""
+    """Draw the mean of `values`, shape (num_courses, num_costs), with a band of one standard error."""
     mean, error = values.mean(0), values.std(0) / np.sqrt(len(values))
     line = axis.plot(costs, mean, **style)
     axis.fill_between(costs, mean - error, mean + error, alpha=0.15, lw=0, color=line[0].get_color())

@@ -1,14 +1,14 @@
-"""What rates from probes save: the Advisor decoupled and coupled on the table of our own, or in two real runs.
+"""Time that a decoupled search saves, on our recorded table or in two real runs.
 
     python benchmarks/search_quality.py --only decoupled [--figure FILE.png]
     python benchmarks/decoupling.py COUPLED_RUN DECOUPLED_RUN [--figure FILE.png]
 
-On the table both pay what it says a probe or an epoch took at that setting: once as recorded, with 4,000 pictures an
-epoch, when a training takes hardly longer than two probes; once as if an epoch had all of the 45,000 (the accuracies
-are the same). The coupled search trains 40 configurations; the ratio is the time in which the decoupled one reaches its
-final hypervolume, over the time of the whole coupled search, and `ratio_to_last_gain` over the time at which the
-coupled one had reached it. Of real runs the time is the wall's, from the first line of the journal on, and the
-hypervolume is of complete trials, over that of both runs' front.
+On the table, both searches pay the recorded seconds of each probe and epoch: once with 4,000 images per epoch as
+recorded, where a training takes little longer than two probes, and once as if an epoch had 45,000 images (with the same
+accuracies). The coupled search trains 40 configurations. The ratio is the time in which the decoupled search reaches
+the final hypervolume of the coupled one, divided by the whole time of the coupled one; `ratio_to_last_gain` divides by
+the time at which the coupled one reached it. In real runs, time is wall-clock time from the first line of the journal,
+and the hypervolume of the complete trials is relative to the front of both runs.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ from vgg19_table import ACCURACY, RATE, Vgg19Table
 from search.advisor.advisor import Advisor
 from search.advisor.proposal import Decision
 from search.front.pareto import hypervolume, reference_point
-from search.record.history import History, Trial
 from search.record.journal import FILE_NAME, read_journal
+from search.record.run_state import RunState, Trial
 from search.space.space import parse_space
 
 TRIALS = 40  # of the coupled search
-IMAGES_PER_EPOCH = (4000, 45000)  # as recorded; all that there are
-Course = list[tuple[float, float]]  # seconds so far, hypervolume; the last one where the search ended
+IMAGES_PER_EPOCH = (4000, 45000)  # as recorded; all of CIFAR-10
+Course = list[tuple[float, float]]  # seconds so far and hypervolume; the last entry is the end of the search
 
 
 class Timed(Problem, Protocol):
-    """A recorded problem that can be probed, too."""
+    """Recorded problem that can also be probed."""
 
     def probe(self, config: Any) -> tuple[float, float]:
-        """Images per second, and the seconds it took to learn that."""
+        """Return the images per second, and the seconds that the probe took."""
         ...
 
 
 def advisor_of(problem: Problem, evaluation: str, trials: int, seed: int) -> Advisor:
-    """An Advisor that knows, where it is to be decoupled, which parameters each objective depends on."""
+    """Return an Advisor that knows which parameters each objective depends on."""
     mapping = space_mapping(problem, budget={"epochs": problem.max_epoch, "trials": trials}, evaluation=evaluation)
     for objective in mapping["objectives"]:
         objective["probed"] = objective["metric"] == METRICS[1]
     for name, parameter in mapping["parameters"].items():
-        parameter["bears_on"] = "trained" if name not in RATE else "probed" if name not in ACCURACY else "all"
+        parameter["affects"] = "trained" if name not in RATE else "probed" if name not in ACCURACY else "all"
     return Advisor(parse_space(mapping), seed=seed)
 
 
 def search(problem: Timed, advisor: Advisor, most_seconds: float = math.inf) -> Course:
-    """Until the Advisor has had enough, or the time is up; what is on its way then does not count."""
+    """Search until the Advisor stops or the time is over; a trial that is running then does not count."""
     seconds, found = 0.0, list[Point]()
     course: Course = []
     while seconds < most_seconds and (proposal := advisor.propose()) is not None:
@@ -89,9 +89,9 @@ def main(seeds: Iterable[int], figure: Path | None) -> None:
         problem, pairs = Vgg19Table(train_images=images), []
         for seed in seeds:
             coupled = search(problem, advisor_of(problem, "coupled", TRIALS, seed))
-            ahead = advisor_of(problem, "decoupled", 100 * TRIALS, seed)  # the time ends it
+            ahead = advisor_of(problem, "decoupled", 100 * TRIALS, seed)  # ended by the time
             pairs.append((coupled, search(problem, ahead, most_seconds=coupled[-1][0])))
-        named = f"{images:,} pictures an epoch"
+        named = f"{images:,} images per epoch"
         drawn[named], figures[f"decoupling_{images}"] = pairs, ratios(pairs)
         print(named, *(f"  {name:30s} {value}" for name, value in ratios(pairs).items()), sep="\n")
     if figure:
@@ -100,7 +100,7 @@ def main(seeds: Iterable[int], figure: Path | None) -> None:
 
 
 def ratios(pairs: Sequence[tuple[Course, Course]]) -> dict[str, Any]:
-    """Means and medians over seeds; a seed at which decoupled never gets there counts as 1 in the mean, and is said."""
+    """Return means and medians over pairs; a pair whose decoupled search never gets there has the ratio 1."""
     whole, to_last_gain, missed = [], [], 0
     for coupled, decoupled in pairs:
         end, final = coupled[-1]
@@ -122,33 +122,33 @@ def ratios(pairs: Sequence[tuple[Course, Course]]) -> dict[str, Any]:
 
 
 def real(folders: Sequence[Path]) -> tuple[Course, Course]:
-    """The courses of two runs of one space, first the coupled one."""
-    histories = [History(read_journal(folder / FILE_NAME)) for folder in folders]
-    points = np.vstack([_losses(history, history.candidates()) for history in histories])
+    """Return the courses of two runs of one space, the coupled one first."""
+    run_states = [RunState(read_journal(folder / FILE_NAME)) for folder in folders]
+    points = np.vstack([_losses(run_state, run_state.candidates()) for run_state in run_states])
     reference = reference_point(points)
     most = hypervolume(points, reference)
     courses = []
-    for history in histories:
-        found = sorted(history.candidates(), key=lambda trial: trial.finished_at)
-        began = history.info["time"]
+    for run_state in run_states:
+        found = sorted(run_state.candidates(), key=lambda trial: trial.finished_at)
+        began = run_state.info.time
         course = [
-            (trial.finished_at - began, hypervolume(_losses(history, found[: i + 1]), reference) / most)
+            (trial.finished_at - began, hypervolume(_losses(run_state, found[: i + 1]), reference) / most)
             for i, trial in enumerate(found)
         ]
-        courses.append([*course, (history.active_seconds(), course[-1][1])])
+        courses.append([*course, (run_state.active_seconds(), course[-1][1])])
     return courses[0], courses[1]
 
 
-def _losses(history: History, trials: Sequence[Trial]) -> np.ndarray:
-    """Rates by their logarithm, as in the table: twice as fast is as much at any rate."""
-    table = history.losses(list(trials))
-    rates = [objective.metric == "images_per_second" for objective in history.objectives]
+def _losses(run_state: RunState, trials: Sequence[Trial]) -> np.ndarray:
+    """Return the losses with the logarithm of the rates, as in the table."""
+    table = run_state.losses(list(trials))
+    rates = [objective.metric == "images_per_second" for objective in run_state.objectives]
     table[:, rates] = -np.log10(-table[:, rates])
     return table
 
 
 def draw(path: Path, panels: Mapping[str, Sequence[tuple[Course, Course]]], ordinate: str) -> None:
-    """Write the figure: means over pairs and one standard error, a panel each."""
+    """Write a figure with one panel each: mean over pairs and one standard error."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -168,7 +168,7 @@ def draw(path: Path, panels: Mapping[str, Sequence[tuple[Course, Course]]], ordi
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs=2, type=Path, metavar="RUN_DIR", help="the coupled one, then the decoupled one")
+    parser.add_argument("runs", nargs=2, type=Path, metavar="RUN_DIR", help="the coupled run, then the decoupled run")
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     pair = real(options.runs)

@@ -1,15 +1,15 @@
-"""Whether the meter's intervals keep their word: coverage and A/A errors on this machine, quiet and under load.
+"""Coverage and A/A errors of the meter's intervals on this machine, quiet and under load.
 
     python benchmarks/meter.py [--stream quiet] [--tries 100] [--probe-seconds 8] [--width 0.25] [--keep probes]
-    python benchmarks/meter.py --judge probes-quiet-1.json probes-quiet-2.json     measures nothing
+    python benchmarks/meter.py --judge probes-quiet-1.json probes-quiet-2.json     (measures nothing)
 
-One long stream of real training steps is cut into consecutive probes, each with a meter of its own that stops as a
-probe of a search does; the seconds that such a one profiles are taken off its time. The reference of a probe is what
-its ten successors measured together: about ten times as long. Coverage is the share of probes whose 95% interval holds
-their reference; an A/A error is a pair of probes that differ at 5% though nothing was changed, of neighbours and of
-probes half a stream apart. The load is a child that burns one core, on for about 1 s and off for about 3 s at a time.
-What is kept are the windows, so that another rule can be judged by the same measurement. The last line is one JSON
-object.
+A long stream of real training steps is divided into consecutive probes. Each has its own meter and stops like a probe
+of a search; the seconds that a real probe spends on profiling are subtracted from its time. The reference of a probe is
+the pooled rate of its ten successors, which is about ten times as long. Coverage is the fraction of probes whose 95%
+interval contains the reference. An A/A error is a pair of probes that differ at the 5% level although nothing was
+changed, among adjacent probes and among probes half a stream apart. The load is a child process that occupies one core
+for about 1 s, then pauses for about 3 s. --keep stores the windows, so that another rule can be judged on the same
+measurement. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -31,42 +31,44 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from command_line import conditions, parser_of, settings_of, synchronize
 
-from trainables import vgg19_cifar10
 from trainables.build import build
-from trainables.loop import MOST_PROBE_SECONDS, PROBE_SECONDS
+from trainables.loop import MAX_PROBE_SECONDS, PROBE_SECONDS
 from trainables.machine.affinity import claimed_cores
 from trainables.machine.allocator import allocating
-from trainables.measure.drift import MOST_LEVELS as MOST_KEPT
-from trainables.measure.drift import Level, drift_of
+from trainables.measure.core_speed import CoreSpeed
+from trainables.measure.drift import MAX_RECORDS, RateRecord, drift_of
 from trainables.measure.instruments import PROFILED_SECONDS
-from trainables.measure.neighbours import ForeignLoad
-from trainables.measure.pace import Pace
-from trainables.measure.repeats import levels, yardstick_level
+from trainables.measure.interference import InterferenceClock
+from trainables.measure.reference_step import ReferenceStep
+from trainables.measure.repeats import rates_by_part, reference_rate
 from trainables.measure.throughput import MIN_WINDOWS, Throughput, ThroughputMeter, Window, differ, throughput
-from trainables.measure.yardstick import Yardstick
-from trainables.pictures.cifar10 import Pictures
-from trainables.pictures.loaders import Plan, training_batches
-from trainables.settings import Settings, checked
+from trainables.samples.cifar10 import Pictures
+from trainables.samples.loaders import Plan, training_batches
+from trainables.settings import Settings
 from trainables.stages import Timeline
 
 SUCCESSORS = 10
 NUM_PICTURES = 5000
 ON_SECONDS, OFF_SECONDS = 1.0, 3.0  # means of exponential distributions
 
+# Names of fields in files of earlier versions.
+RENAMED = {"foreign_seconds": "interference_seconds", "pace": "slowdown", "yardstick": "reference_seconds"}
+
 
 @dataclass(frozen=True)
 class Try:
-    """A probe as it was measured."""
+    """Windows of one measured probe."""
 
     windows: list[Window]
     cores: int
     warmup_steps: int
-    seconds: float  # warm-up and windows left out among them
+    seconds: float  # includes the warm-up and discarded windows
 
 
 def stream(settings: Settings, device: torch.device) -> Iterator[int]:
-    """Train without end; the images of each step."""
+    """Train endlessly; yield the number of images of each step."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (NUM_PICTURES, 32, 32, 3), np.uint8)
     pictures = Pictures(images, rng.integers(0, 10, NUM_PICTURES))
@@ -86,13 +88,13 @@ def probe(
     device: torch.device,
     most_seconds: float,
 ) -> Try:
-    """Measure the stream until that has settled, or for so long. `senses`: pace and yardstick."""
+    """Measure the stream until the rate settles or the time is over. `senses`: slowdown and reference step."""
     meter = ThroughputMeter(
         max_warmup_steps=20,
-        synchronize=(lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else lambda: None,
-        foreign=ForeignLoad(cores, device),
-        pace=senses[0],
-        yardstick=senses[1],
+        synchronize=lambda: synchronize(device),
+        interference=InterferenceClock(cores, device),
+        slowdown=senses[0],
+        reference_step=senses[1],
         cores=len(cores),
     )
     started = time.perf_counter()
@@ -105,14 +107,14 @@ def probe(
 
 
 def _enough(meter: ThroughputMeter, seconds: float, most_seconds: float) -> bool:
-    """As `loop.probe` ends."""
-    late = seconds >= most_seconds and len(meter.quiet_windows) >= MIN_WINDOWS
-    over = seconds >= most_seconds + MOST_PROBE_SECONDS - PROBE_SECONDS and len(meter.windows) > 0
+    """Return whether `loop.probe` would stop here."""
+    late = seconds >= most_seconds and len(meter.uncontended_windows) >= MIN_WINDOWS
+    over = seconds >= most_seconds + MAX_PROBE_SECONDS - PROBE_SECONDS and len(meter.windows) > 0
     return late or over or meter.settled()
 
 
 def burn(seed: int) -> None:
-    """Take a core on and off, until killed."""
+    """Occupy a core intermittently until killed."""
     rng = random.Random(seed)
     while True:
         end = time.monotonic() + rng.expovariate(1 / ON_SECONDS)
@@ -123,7 +125,7 @@ def burn(seed: int) -> None:
 
 @contextlib.contextmanager
 def load() -> Iterator[None]:
-    """A neighbour; no `multiprocessing` child, whose time would be taken for the trial's own."""
+    """Run a competing process; the time of a `multiprocessing` child would count as the trial's own."""
     child = subprocess.Popen([sys.executable, __file__, "--burn"])
     try:
         yield
@@ -133,45 +135,45 @@ def load() -> Iterator[None]:
 
 
 def pooled(successors: list[Throughput]) -> float:
-    """Images per second of several probes together: of those that were not disturbed, if there are any."""
-    counted = [t for t in successors if not t.disturbed] or successors
+    """Images per second of several probes together: of those that were not contended, if there are any."""
+    counted = [t for t in successors if not t.contended] or successors
     return sum(t.images for t in counted) / sum(t.seconds for t in counted)
 
 
-def known(tries: list[Try], before: list[Level], *, repeats: bool = False) -> list[Throughput]:
+def known(tries: list[Try], before: list[RateRecord], *, repeats: bool = False) -> list[Throughput]:
     """The probes with the drift that each of them could know of; what it showed is added to `before`.
 
-    Without `repeats` that is the yardstick alone, as in a search in which no trial is like another.
+    Without `repeats` that is the reference step alone, as in a search in which no trial is like another.
     """
     found = []
     for one in tries:
-        found.append(throughput(one.windows, one.cores, drift_of(before[-MOST_KEPT:])))
-        rates = {"yardstick": yardstick_level(one.windows, one.cores)}
-        rates |= {"stream": levels(one.windows, one.cores)} if repeats else {}
+        found.append(throughput(one.windows, one.cores, drift_of(before[-MAX_RECORDS:])))
+        rates = {"reference_step": reference_rate(one.windows, one.cores)}
+        rates |= {"stream": rates_by_part(one.windows, one.cores)} if repeats else {}
         before += [(work, 0.0, math.log(rate)) for work, some in rates.items() for rate in some]
     return found
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A probe, and its reference in images per second."""
+    """Probe with its reference in images per second."""
 
     throughput: Throughput
     reference: float
 
     @property
     def covered(self) -> bool:
-        """Whether the interval holds the reference."""
+        """True if the interval contains the reference."""
         return (self.throughput.low or math.inf) <= self.reference <= (self.throughput.high or -math.inf)
 
     @property
     def off(self) -> float:
-        """Relative."""
+        """Relative error against the reference."""
         return self.throughput.images_per_second / self.reference - 1
 
 
-def judge(name: str, parts: list[list[Try]], before: list[Level], *, repeats: bool = False) -> dict[str, float]:
-    """Print and return the figures of the streams of one kind, each of which is judged by itself."""
+def judge(name: str, parts: list[list[Try]], before: list[RateRecord], *, repeats: bool = False) -> dict[str, float]:
+    """Print and return the figures of all streams of one kind; each stream is judged separately."""
     streams = [known(tries, before, repeats=repeats) for tries in parts]
     judged = [
         Judged(found[i], pooled(found[i + 1 : i + 1 + SUCCESSORS]))
@@ -179,7 +181,7 @@ def judge(name: str, parts: list[list[Try]], before: list[Level], *, repeats: bo
         for i in range(len(found) - SUCCESSORS)
     ]
     everything = [t for found in streams for t in found]
-    undisturbed = [x.covered for x in judged if not x.throughput.disturbed]
+    uncontended = [x.covered for x in judged if not x.throughput.contended]
     widths = sorted((x.throughput.high or math.inf) / x.throughput.images_per_second - 1 for x in judged)
     sampling = statistics.fmean((x.throughput.sampling_error or 0.0) ** 2 for x in judged) * (1 + 1 / SUCCESSORS)
     near = [pair for found in streams for pair in itertools.pairwise(found)]
@@ -187,18 +189,18 @@ def judge(name: str, parts: list[list[Try]], before: list[Level], *, repeats: bo
     figures = {
         "tries": len(judged),
         "coverage": statistics.fmean(x.covered for x in judged),
-        "coverage_undisturbed": statistics.fmean(undisturbed) if undisturbed else math.nan,
+        "coverage_uncontended": statistics.fmean(uncontended) if uncontended else math.nan,
         "aa_error": statistics.fmean(differ(a, b) for a, b in near),
         "aa_error_far": statistics.fmean(differ(a, b) for a, b in far),
         "half_width": statistics.median(widths),
         "half_width_90": widths[len(widths) * 9 // 10],
-        # what the probes are off their references, and beyond what their own windows explain
+        # error against the reference, and the part that the windows do not explain
         "off": math.sqrt(statistics.fmean(x.off**2 for x in judged)),
         "off_unexplained": math.sqrt(max(0.0, statistics.fmean(x.off**2 for x in judged) - sampling)),
-        "drift": drift_of(before[-MOST_KEPT:]).deviation,  # as known at the end
+        "drift": drift_of(before[-MAX_RECORDS:]).deviation,  # at the end
         "windows": statistics.fmean(t.windows for t in everything),
-        "windows_left_out": statistics.fmean(t.disturbed_windows for t in everything),
-        "disturbed_probes": statistics.fmean(t.disturbed for t in everything),
+        "windows_left_out": statistics.fmean(t.contended_windows for t in everything),
+        "contended_probes": statistics.fmean(t.contended for t in everything),
         "warmup_steps": statistics.fmean(x.warmup_steps for tries in parts for x in tries),
         "probe_seconds": statistics.fmean(x.seconds for tries in parts for x in tries),
         "longest_probe_seconds": max(x.seconds for tries in parts for x in tries),
@@ -209,25 +211,25 @@ def judge(name: str, parts: list[list[Try]], before: list[Level], *, repeats: bo
 
 
 def header() -> None:
-    """Of the table."""
+    """Print the header of the table."""
     names = "stream tries coverage of_quiet aa aa_far half_width hw_90 off unexplained drift"
-    names += " windows left_out disturbed warmup s max_s rate"
+    names += " windows left_out contended warmup s max_s rate"
     print("| " + names.replace(" ", " | ") + " |\n|" + " --- |" * len(names.split()))
 
 
 def measure(options: argparse.Namespace) -> None:
-    """The streams, on cores of their own."""
+    """Measure the streams on claimed cores."""
     config = {"width": options.width, "batch_size": options.batch_size, "seed": 0}
-    settings = Settings(**checked(config, vgg19_cifar10.PARAMETERS or {}))
+    settings = settings_of(config)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     results: dict[str, float] = {}
-    before: list[Level] = []
+    before: list[RateRecord] = []
     with claimed_cores(len(os.sched_getaffinity(0))) as cores, allocating(settings.allocator):
         torch.set_num_threads(len(cores))
-        print(f"{len(cores)} cores; {config}; load {os.getloadavg()[0]:.1f}; {time.strftime('%Y-%m-%d')}")
+        print(f"{conditions()}; {config}; {time.strftime('%Y-%m-%d')}")
         header()
         steps = stream(settings, device)
-        senses = (Pace(), Yardstick()) if device.type == "cpu" else (lambda: 1.0, None)
+        senses = (CoreSpeed(), ReferenceStep()) if device.type == "cpu" else (lambda: 1.0, None)
         for name in ("quiet", "loaded") if options.stream == "both" else (options.stream,):
             with load() if name == "loaded" else contextlib.nullcontext():
                 count, most_seconds = options.tries + SUCCESSORS, options.probe_seconds - PROFILED_SECONDS
@@ -239,8 +241,8 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def judge_again(files: list[str], taught_by: list[str], *, repeats: bool) -> None:
-    """Streams that were kept, those of a name as one kind; the drift is known from the files `taught_by`, in order."""
-    before: list[Level] = []
+    """Judge stored streams by kind; the files `taught_by` give the drift, in order."""
+    before: list[RateRecord] = []
     for file in taught_by:
         known(_read(file), before, repeats=repeats)
     header()
@@ -253,21 +255,25 @@ def judge_again(files: list[str], taught_by: list[str], *, repeats: bool) -> Non
 
 def _read(file: str) -> list[Try]:
     tries = json.loads(Path(file).read_text())
+    for window in itertools.chain.from_iterable(one["windows"] for one in tries):
+        for old, name in RENAMED.items():
+            if old in window:
+                window[name] = window.pop(old)
     return [Try(**{**one, "windows": [Window(**window) for window in one["windows"]]}) for one in tries]
 
 
 def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Measure, or judge stored windows."""
+    parser = parser_of(__doc__)
     parser.add_argument("--tries", type=int, default=100)
     parser.add_argument("--stream", choices=("quiet", "loaded", "both"), default="both")
-    parser.add_argument("--probe-seconds", type=float, default=PROBE_SECONDS, help="as a rule, profiling among them")
+    parser.add_argument("--probe-seconds", type=float, default=PROBE_SECONDS, help="usual duration with profiling")
     parser.add_argument("--width", type=float, default=0.25)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--keep", help="write the windows of each probe to KEEP-quiet.json and KEEP-loaded.json")
-    parser.add_argument("--judge", nargs="+", default=[], metavar="FILE", help="kept ones; measure nothing")
-    parser.add_argument("--taught-by", nargs="+", default=[], metavar="FILE", help="what is known before --judge")
-    parser.add_argument("--repeats", action="store_true", help="the drift is known from the probes' own rates too")
+    parser.add_argument("--keep", help="store the windows in KEEP-quiet.json and KEEP-loaded.json")
+    parser.add_argument("--judge", nargs="+", default=[], metavar="FILE", help="judge stored windows, measure nothing")
+    parser.add_argument("--taught-by", nargs="+", default=[], metavar="FILE", help="windows that give the drift")
+    parser.add_argument("--repeats", action="store_true", help="estimate the drift from the rates of the probes too")
     parser.add_argument("--burn", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.burn:

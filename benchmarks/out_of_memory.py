@@ -1,10 +1,11 @@
-"""How much of a search is lost on what cannot run: a toy whose better side is out of memory.
+"""Share of a search that runs out of memory, on a toy problem whose best configurations do not fit.
 
-Two fifths of the space need more memory than there is, by a simple formula; a larger batch is faster, a wider network
-more accurate, so both objectives pull there. Counted are the trials of 40 that are spent on what cannot run.
+A simple formula gives the memory; two fifths of the space need more than there is. A larger batch is faster and a wider
+network is more accurate, so both objectives favour configurations that do not fit. The benchmark counts how many of 40
+trials run out of memory.
 
-The methods whose names end in `_memory` are told, as a trainable can tell it, which part of the memory each trial took;
-of what cannot run, that it was more than all of it. The others are told only whether it ran.
+Methods whose names end in `_memory` are told the fraction of the memory that each trial used, and a fraction above 1
+for a trial that ran out. The others are told only whether the trial ran.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from search.advisor.proposal import Decision, Proposal
 
 TRIALS = 40
 CAPACITY_GIB = 3.15
-TOO_MUCH = 1.05  # parts of the memory: what is told of a trial that ran out of it
+TOO_MUCH = 1.05  # memory fraction reported for a trial that ran out of memory
 
 
 class Toy:
-    """A problem as `problems.Problem` says; one epoch."""
+    """Toy problem of one epoch."""
 
     name = "toy:out-of-memory"
     space: Mapping[str, tuple[Any, ...]] = {
@@ -42,19 +43,19 @@ class Toy:
     max_epoch = 1
 
     def curve(self, config: Config) -> Sequence[Row]:
-        """One row, or that it cannot run."""
+        """Return one row, or CANNOT_RUN."""
         if needed_gib(config) > CAPACITY_GIB:
             return CANNOT_RUN
         accuracy, rate = outcome(config)
         return [(1, accuracy, rate, 1.0)]
 
     def hv(self, points: Sequence[Point]) -> float:
-        """Not asked for."""
+        """Raise an error: this benchmark needs no hypervolume."""
         raise NotImplementedError
 
 
 def needed_gib(config: Config) -> float:
-    """On the fullest of two devices: activations of the batch, and weights with gradients and momentum."""
+    """Return the memory of the fuller of two devices: activations, and weights with gradients and momentum."""
     activation_bytes = 4 if config["precision"] == "fp32" else 2
     share = 1.0 if config["strategy"] == "single" else 0.5
     activations = config["batch_size"] * 4.0e6 * config["width"] * activation_bytes * share
@@ -63,7 +64,7 @@ def needed_gib(config: Config) -> float:
 
 
 def outcome(config: Config) -> Point:
-    """Accuracy and images per second."""
+    """Return accuracy and images per second."""
     rate = 20000 / config["width"] ** 1.5 * config["batch_size"] / (config["batch_size"] + 256)
     rate *= {"fp32": 1.0, "bf16": 1.8}[config["precision"]]
     rate *= {"single": 1.0, "ddp": 1.7, "pipeline": 1.4}[config["strategy"]] * min(1.0, (1 + config["num_workers"]) / 4)
@@ -72,55 +73,58 @@ def outcome(config: Config) -> Point:
 
 
 class OursWithMemory(OurAdvisor):
-    """A space file with a constraint on the memory."""
+    """Advisor with a constraint on the memory."""
 
     def __init__(self, problem: Toy, runs: int, seed: int, setting: Setting) -> None:
         super().__init__(problem, runs, seed, setting, constraints=["memory_fraction <= 1"])
         self._config: Config = {}
 
     def propose(self) -> Proposal | None:
-        """One trial after the other."""
+        """Propose a trial and remember its configuration."""
         proposal = super().propose()
         self._config = proposal.config if proposal else {}
         return proposal
 
     def observe(self, trial_id: str, epoch: int, point: Point) -> bool:
-        """With the memory."""
+        """Observe the metrics and the memory fraction."""
         metrics = {**dict(zip(METRICS, point, strict=True)), "memory_fraction": memory_fraction(self._config)}
         return self.advisor.observe(trial_id, epoch, metrics) is Decision.CONTINUE
 
     def finish(self, trial_id: str, end: End, point: Point) -> None:
-        """With what is known of the memory."""
+        """Finish the trial with its memory fraction."""
         self.advisor.finish(trial_id, end, metrics={"memory_fraction": memory_fraction(self._config)})
 
 
 class OptunaWithMemory(OptunaStudy):
-    """TPE with a constraint on the memory, as Optuna wants it: the excess."""
+    """TPE with a constraint on the memory; Optuna takes the excess."""
 
     def __init__(self, problem: Toy, runs: int, seed: int, setting: Setting) -> None:
         super().__init__(problem, optuna.samplers.TPESampler(seed=seed))
 
     def finish(self, trial_id: str, end: End, point: Point) -> None:
-        """With what is known of the memory."""
+        """Set the constraint, then finish the trial."""
         trial = self.trials[trial_id]
         trial.set_constraint("memory", memory_fraction(trial.params) - 1.0)
         super().finish(trial_id, end, point)
 
 
 def memory_fraction(config: Config) -> float:
-    """As far as a trainable knows."""
+    """Return the used fraction of the memory, or TOO_MUCH where the trial ran out."""
     fraction = needed_gib(config) / CAPACITY_GIB
     return fraction if fraction <= 1 else TOO_MUCH
 
 
 def methods_of() -> Mapping[str, Callable[[Any, int, int, Setting], Method]]:
-    """By name."""
-    told = {"ours_memory": OursWithMemory, "optuna_tpe_memory": OptunaWithMemory}
+    """Return the methods by name."""
+    told: Mapping[str, Callable[[Any, int, int, Setting], Method]] = {
+        "ours_memory": OursWithMemory,
+        "optuna_tpe_memory": OptunaWithMemory,
+    }
     return {"ours": METHODS["ours"], "random": METHODS["random"], **TOLD, **told}
 
 
 def main(seeds: Iterable[int]) -> None:
-    """Print the share of trials lost by method; the last line is one JSON object."""
+    """Print the share of trials that run out of memory, by method; the last line is one JSON object."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     methods = methods_of()
     seeds = list(seeds)
@@ -136,7 +140,7 @@ def main(seeds: Iterable[int]) -> None:
 
 
 def lost(method: str, seed: int) -> float:
-    """The share of the trials that could not run."""
+    """Return the share of trials that ran out of memory."""
     problem = Toy()
     search = methods_of()[method](problem, TRIALS, seed, "full")
     return sum(point is None for _, point in trials_of(problem, search, TRIALS)) / TRIALS

@@ -1,4 +1,4 @@
-"""One search on one recorded problem: the hypervolume of its finished trials over what it has spent, kept on disk."""
+"""One search on one recorded problem: hypervolume of its finished trials over cost, cached on disk."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import numpy as np
 import optuna
 from baselines import METHODS, Method, Setting, method_version
 from numpy.typing import NDArray
-from problems import CANNOT_RUN, Point, Problem, load
+from problems import CANNOT_RUN, Point, Problem
+from recorded import load
 
 
 @dataclass(frozen=True)
 class Race:
-    """Which method ran where: what a result is filed under."""
+    """Key of a result: the problem, the budget, the method and the seed."""
 
     problem: str
     setting: Setting
@@ -30,7 +31,7 @@ class Race:
 
 @dataclass(frozen=True)
 class Course:
-    """What came of it. `steps`: (cost in full runs, hypervolume), one for each finished trial that gained some."""
+    """Result of a search. `steps`: (cost in full runs, hypervolume) after each trial that raised the hypervolume."""
 
     steps: tuple[tuple[float, float], ...]
     trials: int
@@ -39,22 +40,22 @@ class Course:
 
     @property
     def final(self) -> float:
-        """The hypervolume at the end, 1 being that of the best known front."""
+        """Hypervolume at the end; 1 is that of the best known front."""
         return self.steps[-1][1] if self.steps else 0.0
 
     def over(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The hypervolume once so many full runs were spent."""
+        """Return the hypervolume at each of these costs in full runs."""
         return over(self.steps, costs)
 
 
 def over(steps: Sequence[tuple[float, float]], costs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The value that was last reached once so much was spent; 0 before the first of `steps`."""
+    """Return the last value reached at each cost; 0 before the first of `steps`."""
     reached = np.searchsorted([cost for cost, _ in steps], costs + 1e-9)
     return np.array([0.0, *(value for _, value in steps)])[reached]
 
 
 def run(folder: Path, race: Race) -> Course:
-    """Drive the method until its budget is spent."""
+    """Run the method until its budget is spent."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     problem = load(folder, race.problem)
     method = METHODS[race.method](problem, race.runs, race.seed, race.setting)
@@ -73,10 +74,10 @@ def run(folder: Path, race: Race) -> Course:
 
 
 def trials_of(problem: Problem, method: Method, runs: int) -> Iterator[tuple[Fraction, Point | None]]:
-    """What has been spent after each trial, and its point if it was trained to its end.
+    """Yield the cost after each trial, and the trial's point if it was trained to the end.
 
-    The cost is in full runs: one that is stopped after 5 of 50 epochs costs a tenth. What cannot run costs as much as
-    any other run. A trial that is on its way when the budget ends has no point.
+    The cost is in full runs: a trial that is stopped after 5 of 50 epochs costs a tenth. An infeasible trial costs a
+    full run. A trial that is running when the budget ends has no point.
     """
     spent = Fraction(0)
     while spent < runs and (proposal := method.propose()) is not None:
@@ -89,8 +90,8 @@ def trials_of(problem: Problem, method: Method, runs: int) -> Iterator[tuple[Fra
         for epoch, accuracy, throughput, _ in curve:
             spent += Fraction(1, len(curve))
             last = (accuracy, throughput)
-            goes_on = method.observe(proposal.trial_id, epoch, last)
-            if spent >= runs or not goes_on:
+            continues = method.observe(proposal.trial_id, epoch, last)
+            if spent >= runs or not continues:
                 break
         finished = epoch == curve[-1][0]
         method.finish(proposal.trial_id, "complete" if finished else "stopped", last)
@@ -98,7 +99,7 @@ def trials_of(problem: Problem, method: Method, runs: int) -> Iterator[tuple[Fra
 
 
 class Records:
-    """Courses by race in a file of JSON lines; without a file, in memory."""
+    """Results by key in a file of JSON lines; without a file, in memory."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -116,7 +117,7 @@ class Records:
         return self._courses[race]
 
     def add(self, race: Race, course: Course) -> None:
-        """Keep it, and write it down at once."""
+        """Store a result and append it to the file."""
         self._courses[race] = course
         if self._path is not None:
             with self._path.open("a") as file:
@@ -124,6 +125,6 @@ class Records:
 
 
 def race_of(problem: str, setting: Setting, runs: int, method: str, seed: int) -> Race | None:
-    """With the method's version; None: it is not installed."""
+    """Return the key with the version of the method, or None if the method is not installed."""
     known = method_version(method)
     return None if known is None else Race(problem, setting, runs, method, known, seed)

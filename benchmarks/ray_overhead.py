@@ -1,19 +1,17 @@
-"""What the run through Ray costs a training step: the same probes by the search and by the trainable alone.
+"""Overhead of Ray: the rate of probes in a search beside the rate of the same probes without Ray.
 
     python benchmarks/ray_overhead.py --root PICTURES [--rounds 5] [--probes 3] [batch_size=128 precision=bf16 ...]
 
-A round is one search (`search.run`, dashboard on as users have it) with a trial for each probe, and then as many probes
-by `trainables.train --probe` with no Ray on the machine; the next round begins with the other way. A rate is the median
-of a round's probes; the overhead is what the search's rate is below the other, as the median over the rounds. The last
-line is one JSON object.
+Each round runs one search (`search.run`, with the dashboard, as users run it) with one trial for each probe, and the
+same number of probes by `trainables.train --probe` while no Ray runs on the machine. The order alternates between
+rounds. A rate is the median of a round's probes. The overhead is the fraction by which the rate in the search is lower;
+the median over the rounds is reported. The last line is one JSON object.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -21,7 +19,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainables.settings import parsed
+from command_line import conditions, parse_settings, parser_of, run_training
+
+from trainables.contract import Data
 
 SPACE = """
 trainable: vgg19_cifar10
@@ -37,68 +37,53 @@ searcher: {{name: grid}}
 """
 
 
-def by_search(settings: dict[str, object], probes: int, data: dict[str, str], folder: Path) -> list[float]:
-    """Images per second of each trial."""
-    space = folder / "probes.yaml"
-    space.write_text(SPACE.format(seeds=list(range(probes)), fixed=json.dumps(settings), data=json.dumps(data)))
+def rates_in_search(settings: dict[str, object], probes: int, data: Data, folder: Path) -> list[float]:
+    """Return the images per second of each trial of a search."""
+    space, places = folder / "probes.yaml", {"name": data.name} | ({"root": data.root} if data.root else {})
+    space.write_text(SPACE.format(seeds=list(range(probes)), fixed=json.dumps(settings), data=json.dumps(places)))
     command = [sys.executable, "-m", "search.run", str(space), "--results", str(folder), "--name", "run"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     with (folder / "run" / "trials.csv").open(newline="") as file:
         return [float(row["images_per_second"]) for row in csv.DictReader(file)]
 
 
-def alone(settings: dict[str, object], probes: int, data: dict[str, str], folder: Path) -> list[float]:
-    """The same in a process for each probe."""
-    rates = []
-    place = ["--data", data["name"], *(["--root", data["root"]] if "root" in data else [])]
-    for seed in range(probes):
-        trial = folder / f"{seed}"
-        words = [f"{name}={str(value).lower()}" for name, value in {**settings, "seed": seed}.items()]
-        command = [sys.executable, "-m", "trainables.train", "--probe", "--folder", str(trial), *place, *words]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        with (trial / "curves.csv").open(newline="") as file:
-            rates += [float(row["images_per_second"]) for row in csv.DictReader(file)]
-    return rates
-
-
-def compare(settings: dict[str, object], rounds: int, probes: int, data: dict[str, str]) -> None:
-    """Both ways in turn."""
-    print(f"{os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}; {settings or 'the defaults'}; {data['name']}")
-    print("| round | by the search, images/s | alone, images/s | overhead |")
-    print("| --- | --- | --- | --- |")
-    overheads = []
-    for number in range(rounds):
-        rates = {}
-        for way in (by_search, alone) if number % 2 == 0 else (alone, by_search):
-            with tempfile.TemporaryDirectory() as folder:
-                rates[way] = way(settings, probes, data, Path(folder))
-        searched, plain = (statistics.median(rates[way]) for way in (by_search, alone))
-        overheads.append(1 - searched / plain)
-        print(
-            f"| {number + 1} | {_words(rates[by_search])} | {_words(rates[alone])} | {overheads[-1]:.1%} |", flush=True
-        )
-    median = statistics.median(overheads)
-    print(f"overhead: median {median:.1%}, {min(overheads):.1%} to {max(overheads):.1%}, {rounds} rounds")
-    print(json.dumps({"ray_overhead": round(median, 4), "rounds": [round(each, 4) for each in overheads]}))
-
-
-def _words(rates: Sequence[float]) -> str:
-    return f"{statistics.median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
+def rates_alone(settings: dict[str, object], probes: int, data: Data, folder: Path) -> list[float]:
+    """Return the images per second of probes without Ray, each in its own process."""
+    return [
+        run_training({**settings, "seed": seed}, data, folder / f"{seed}", probe=True)["images_per_second"]
+        for seed in range(probes)
+    ]
 
 
 def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Measure both in turn; print a table and the overhead."""
+    parser = parser_of(__doc__)
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE")
-    parser.add_argument("--root", help="an image folder; without it generated pictures are used")
+    parser.add_argument("--root", help="image folder; generated images without it")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--probes", type=int, default=3)
     options = parser.parse_args()
-    settings: dict[str, object] = {
-        name: parsed(value) for name, _, value in (setting.partition("=") for setting in options.settings)
-    }
-    data = {"name": "folder", "root": f"{Path(options.root).resolve()}"} if options.root else {"name": "generated"}
-    compare(settings, options.rounds, options.probes, data)
+    settings = parse_settings(options.settings)
+    data = Data("folder", f"{Path(options.root).resolve()}") if options.root else Data("generated")
+    print(f"{conditions()}; {settings or 'the defaults'}; {data.name}")
+    print("| round | in a search, images/s | alone, images/s | overhead |")
+    print("| --- | --- | --- | --- |")
+    overheads = []
+    for number in range(options.rounds):
+        rates = {}
+        for measure in (rates_in_search, rates_alone) if number % 2 == 0 else (rates_alone, rates_in_search):
+            with tempfile.TemporaryDirectory() as folder:
+                rates[measure] = measure(settings, options.probes, data, Path(folder))
+        searched, alone = rates[rates_in_search], rates[rates_alone]
+        overheads.append(1 - statistics.median(searched) / statistics.median(alone))
+        print(f"| {number + 1} | {_range(searched)} | {_range(alone)} | {overheads[-1]:.1%} |", flush=True)
+    median = statistics.median(overheads)
+    print(f"overhead: median {median:.1%}, {min(overheads):.1%} to {max(overheads):.1%}, {options.rounds} rounds")
+    print(json.dumps({"ray_overhead": round(median, 4), "rounds": [round(each, 4) for each in overheads]}))
+
+
+def _range(rates: Sequence[float]) -> str:
+    return f"{statistics.median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Records a search problem of our own: VGG19 at an eighth of its width on real pictures, rates and accuracies apart.
+"""Recorder of our search problem: VGG-19 at an eighth of its width on real images.
 
     python benchmarks/record_table.py [--folder benchmarks/tables] [--limit N]
 
 The space is a product (see `vgg19_table.py`), but not every point of it is run. Accuracy depends on batch size,
-learning rate and precision; the rate on batch size, precision, loader, strategy and threads. So each distinct
-setting of the former is trained once (vgg19-curves.csv), each distinct one of the latter is probed once
-(vgg19-rates.csv), and the table is their join. As a check of that, 20 points drawn at random are trained as they are
-(vgg19-checks.csv). One seed: n is 1 throughout. It needs the machine to itself; rows are appended as they come, and a
-second call does what is missing. Conditions are in vgg19.json.
+learning rate and precision; the rate depends on batch size, precision, loader, strategy and threads. Each distinct
+setting of the first group is trained once (vgg19-curves.csv), each distinct setting of the second group is probed once
+(vgg19-rates.csv), and the table is their join. To check the join, 20 random points are trained completely
+(vgg19-checks.csv). There is one seed: n is 1 throughout. The benchmark needs the machine to itself. Rows are appended
+as they are measured; a second call runs what is missing. Conditions are in vgg19.json.
 """
 
 from __future__ import annotations
@@ -37,57 +37,59 @@ from trainables import vgg19_cifar10
 from trainables.contract import Data, Resources
 from trainables.train import LocalWorker
 
-PROBE_SECONDS = 3.0  # instead of 8: trainings are shorter than those of a search, too
+PROBE_SECONDS = 3.0  # instead of 8: these trainings are shorter too
 DATA = Data(train_images=table.TRAIN_IMAGES, val_images=1000)
 CONTEXT = multiprocessing.get_context("spawn")  # a forked process would share threads with this one
 Kind = Literal["curves", "rates", "checks"]
-FILES: Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {  # what identifies a row, what was measured
+FILES: Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {  # columns that identify a row, and measured columns
     "curves": (
         table.ACCURACY,
         ("epoch", "val_accuracy", "val_loss", "epoch_seconds", "evaluation_seconds", "setup_seconds"),
     ),
     "rates": (
         table.RATE,
-        ("images_per_second", "images_per_second_low", "images_per_second_high", "disturbed", "probe_seconds"),
+        ("images_per_second", "images_per_second_low", "images_per_second_high", "contended", "probe_seconds"),
     ),
-    "checks": (tuple(table.SPACE), ("epoch", "val_accuracy", "images_per_second", "disturbed", "trial_seconds")),
+    "checks": (tuple(table.SPACE), ("epoch", "val_accuracy", "images_per_second", "contended", "trial_seconds")),
 }
 
 
 class Task(NamedTuple):
-    """Something to run, and the file that its rows go into."""
+    """Training or probe to run, and the kind of file for its rows."""
 
     kind: Kind
     config: dict[str, Any]
 
     @property
     def processes(self) -> int:
-        """Of its trial."""
+        """Number of processes of the trial."""
         return 2 if self.config.get("strategy") == "ddp" else 1
 
 
 def main() -> None:
-    """Do what is missing; print a line for each."""
+    """Run the missing tasks; print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "tables")
-    parser.add_argument("--limit", type=int, help="at most so many of each kind and number of processes: a sample")
+    parser.add_argument("--limit", type=int, help="maximum of tasks of each kind and number of processes")
     options = parser.parse_args()
     data = vgg19_cifar10.locate_data(DATA)
     if data.name == "generated":
-        raise SystemExit("real pictures are needed; set TRAINING_SEARCH_DATA to their folder")
+        raise SystemExit("real images are needed; set TRAINING_SEARCH_DATA to their folder")
     options.folder.mkdir(exist_ok=True)
     _write_conditions(options.folder / "vgg19.json", data)
     missing = [task for task in tasks() if not _done(options.folder, task)]
-    print(f"{len(missing)} of {len(tasks())} to do", flush=True)
+    print(f"{len(missing)} of {len(tasks())} tasks to run", flush=True)
     for processes in (1, 2):
-        for task, rows, seconds in crew(processes, _limited(missing, processes, options.limit), data):
+        here = [task for task in missing if task.processes == processes]
+        here = [task for kind in FILES for task in [t for t in here if t.kind == kind][: options.limit]]
+        for task, rows, seconds in crew(processes, here, data):
             _append(options.folder, task, rows)
             said = " ".join(f"{name} {_number(rows[-1], name)}" for name in FILES[task.kind][1])
             print(f"{task.kind} {task.config} {seconds:.1f} s: {said}", flush=True)
 
 
 def tasks() -> list[Task]:
-    """All that the table takes, in an order drawn once, so that a drift of the machine is not one of a parameter."""
+    """Return all tasks in a fixed random order, so that drift of the machine does not look like an effect."""
     checked = random.Random(1).sample(table.configs(), 20)
     every = [Task("curves", config) for config in _distinct(table.ACCURACY)]
     every += [Task("rates", config) for config in _distinct(table.RATE)]
@@ -96,7 +98,7 @@ def tasks() -> list[Task]:
 
 
 def crew(processes: int, tasks: list[Task], data: Data) -> Iterator[tuple[Task, list[dict[str, float]], float]]:
-    """Run tasks one after another in so many processes that stay up; each with its rows and its seconds."""
+    """Run the tasks in long-lived processes; yield each with its rows and its seconds."""
     if not tasks:
         return
     results = CONTEXT.Queue()
@@ -124,15 +126,15 @@ def _next(results: Any, ranks: Iterable[Any]) -> Any:
             return results.get(timeout=1.0)
         except queue.Empty:
             if any(rank.exitcode not in (None, 0) for rank in ranks):
-                raise SystemExit("a process of the crew failed; what it had measured is kept") from None
+                raise SystemExit("a process failed; the rows measured so far are kept") from None
 
 
 def _rank(number: int, processes: int, tasks: list[Task], data: Data, folder: Path, results: Any) -> None:
-    """One process of the crew."""
-    warnings.filterwarnings("ignore", "This DataLoader will create")  # more processes than cores are part of the table
+    """Run the tasks in one process."""
+    warnings.filterwarnings("ignore", "This DataLoader will create")  # the table includes more processes than cores
     from trainables import loop
 
-    loop.PROBE_SECONDS, loop.MOST_PROBE_SECONDS = PROBE_SECONDS, PROBE_SECONDS + 1
+    loop.PROBE_SECONDS, loop.MAX_PROBE_SECONDS = PROBE_SECONDS, PROBE_SECONDS + 1
     if processes > 1:
         import torch.distributed as dist
 
@@ -150,7 +152,7 @@ def _rank(number: int, processes: int, tasks: list[Task], data: Data, folder: Pa
         started = time.perf_counter()
         (vgg19_cifar10.probe if task.kind == "rates" else vgg19_cifar10.train)(_settings(task), worker)
         seconds = time.perf_counter() - started
-        rows = [{"epoch": m.epoch, "disturbed": 0.0, **m.metrics} for m in worker.reported]
+        rows = [{"epoch": m.epoch, "contended": 0.0, **m.metrics} for m in worker.reported]
         setup = seconds - sum(row.get("epoch_seconds", 0) + row.get("evaluation_seconds", 0) for row in rows)
         rows = [{**row, "probe_seconds": seconds, "trial_seconds": seconds, "setup_seconds": setup} for row in rows]
         if number == 0:
@@ -158,7 +160,7 @@ def _rank(number: int, processes: int, tasks: list[Task], data: Data, folder: Pa
 
 
 def _settings(task: Task) -> dict[str, Any]:
-    """In the trainable's words. Where accuracy alone counts, by the setting that is likely to be fast."""
+    """Return the configuration of a task; where only accuracy counts, with settings that are likely to be fast."""
     config = {"strategy": "single", "loader": "memory", "threads": 2, **table.FIXED, **task.config}
     if task.kind == "rates":
         config["learning_rate"] = table.SPACE["learning_rate"][0]
@@ -168,32 +170,23 @@ def _settings(task: Task) -> dict[str, Any]:
 
 
 def _distinct(names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Settings of these parameters alone that occur; None: not in play there."""
+    """Return the distinct settings of these parameters; None marks an inactive parameter."""
     keys = dict.fromkeys(tuple(config[name] for name in names) for config in table.configs())
     return [dict(zip(names, key, strict=True)) for key in keys]
 
 
-def _limited(tasks: list[Task], processes: int, limit: int | None) -> list[Task]:
-    here = [task for task in tasks if task.processes == processes]
-    return [task for kind in FILES for task in [t for t in here if t.kind == kind][:limit]]
-
-
-# --- what is kept -----------------------------------------------------------------------------------------------------
-
-
-def _path(folder: Path, kind: Kind) -> Path:
-    return folder / f"vgg19-{kind}.csv"
+# --- recorded files---------------------------------------------------------------------------------------------------
 
 
 def _done(folder: Path, task: Task) -> bool:
-    path = _path(folder, task.kind)
+    path = folder / f"vgg19-{task.kind}.csv"
     wanted = table.key(task.config, FILES[task.kind][0])
     return path.is_file() and any(table.key(row, FILES[task.kind][0]) == wanted for row in table.rows(path))
 
 
 def _append(folder: Path, task: Task, rows: list[dict[str, float]]) -> None:
-    """All rows of a task by one write, so that an interruption leaves no half of it."""
-    path = _path(folder, task.kind)
+    """Append all rows of a task in one write, so that an interruption leaves no partial task."""
+    path = folder / f"vgg19-{task.kind}.csv"
     names, measured = FILES[task.kind]
     lines = [
         {**{name: task.config[name] for name in names}, **{name: _number(row, name) for name in measured}}
@@ -208,7 +201,7 @@ def _append(folder: Path, task: Task, rows: list[dict[str, float]]) -> None:
 
 
 def _number(row: Mapping[str, float], name: str) -> str:
-    """Nothing where it was not measured: an interval takes several windows."""
+    """Format a value; empty where it was not measured (an interval needs several windows)."""
     return f"{row[name]:.5g}" if name in row else ""
 
 

@@ -1,4 +1,4 @@
-"""What the Advisor takes once a search is long: a recorded one of 10,000 trials is replayed, then it proposes more."""
+"""Time and memory of the Advisor in a long search: it replays 10,000 trials, then proposes more."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import numpy as np
 from problems import sample, space_mapping
 
 from search.advisor.advisor import Advisor
+from search.record.events import parse
 from search.space.space import parse_space
 
 TRIALS, PROPOSALS = 10_000, 50
 
 
 class Space:
-    """As `problems.Searched` says."""
+    """Search space of seven parameters."""
 
     name = "scale"
     space: Mapping[str, tuple[Any, ...]] = {
@@ -38,7 +39,7 @@ def main(trials: int = TRIALS, proposals: int = PROPOSALS) -> None:
     advisor = Advisor(parse_space(space_mapping(Space(), budget={"trials": trials + proposals})), seed=0)
     generator = np.random.default_rng(0)
     started = time.perf_counter()
-    advisor.replay(recorded(generator, trials))
+    advisor.replay(parse(json.dumps({"time": 0.0, **event}).encode()) for event in recorded(generator, trials))
     figures: dict[str, Any] = {"trials": trials, "replay_seconds": round(time.perf_counter() - started, 2)}
     seconds = []
     for _ in range(proposals):
@@ -46,7 +47,7 @@ def main(trials: int = TRIALS, proposals: int = PROPOSALS) -> None:
         proposal = advisor.propose()
         seconds.append(time.perf_counter() - started)
         if proposal is None:
-            raise SystemExit("the Advisor proposed nothing further")
+            raise SystemExit("the Advisor proposed no further trial")
         advisor.observe(proposal.trial_id, 1, outcome(proposal.config, generator))
         advisor.finish(proposal.trial_id, "complete")
     figures |= {"proposals": len(seconds), "proposal_seconds_median": round(statistics.median(seconds), 4)}
@@ -54,14 +55,16 @@ def main(trials: int = TRIALS, proposals: int = PROPOSALS) -> None:
     started = time.perf_counter()
     figures["front_points"] = len(advisor.pareto_set())
     figures["front_seconds"] = round(time.perf_counter() - started, 4)
-    figures["peak_memory_gib"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3)  # was in KiB
+    figures["peak_memory_gib"] = round(
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3
+    )  # ru_maxrss is in KiB
     for name, value in figures.items():
         print(f"{name:25s} {value}")
     print(json.dumps({"scale": figures}))
 
 
 def recorded(generator: np.random.Generator, trials: int) -> Iterator[Any]:
-    """The journal of a search of so many random trials; one in twenty could not run."""
+    """Yield the journal of a search of random trials; one in twenty is infeasible."""
     for number in range(1, trials + 1):
         trial_id, config = f"t{number:04d}", sample(Space(), generator)
         yield {"event": "start", "trial_id": trial_id, "config": config}
@@ -73,7 +76,7 @@ def recorded(generator: np.random.Generator, trials: int) -> Iterator[Any]:
 
 
 def outcome(config: dict[str, Any], generator: np.random.Generator) -> dict[str, float]:
-    """A smooth trade-off by batch size, with noise."""
+    """Return a smooth trade-off between the metrics, with noise."""
     loss = abs(np.log10(config["learning_rate"] / 0.1)) + 0.1 * np.log2(config["batch_size"])
     rate = 1000.0 * config["batch_size"] ** 0.5 * {"fp32": 1.0, "bf16": 1.8}[config["precision"]]
     noise = generator.normal(size=2)

@@ -1,56 +1,58 @@
-"""Does the Advisor find more than what a user would take instead? Recorded problems, at equal cost.
+"""Search quality: the Advisor beside other methods on recorded problems, at equal cost.
 
     python benchmarks/search_quality.py --problems ../shared/bench [--seeds 10] [--cache FILE] [--figure FILE.png]
     python benchmarks/search_quality.py --only toy | scale | decoupled
 
-The second kind is explained in `out_of_memory.py`, `scale.py` and `decoupling.py`. For the first, the folder holds a
-`mobench.py` with `NAMES` and `load(name)`. Two settings: `full` is worth a number of full runs by family, `short` on
-lcbench is worth 20 of them (1,040 epochs), from which stopping early can make more trials; methods that stop are in
-`full` only if named by --methods. Cost is the epochs spent, in full runs; only trials that were trained to their end
-count. A score is the hypervolume on (accuracy, log10 throughput) over that of the best known front. Tables give mean
-and standard deviation over problems and seeds. Syne Tune is left out unless `pip install syne-tune`; the figure needs
-matplotlib. A cache keeps each search, so that a second call runs only what is new: the Advisor again where its code has
-changed, the others never. The last line is one JSON object with the same figures.
+`out_of_memory.py`, `scale.py` and `decoupling.py` describe the second form. In the first form, the folder holds a
+`mobench.py` with `NAMES` and `load(name)`. There are two settings: `full` has a budget of full runs for each family;
+`short` has a budget of 20 full runs on lcbench (1,040 epochs), which early stopping can divide among more trials.
+Methods that stop trials early are in `full` only if --methods names them. The cost is the number of epochs, in full
+runs; only trials that were trained to the end count. A score is the hypervolume on (accuracy, log10 throughput),
+relative to the best known front. Tables give mean and standard deviation over problems and seeds. Syne Tune is left out
+unless it is installed (`pip install syne-tune`); the figure needs matplotlib. A cache stores each search: a second call
+runs only what is new, and the Advisor again if its code has changed. The last line is one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # arrays of a few hundred rows: threads only get into each other's way
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # arrays of a few hundred rows: threads only interfere
 
 import decoupling
 import numpy as np
 import out_of_memory
 import scale
 from baselines import METHODS, OURS, STOPPING, Setting
-from problems import family, names
+from problems import family
 from race import Race, Records, race_of, run
+from recorded import names
 
 RUNS: dict[Setting, dict[str, int]] = {
     "full": {"lcbench": 100, "hpolib": 100, "nmt": 40, "pollux": 40, "vgg19": 40},
     "short": {"lcbench": 20},
 }
 FAMILIES = tuple(RUNS["full"])
-# With so many epochs those that stop make thousands of trials: Syne Tune's takes minutes for one such search
+# Methods that stop early make thousands of trials in `full`: one search of Syne Tune takes minutes.
 FITTING: dict[Setting, list[str]] = {"full": [m for m in METHODS if m not in STOPPING], "short": list(METHODS)}
 
 
 def main() -> None:
-    """Print tables, and the figures as JSON in the last line."""
+    """Run the benchmark that --only names, or compare the methods."""
     options = _options()
     if options.only == "race":
-        _races_and_tables(options)
+        _compare_methods(options)
     elif options.only == "toy":
         out_of_memory.main(range(options.first_seed, options.first_seed + options.seeds))
     elif options.only == "scale":
@@ -59,11 +61,14 @@ def main() -> None:
         decoupling.main(range(options.first_seed, options.first_seed + options.seeds), options.figure)
 
 
-def _races_and_tables(options: argparse.Namespace) -> None:
+def _compare_methods(options: argparse.Namespace) -> None:
     started = time.monotonic()
     races = _races(options)
     records = Records(options.cache)
-    _run_missing(options.problems, races, records, options.processes)
+    missing = [race for race in races if race not in records]
+    with ProcessPoolExecutor(options.processes) as pool:
+        for race, course in zip(missing, pool.map(run, itertools.repeat(options.problems), missing), strict=True):
+            records.add(race, course)
     figures: dict[str, Any] = {}
     for setting in options.settings:
         here = [race for race in races if race.setting == setting]
@@ -86,13 +91,13 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--problems", type=Path, help="folder with a mobench.py")
     parser.add_argument("--only", choices=("race", "toy", "scale", "decoupled"), default="race")
-    parser.add_argument("--seeds", type=int, default=10, help="how many (default 10)")
+    parser.add_argument("--seeds", type=int, default=10, help="number of seeds (default 10)")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, help="default: all that fit the setting")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, help="default: those that suit the setting")
     parser.add_argument("--settings", nargs="+", choices=RUNS, default=list(RUNS))
     parser.add_argument("--processes", type=int, choices=(1, 2), default=1)
-    parser.add_argument("--cache", type=Path, help="JSON lines, one for each search; added to")
+    parser.add_argument("--cache", type=Path, help="JSON lines, one for each search; new searches are appended")
     parser.add_argument("--figure", type=Path, help="PNG of hypervolume over cost")
     options = parser.parse_args()
     if options.only == "race" and options.problems is None:
@@ -101,7 +106,7 @@ def _options() -> argparse.Namespace:
 
 
 def _races(options: argparse.Namespace) -> list[Race]:
-    """All that is asked for and can be run, seed by seed, so that what is done early is already comparable."""
+    """Return the requested searches that can run, seed by seed, so that partial results are comparable."""
     races, absent = [], set()
     for seed in range(options.first_seed, options.first_seed + options.seeds):
         for setting in options.settings:
@@ -120,15 +125,8 @@ def _races(options: argparse.Namespace) -> list[Race]:
     return races
 
 
-def _run_missing(folder: Path, races: Iterable[Race], records: Records, processes: int) -> None:
-    missing = [race for race in races if race not in records]
-    with ProcessPoolExecutor(processes) as pool:
-        for race, course in zip(missing, pool.map(run, [folder] * len(missing), missing), strict=True):
-            records.add(race, course)
-
-
 def _table(title: str, races: Sequence[Race], records: Records, group_of: Callable[[Race], str]) -> dict[str, Any]:
-    """Print one line a method; mean and standard deviation by group and method, and ours minus the best other."""
+    """Print mean and standard deviation for each method and group, and our lead over the best other method."""
     methods = list(dict.fromkeys(race.method for race in races))
     groups = list(dict.fromkeys(map(group_of, races)))
     figures: dict[str, Any] = {}
@@ -144,7 +142,7 @@ def _table(title: str, races: Sequence[Race], records: Records, group_of: Callab
         figures[group] |= _lead(finals)
     runs = {group_of(race): race.runs for race in races}
     print(f"\n{title:25s}" + "".join(group[:17].rjust(18) for group in groups))
-    print(f"{'worth full runs':25s}" + "".join(f"{runs[group]}".rjust(18) for group in groups))
+    print(f"{'budget in full runs':25s}" + "".join(f"{runs[group]}".rjust(18) for group in groups))
     for method in methods:
         cells = [f"{figures[group][method]['mean']:.3f} +- {figures[group][method]['sd']:.3f}" for group in groups]
         print(f"{method:25s}" + "".join(cell.rjust(18) for cell in cells))
@@ -157,7 +155,7 @@ def _table(title: str, races: Sequence[Race], records: Records, group_of: Callab
 
 
 def _lead(finals: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """Ours minus the best of what is not ours, with the standard error of the difference; None: of one search."""
+    """Return our mean minus that of the best other method, and its standard error (None for one search)."""
     others = [method for method in finals if method not in OURS]
     if "ours" not in finals or not others:
         return {}

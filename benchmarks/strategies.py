@@ -1,26 +1,21 @@
-"""What each parallel strategy costs: its rate beside that of `single`, and our loop beside a bare one by hand.
+"""Cost of each parallel strategy: its rate relative to `single`, and our training loop beside a minimal one.
 
     python benchmarks/strategies.py [--rounds 5] [--loops] [--root PICTURES] [batch_size=128 width=0.25 ...]
 
-In each round every strategy that this machine can run is probed once (`trainables.train --probe`), in another order,
-all of them at the same global batch on the same cores or GPUs; `single` has all of the cores, or one GPU. A ratio is a
-round's rate over that of `single`; medians over the rounds. Then, in two processes that stay up, probes of strategy
-`ddp` alternate with the same training as a loop of DistributedDataParallel of twenty lines. The last line is one JSON
+Each round probes every strategy that this machine can run once (`trainables.train --probe`), in random order. All have
+the same global batch on the same cores or GPUs; `single` uses all cores, or one GPU. A ratio is a round's rate divided
+by that of `single`; medians over the rounds are printed. Then two long-lived processes alternate between probes of the
+strategy `ddp` and the same training as a DistributedDataParallel loop of twenty lines. The last line is one JSON
 object.
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
 import json
 import math
 import multiprocessing
-import os
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -29,6 +24,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from command_line import conditions, parse_settings, parser_of, run_training, settings_of, synchronize
 from torch.nn.parallel import DistributedDataParallel
 
 from trainables import vgg19_cifar10
@@ -36,17 +32,17 @@ from trainables.build import device_of, network
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources
 from trainables.machine.affinity import claimed_cores
 from trainables.machine.isolation import isolated
-from trainables.parallel.layouts import FEWEST_PROCESSES
-from trainables.pictures import cifar10
-from trainables.pictures.loaders import Plan, Share, augmented, normalization
-from trainables.settings import Settings, checked, parsed
+from trainables.samples import cifar10
+from trainables.samples.loaders import Plan, Share, augmented, normalization
+from trainables.settings import Settings
 from trainables.step import arranged, autocast
+from trainables.strategy_table import STRATEGIES
 from trainables.train import LocalWorker, machine
 
 BARE_WARMUP_STEPS, BARE_SECONDS = 6, 6.0
-# Beside the strategy itself: its own settings, in the order in which people would try them.
+# Each strategy with its own settings.
 VARIANTS: Sequence[Mapping[str, Any]] = [
-    {"strategy": name} for name in FEWEST_PROCESSES if name not in ("pipeline", "parameter_server")
+    {"strategy": name} for name in STRATEGIES if name not in ("pipeline", "parameter_server")
 ]
 VARIANTS = [
     *VARIANTS,
@@ -58,7 +54,7 @@ VARIANTS = [
 
 
 def possible(variant: Mapping[str, Any], config: Config) -> bool:
-    """Whether this machine has what the strategy needs; says why not."""
+    """Check whether this machine can run the strategy; print the reason if it cannot."""
     try:
         vgg19_cifar10.layout({**config, **variant}, machine())
     except InfeasibleError as error:
@@ -68,24 +64,18 @@ def possible(variant: Mapping[str, Any], config: Config) -> bool:
 
 
 def words(variant: Mapping[str, Any]) -> str:
-    """`pipeline num_microbatches=1`."""
+    """Return the name of a variant, such as `pipeline num_microbatches=1`."""
     return " ".join([variant["strategy"], *(f"{k}={v}" for k, v in variant.items() if k != "strategy")])
 
 
 def probed(variant: Mapping[str, Any], config: Config, data: Data) -> dict[str, float]:
-    """The metrics of a probe in processes of its own."""
+    """Return the metrics of a probe in child processes."""
     with tempfile.TemporaryDirectory() as folder:
-        given = [f"{name}={str(value).lower()}" for name, value in {**config, **variant}.items()]
-        place = ["--data", data.name, *(["--root", data.root] if data.root else [])]
-        command = [sys.executable, "-m", "trainables.train", "--probe", "--folder", folder, *place, *given]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        with (Path(folder) / "curves.csv").open(newline="") as file:
-            (row,) = csv.DictReader(file)
-    return {name: float(row[name]) for name in ("images_per_second", "communicate_seconds", "step_seconds")}
+        return run_training({**config, **variant}, data, Path(folder), probe=True)
 
 
 def compare_strategies(config: Config, data: Data, rounds: int) -> dict[str, float]:
-    """Every strategy in every round; prints a table, returns the median ratios."""
+    """Probe every strategy in every round; print a table and return the median ratios."""
     variants = [variant for variant in VARIANTS if possible(variant, config)]
     found: dict[str, list[dict[str, float]]] = {words(variant): [] for variant in variants}
     order = random.Random(0)
@@ -105,15 +95,15 @@ def compare_strategies(config: Config, data: Data, rounds: int) -> dict[str, flo
 
 
 def spread(values: Sequence[float], form: str) -> str:
-    """Median and range."""
+    """Format the median and the range."""
     return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
-# --- our loop beside a bare one ---------------------------------------------------------------------------------------
+# --- our loop beside a minimal one ------------------------------------------------------------------------------------
 
 
 def bare(settings: Settings, worker: LocalWorker) -> float:
-    """Images per second, of all processes, by a loop as one would write it for DistributedDataParallel."""
+    """Return the images per second of all processes in a minimal DistributedDataParallel loop."""
     pictures, device = cifar10.training_pictures(worker.data), device_of(worker)
     indices, _ = cifar10.split(pictures.labels, worker.data)
     plan = Plan(indices, settings.batch_size, 0, Share(worker.rank, worker.world_size))
@@ -141,48 +131,47 @@ def bare(settings: Settings, worker: LocalWorker) -> float:
 
 
 def over(started: float, device: torch.device) -> bool:
-    """Whether the time of the first rank is up."""
+    """Check on all ranks whether the time of rank 0 is over."""
     up = torch.tensor(float(now(device) - started > BARE_SECONDS), device=device)
     dist.broadcast(up, src=0)
     return bool(up)
 
 
 def now(device: torch.device) -> float:
-    """Seconds, with the device's work done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    """Return the time in seconds after the device has finished its work."""
+    synchronize(device)
     return time.perf_counter()
 
 
 def rank(number: int, layout: Layout, config: dict[str, Any], data: Data, folder: str, rounds: int) -> None:
-    """One of the processes that stay up: both loops in turn; rank 0 writes the rates down."""
+    """Run both loops in turn in one long-lived process; rank 0 writes the rates to a file."""
     backend = "nccl" if layout.gpus_per_process else "gloo"
     dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=number, world_size=layout.processes)
-    settings = Settings(**checked(config, vgg19_cifar10.PARAMETERS or {}))
+    settings = settings_of(config)
     resources = Resources(layout.cpus_per_process, layout.gpus_per_process)
 
     def ours(worker: LocalWorker) -> float:
         vgg19_cifar10.probe(config, worker)
         return worker.reported[-1].metrics["images_per_second"]
 
-    def by_hand(worker: LocalWorker) -> float:
+    def minimal(worker: LocalWorker) -> float:
         with claimed_cores(resources.cpus):
             return isolated(lambda: bare(settings, worker), threads=resources.cpus, allocator=settings.allocator)
 
     rates = []
     for turn in range(rounds):
         worker = LocalWorker(Path(folder), 1, data, resources, number, layout.processes)
-        # Each goes first in every other round: what a machine drifts by falls on both.
-        order = [ours, by_hand] if turn % 2 == 0 else [by_hand, ours]
+        # The order alternates, so that drift of the machine affects both loops.
+        order = [ours, minimal] if turn % 2 == 0 else [minimal, ours]
         measured = {loop: loop(worker) for loop in order}
-        rates.append((measured[ours], measured[by_hand]))
+        rates.append((measured[ours], measured[minimal]))
     if number == 0:
         (Path(folder) / "rates.json").write_text(json.dumps(rates))
     dist.destroy_process_group()
 
 
 def compare_loops(config: Config, data: Data, rounds: int) -> dict[str, float]:
-    """What the shared loop costs; prints both rates."""
+    """Print the rates of both loops and return the overhead of ours."""
     config = {**config, "strategy": "ddp"}
     layout = vgg19_cifar10.layout(config, machine())
     context = multiprocessing.get_context("spawn")
@@ -196,31 +185,27 @@ def compare_loops(config: Config, data: Data, rounds: int) -> dict[str, float]:
         for process in processes:
             process.join()
         rates = json.loads((Path(folder) / "rates.json").read_text())
-    overheads = [1 - ours / by_hand for ours, by_hand in rates]
-    print(
-        f"our loop: {spread([r[0] for r in rates], ',.0f')} images/s; by hand: {spread([r[1] for r in rates], ',.0f')}"
-    )
+    overheads = [1 - ours / minimal for ours, minimal in rates]
+    for name, values in zip(("our loop", "minimal loop"), zip(*rates, strict=True), strict=True):
+        print(f"{name}: {spread(values, ',.0f')} images/s")
     error = statistics.stdev(overheads) / rounds**0.5 if rounds > 1 else math.inf
-    print(
-        f"overhead of our loop: {spread(overheads, '.1%')}; mean {statistics.mean(overheads):.1%}"
-        f" ± {2 * error:.1%} (two standard errors), {rounds} rounds"
-    )
+    mean = f"mean {statistics.mean(overheads):.1%} ± {2 * error:.1%} (two standard errors)"
+    print(f"overhead of our loop: {spread(overheads, '.1%')}; {mean}, {rounds} rounds")
     return {"loop_overhead": round(statistics.median(overheads), 4)}
 
 
 def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Compare the strategies, then the loops."""
+    parser = parser_of(__doc__)
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE")
-    parser.add_argument("--root", help="an image folder; without it generated pictures are used")
+    parser.add_argument("--root", help="image folder; generated images without it")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--loops", action="store_true", help="compare only our loop with a bare one")
+    parser.add_argument("--loops", action="store_true", help="compare only the two loops")
     options = parser.parse_args()
-    given = {name: parsed(value) for name, _, value in (setting.partition("=") for setting in options.settings)}
-    config: dict[str, Any] = {"batch_size": 128, "width": 0.25, **given}
+    config: dict[str, Any] = {"batch_size": 128, "width": 0.25, **parse_settings(options.settings)}
     data = Data("folder", f"{Path(options.root).resolve()}") if options.root else Data("generated")
     data = vgg19_cifar10.locate_data(data)
-    print(f"{os.cpu_count()} cores, {torch.cuda.device_count()} GPUs; load {os.getloadavg()[0]:.1f}; {config}")
+    print(f"{conditions()}, {torch.cuda.device_count()} GPUs; {config}")
     print(f"{vgg19_cifar10.describe_data(data)}; {time.strftime('%Y-%m-%d')}")
     figures = {} if options.loops else compare_strategies(config, data, options.rounds)
     figures |= compare_loops(config, data, options.rounds)

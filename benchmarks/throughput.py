@@ -1,19 +1,22 @@
-"""How fast training is here: a textbook loop beside ours, at its defaults and with its best batch, in turn.
+"""Training rate on this machine: a textbook PyTorch loop beside ours, at the default and at the fastest batch size.
 
     python benchmarks/throughput.py --root PICTURES [--repeats 3] [--seconds 12] [--batches 256 512 1024]
     python benchmarks/throughput.py --root PICTURES --accuracy EPOCHS --seeds N --width W
         [--train-images COUNT] [--val-images COUNT]
 
-The textbook loop: DataLoader with 2 processes over picture files, PIL transforms (RandomCrop, flip, ToTensor,
-Normalize), fp32, SGD, nothing set. Both train the same network on the same pictures, each time in a process of its own;
-a rate is end to end, waiting for data included, after the steps of the warm-up. `loader_share` is the part of the time
-in which ours waits for the next batch. With --accuracy both are trained for equal epochs with equal hyperparameters and
-compared on the same validation pictures. The last line is one JSON object.
+The textbook loop uses a DataLoader with 2 processes over picture files, PIL transforms (RandomCrop, flip, ToTensor,
+Normalize), fp32 and SGD, and sets nothing else. Both loops train the same network on the same pictures; each
+measurement runs in its own process, and the loops take turns. A rate covers the whole loop after the warm-up steps,
+including the time spent waiting for data. `loader_share` is the fraction of the time that our loop waits for the next
+batch. The fastest batch size of our loop is one of --batches or the default. With --accuracy, both loops train for the
+same number of epochs with the same hyperparameters, and are compared on the same validation pictures. The last line is
+one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -21,58 +24,62 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from command_line import conditions, parse_settings, parser_of, settings_of, synchronize
 from torch import Tensor, nn
 
 from trainables import loop, vgg19_cifar10
 from trainables.build import build
-from trainables.contract import Data, Resources
+from trainables.contract import Config, Data, Resources
 from trainables.machine import isolation
 from trainables.machine.ceilings import ceilings
 from trainables.machine.processor import precision_of
 from trainables.network.flops import training_flops_per_image
 from trainables.network.vgg import vgg19
-from trainables.pictures.cifar10 import split, training_pictures
-from trainables.pictures.loaders import MEAN, STD, Plan, evaluation_batches, training_batches
-from trainables.settings import Settings, checked, parsed
+from trainables.samples.cifar10 import split, training_pictures
+from trainables.samples.loaders import MEAN, STD, Plan, evaluation_batches, training_batches
+from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import learning_rate
 from trainables.train import LocalWorker
 
-WARMUP_IMAGES, MIN_STEPS = 512, 3  # a large batch takes the textbook loop ten seconds
-BATCH = 128
+WARMUP_IMAGES, MIN_STEPS = 512, 3  # at a large batch the textbook loop takes 10 s for one step
+BATCH = 128  # the default batch size
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CORES = len(os.sched_getaffinity(0))
-# What a GPU is given beyond the defaults when the batch is free.
+# Settings that a GPU gets beside the defaults when the batch size is free.
 BEST = {"loader": "device", "cuda_graphs": True} if DEVICE.type == "cuda" else {}
 
 
 def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Compare the rates, or with --accuracy the accuracies."""
+    parser = parser_of(__doc__)
     parser.add_argument("--root", type=Path, required=True, help="folder with train/<class>/<picture>")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=12.0, help="of each measurement, at least")
-    parser.add_argument("--batches", type=int, nargs="+", default=[256, 512, 1024], help="tried for the best one")
+    parser.add_argument("--seconds", type=float, default=12.0, help="minimum duration of each measurement")
     parser.add_argument(
-        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="more for ours: the best, or the one of --accuracy"
+        "--batches", type=int, nargs="+", default=[256, 512, 1024], help=f"batch sizes to try beside {BATCH}"
+    )
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings of our loop at its best, or in --accuracy"
     )
     parser.add_argument("--accuracy", type=int, metavar="EPOCHS")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first-seed", type=int, default=0, help="so that several processes may share the seeds")
+    parser.add_argument("--first-seed", type=int, default=0, help="lets several processes share the seeds")
     parser.add_argument("--width", type=float, default=1.0)
     parser.add_argument("--train-images", type=int)
-    parser.add_argument("--val-images", type=int, default=5000, help="the more, the surer the accuracy")
+    parser.add_argument("--val-images", type=int, default=5000, help="more pictures make the accuracy more precise")
     parser.add_argument("--side", choices=("textbook", "ours"), help=argparse.SUPPRESS)
     parser.add_argument("--config", type=json.loads, default={}, help=argparse.SUPPRESS)
     options = parser.parse_args()
     data = Data("folder", str(options.root), train_images=options.train_images, val_images=options.val_images)
     if options.side:
-        print(json.dumps(SIDES[options.side](data, options.config, options.seconds)))
+        rate_of = {"textbook": textbook_rate, "ours": our_rate}[options.side]
+        print(json.dumps(rate_of(data, options.config, options.seconds)))
     elif options.accuracy:
         compare_accuracy(options, data)
     else:
@@ -83,76 +90,88 @@ def main() -> None:
 
 
 def compare_rates(options: argparse.Namespace) -> None:
-    """Both sides in turn, each measurement in a process of its own."""
-    best = {**BEST, **dict(_pair(word) for word in options.set)}
-    print(f"{CORES} cores, {DEVICE.type}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}", flush=True)
-    tried = {batch: _measured(options, "ours", {**best, "batch_size": batch})["rate"] for batch in options.batches}
+    """Measure both loops in turn; print a table and the figures."""
+    print(f"{conditions()}, {DEVICE.type}, torch {torch.__version__}", flush=True)
+    extra = {**BEST, **parse_settings(options.set)}
+    batches = sorted({BATCH, *options.batches})
+    tried = {batch: measure(options, "ours", {**extra, "batch_size": batch})["rate"] for batch in batches}
     print("tried once: " + ", ".join(f"batch {batch}: {rate:,.0f} images/s" for batch, rate in tried.items()))
-    best["batch_size"] = max(tried, key=lambda batch: tried[batch])
-    free = {"batch_size": best["batch_size"]}
-    sides = {
-        f"textbook, batch {BATCH}": ("textbook", {"batch_size": BATCH}),
-        f"ours, defaults, batch {BATCH}": ("ours", {"batch_size": BATCH}),
-        f"textbook, batch {best['batch_size']}": ("textbook", free),
-        f"ours, best: {_words(best)}": ("ours", best),
-    }
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
+    batch = max(tried, key=lambda batch: tried[batch])
+    default, best = {"batch_size": BATCH}, {**extra, "batch_size": batch}
+    sides = [("textbook", default), ("ours", default), ("textbook", {"batch_size": batch}), ("ours", best)]
+    labels = [f"{side}, " + ", ".join(f"{name} {value}" for name, value in config.items()) for side, config in sides]
+    distinct = dict(zip(labels, sides, strict=True))  # fewer than four where the default batch size is the fastest
+    found: dict[str, list[dict[str, float]]] = {label: [] for label in distinct}
     for _ in range(options.repeats):
-        for name, (side, config) in sides.items():
-            found[name].append(_measured(options, side, config))
-            print(f"{name}: {found[name][-1]['rate']:,.1f} images/s", flush=True)
-    _report(found, best)
-
-
-def _report(found: Mapping[str, list[dict[str, float]]], best: Mapping[str, Any]) -> None:
-    rates = {name: [each["rate"] for each in some] for name, some in found.items()}
+        for label, (side, config) in distinct.items():
+            found[label].append(measure(options, side, config))
+            print(f"{label}: {found[label][-1]['rate']:,.1f} images/s", flush=True)
     print("| side | images/s, median (lowest to highest) |\n| --- | --- |")
-    for name, some in rates.items():
-        print(f"| {name} | {statistics.median(some):,.1f} ({min(some):,.1f} to {max(some):,.1f}) |")
-    plain, ours, plain_free, ours_free = rates.values()
-    defaults, last = list(found.values())[1], list(found.values())[3]
-    best_textbook = [max(pair) for pair in zip(plain, plain_free, strict=True)]  # its batch is free as well
-    flops = training_flops_per_image(_settings({}), 10)
-    rates_of_matrices = ceilings(CORES, DEVICE).matrix_teraflops_per_second
-    precision, free_precision = (precision_of(_settings(x).precision, DEVICE.type) for x in ({}, best))
-    rate, free_rate = (rates_of_matrices[each] * 1e12 for each in (precision, free_precision))
-    result = {
-        "ratio_batch_128": _ratio(ours, plain),
-        "ratio_best_batch": _ratio(ours_free, best_textbook),
-        "fraction_of_matrix_rate": round(statistics.median(ours_free) * flops / free_rate, 3),
-        "fraction_of_matrix_rate_batch_128": round(statistics.median(ours) * flops / rate, 3),
-        "loader_share": round(statistics.median(each["loader_share"] for each in defaults), 4),
-        "loader_share_best_batch": round(statistics.median(each["loader_share"] for each in last), 4),
-        "matrix_teraflops_per_second": round(rate / 1e12, 3),
+    medians = {}
+    for label, measurements in found.items():
+        rates = [measurement["rate"] for measurement in measurements]
+        medians[label] = round(statistics.median(rates), 1)
+        print(f"| {label} | {medians[label]:,.1f} ({min(rates):,.1f} to {max(rates):,.1f}) |")
+    print(json.dumps(figures_of([found[label] for label in labels], best) | {"images_per_second": medians}))
+
+
+Measurements = list[dict[str, float]]  # one for each repeat
+
+
+def figures_of(sides: Sequence[Measurements], best: Config) -> dict[str, Any]:
+    """Return the ratios of the two loops, and the fraction of the processor's matrix rate that ours reaches.
+
+    `sides`: textbook and ours at the default batch size, textbook and ours at the fastest.
+    """
+    _, ours, _, ours_best = sides
+    plain, default, plain_best, fastest = ([measurement["rate"] for measurement in side] for side in sides)
+    flops = training_flops_per_image(settings_of({}), 10)
+    matrix_rates = ceilings(CORES, DEVICE).matrix_teraflops_per_second
+    precision, best_precision = (precision_of(settings_of(x).precision, DEVICE.type) for x in ({}, best))
+    return {
+        "ratio_batch_128": _median_ratio(default, plain),
+        # the textbook loop may choose its batch size too
+        "ratio_best_batch": _median_ratio(fastest, [max(pair) for pair in zip(plain, plain_best, strict=True)]),
+        "fraction_of_matrix_rate": _share(fastest, flops, matrix_rates[best_precision]),
+        "fraction_of_matrix_rate_batch_128": _share(default, flops, matrix_rates[precision]),
+        "loader_share": round(statistics.median(measurement["loader_share"] for measurement in ours), 4),
+        "loader_share_best_batch": round(
+            statistics.median(measurement["loader_share"] for measurement in ours_best), 4
+        ),
+        "matrix_teraflops_per_second": round(matrix_rates[precision], 3),
         "precision": precision,
-        "precision_best": free_precision,
-        "images_per_second": {name: round(statistics.median(some), 1) for name, some in rates.items()},
+        "precision_best": best_precision,
         "repeats": len(plain),
     }
-    print(json.dumps(result))
 
 
-def _ratio(ours: list[float], theirs: list[float]) -> float:
-    """The median over the repeats, which were measured side by side."""
+def _median_ratio(ours: list[float], theirs: list[float]) -> float:
+    """Return the median over the repeats, in each of which both sides were measured."""
     return round(statistics.median(a / b for a, b in zip(ours, theirs, strict=True)), 3)
 
 
-def _measured(options: argparse.Namespace, side: str, config: Mapping[str, Any]) -> dict[str, float]:
+def _share(images_per_second: list[float], flops_per_image: float, teraflops_per_second: float) -> float:
+    return round(statistics.median(images_per_second) * flops_per_image / (teraflops_per_second * 1e12), 3)
+
+
+def measure(options: argparse.Namespace, side: str, config: Config) -> dict[str, float]:
+    """Return the rate and the loader's share of one side, measured in its own process."""
     command = [sys.executable, __file__, "--root", str(options.root), "--seconds", str(options.seconds), "--side", side]
     done = subprocess.run([*command, "--config", json.dumps(config)], check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
-def textbook(data: Data, config: Mapping[str, Any], seconds: float) -> dict[str, float]:
-    """Its rate."""
-    _, step = _textbook_step(_settings(config), 10)
-    return _rate(_endless(_textbook_loader(data, config["batch_size"])), step, config["batch_size"], seconds)
+def textbook_rate(data: Data, config: Config, seconds: float) -> dict[str, float]:
+    """Measure the textbook loop in this process."""
+    _, step = _textbook_step(settings_of(config), 10)
+    loader = _textbook_loader(data, config["batch_size"])
+    return _rate((batch for _ in itertools.count() for batch in loader), step, config["batch_size"], seconds)
 
 
-def ours(data: Data, config: Mapping[str, Any], seconds: float) -> dict[str, float]:
-    """Our rate at this configuration."""
-    settings, off = _settings(config), Timeline(DEVICE)
+def our_rate(data: Data, config: Config, seconds: float) -> dict[str, float]:
+    """Measure our loop in this process."""
+    settings, timeline = settings_of(config), Timeline(DEVICE)
 
     def work() -> dict[str, float]:
         torch.backends.cudnn.benchmark = True
@@ -163,44 +182,36 @@ def ours(data: Data, config: Mapping[str, Any], seconds: float) -> dict[str, flo
         batches = training_batches(
             settings.loader, pictures, plan, DEVICE, num_workers=settings.num_workers, pin_memory=settings.pin_memory
         )
-        stream = (batch for epoch in range(1, 1_000_000) for batch in batches.epoch(epoch, off))
-        return _rate(stream, lambda images, labels: step(images, labels, off), settings.batch_size, seconds)
+        stream = (batch for epoch in itertools.count(1) for batch in batches.epoch(epoch, timeline))
+        return _rate(stream, lambda images, labels: step(images, labels, timeline), settings.batch_size, seconds)
 
     return isolation.isolated(
         work, threads=CORES, allocator=settings.allocator, flush_denormals=settings.flush_denormals
     )
 
 
-SIDES = {"textbook": textbook, "ours": ours}
-
-
 def _rate(stream: Iterator[Any], step: Any, batch_size: int, seconds: float) -> dict[str, float]:
-    """Images per second after the warm-up, and the part of that time in which the next batch was waited for."""
+    """Return the images per second after the warm-up, and the fraction of that time spent waiting for batches."""
     for _ in range(max(2, WARMUP_IMAGES // batch_size)):
         step(*next(stream))
-    _synchronize()
-    started, waited, steps = time.perf_counter(), 0.0, 0
+    synchronize(DEVICE)
+    started, waiting, steps = time.perf_counter(), 0.0, 0
     while steps < MIN_STEPS or time.perf_counter() - started < seconds:
-        asked = time.perf_counter()
+        requested = time.perf_counter()
         batch = next(stream)
-        waited += time.perf_counter() - asked
+        waiting += time.perf_counter() - requested
         step(*batch)
         steps += 1
-    _synchronize()
+    synchronize(DEVICE)
     total = time.perf_counter() - started
-    return {"rate": steps * batch_size / total, "loader_share": waited / total}
-
-
-def _synchronize() -> None:
-    if DEVICE.type == "cuda":
-        torch.cuda.synchronize()
+    return {"rate": steps * batch_size / total, "loader_share": waiting / total}
 
 
 # --- the textbook loop ------------------------------------------------------------------------------------------------
 
 
-def _textbook_loader(data: Data, batch_size: int, only: Iterable[str] | None = None) -> Iterable[Any]:
-    """Over the files of `data`, or of these paths only."""
+def _textbook_loader(data: Data, batch_size: int, paths: Iterable[str] | None = None) -> Iterable[Any]:
+    """Return batches of the picture files of `data`, or only of the files in `paths`."""
     from torch.utils.data import DataLoader, Subset
     from torchvision import transforms
     from torchvision.datasets import ImageFolder
@@ -215,14 +226,14 @@ def _textbook_loader(data: Data, batch_size: int, only: Iterable[str] | None = N
     )
     assert data.root is not None
     folder: Any = ImageFolder(str(Path(data.root) / "train"), transform)
-    if only is not None:
-        places = {os.path.realpath(path): i for i, (path, _) in enumerate(folder.samples)}
-        folder = Subset(folder, [places[os.path.realpath(path)] for path in only])
+    if paths is not None:
+        indices = {os.path.realpath(path): i for i, (path, _) in enumerate(folder.samples)}
+        folder = Subset(folder, [indices[os.path.realpath(path)] for path in paths])
     return DataLoader(folder, batch_size, shuffle=True, num_workers=2, drop_last=True)
 
 
 def _textbook_step(settings: Settings, num_classes: int) -> tuple[nn.Module, Any]:
-    """The network, and a step that takes a batch and perhaps a learning rate."""
+    """Return the network, and a training step that takes a batch and optionally a learning rate."""
     torch.manual_seed(settings.seed)
     model = vgg19(num_classes, width=settings.width).to(DEVICE)
     criterion = nn.CrossEntropyLoss(label_smoothing=settings.label_smoothing)
@@ -240,73 +251,44 @@ def _textbook_step(settings: Settings, num_classes: int) -> tuple[nn.Module, Any
     return model, step
 
 
-def _endless(loader: Iterable[Any]) -> Iterator[Any]:
-    while True:
-        yield from loader
-
-
 # --- accuracy ---------------------------------------------------------------------------------------------------------
 
 
 def compare_accuracy(options: argparse.Namespace, data: Data) -> None:
-    """Validation accuracy of both after equal epochs."""
+    """Train both loops for the same number of epochs with each seed; print the validation accuracies."""
     epochs, seeds, width = options.accuracy, options.seeds, options.width
     found: dict[str, list[float]] = {"textbook": [], "ours": []}
     for seed in range(options.first_seed, options.first_seed + seeds):
         config = {"width": width, "seed": seed, "batch_size": BATCH}
-        found["textbook"].append(_textbook_accuracy(_settings(config), data, epochs))
+        found["textbook"].append(_textbook_accuracy(settings_of(config), data, epochs))
         with tempfile.TemporaryDirectory() as folder:
             worker = LocalWorker(Path(folder), epochs, data, Resources(CORES, int(DEVICE.type == "cuda")))
-            vgg19_cifar10.train({**config, **dict(_pair(word) for word in options.set)}, worker)
+            vgg19_cifar10.train(config | parse_settings(options.set), worker)
         found["ours"].append(worker.reported[-1].metrics["val_accuracy"])
         print(f"seed {seed}: textbook {found['textbook'][-1]:.4f}, ours {found['ours'][-1]:.4f}", flush=True)
-    means = {name: statistics.mean(values) for name, values in found.items()}
     differences = [a - b for a, b in zip(found["ours"], found["textbook"], strict=True)]
-    spread = statistics.stdev(differences) / seeds**0.5 if seeds > 1 else None
-    print(
-        json.dumps(
-            {
-                **{f"val_accuracy_{name}": round(mean, 4) for name, mean in means.items()},
-                "difference_points": round(100 * statistics.mean(differences), 2),
-                "standard_error_points": None if spread is None else round(100 * spread, 2),
-                "epochs": epochs,
-                "seeds": seeds,
-                "width": width,
-            }
-        )
-    )
+    error = statistics.stdev(differences) / seeds**0.5 if seeds > 1 else None
+    figures = {
+        **{f"val_accuracy_{name}": round(statistics.mean(values), 4) for name, values in found.items()},
+        "difference_points": round(100 * statistics.mean(differences), 2),
+        "standard_error_points": None if error is None else round(100 * error, 2),
+    }
+    print(json.dumps(figures | {"epochs": epochs, "seeds": seeds, "width": width}))
 
 
 def _textbook_accuracy(settings: Settings, data: Data, epochs: int) -> float:
     pictures = training_pictures(data)
     training, validation = split(pictures.labels, data)
-    files = pictures.files
-    assert files is not None
-    loader = _textbook_loader(data, settings.batch_size, [str(files[i]) for i in training])
+    assert pictures.files is not None
+    loader = _textbook_loader(data, settings.batch_size, [str(pictures.files[i]) for i in training])
     model, step = _textbook_step(settings, pictures.num_classes)
     steps_per_epoch = len(training) // settings.batch_size
     for epoch in range(epochs):
         for i, (images, labels) in enumerate(loader):
             done = epoch * steps_per_epoch + i
             step(images, labels, learning_rate(done, epochs * steps_per_epoch, settings.learning_rate))
-    fp32 = _settings({"precision": "fp32", "memory_format": "contiguous"})
+    fp32 = settings_of({"precision": "fp32", "memory_format": "contiguous"})
     return loop.evaluate(model, evaluation_batches(pictures, validation, DEVICE), fp32, DEVICE)[1]
-
-
-# --- settings ---------------------------------------------------------------------------------------------------------
-
-
-def _settings(config: Mapping[str, Any]) -> Settings:
-    return Settings(**checked(config, vgg19_cifar10.PARAMETERS or {}))
-
-
-def _pair(word: str) -> tuple[str, Any]:
-    name, _, value = word.partition("=")
-    return name, parsed(value)
-
-
-def _words(config: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in config.items())
 
 
 if __name__ == "__main__":

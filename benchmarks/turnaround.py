@@ -1,11 +1,11 @@
-"""What a trial costs beyond its training: the documented way (a TorchTrainer in each Tune trial) beside warm workers.
+"""Overhead of a trial beyond its training: a TorchTrainer in each Tune trial (as documented) beside warm workers.
 
     python benchmarks/turnaround.py [--trials 4 20] [--seconds-per-epoch 0.2] [--epochs 3]
 
-Both ways run the same training, which only waits, under Ray Tune with an Optuna searcher, one trial at a time, each in
-a process and a Ray of its own, in turn. The cost of a trial is the time from the end of the trial before it to its own
-end, less the time that its training waits; starting Ray and the first workers is not in it, and is given apart. The
-last line is one JSON object.
+Both run the same training, which only waits, under Ray Tune with an Optuna searcher, one trial at a time, each in its
+own process with its own Ray, in turn. The cost of a trial is the time from the end of the previous trial to its own
+end, minus the waiting of its training. It excludes the start of Ray and of the first workers, which is reported
+separately. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+from command_line import conditions, parser_of
 
 SPACE = """
 trainable: replay
@@ -35,18 +37,18 @@ budget: {{trials: {trials}, epochs: {epochs}}}
 
 
 def ours(trials: int, epochs: int, seconds_per_epoch: float, folder: Path) -> list[float]:
-    """Seconds since the start at which each trial ended, by the search's own command line."""
+    """Run our search; return the seconds from the start to the end of each trial."""
     space = folder / "turnaround.yaml"
     space.write_text(SPACE.format(trials=trials, epochs=epochs, seconds_per_epoch=seconds_per_epoch))
     started_at = time.time()
     command = [sys.executable, "-m", "search.run", str(space), "--results", str(folder), "--name", "run"]
     subprocess.run([*command, "--no-dashboard"], check=True, stdout=subprocess.DEVNULL)
     events = [json.loads(line) for line in (folder / "run" / "journal.jsonl").read_text().splitlines()]
-    return [event["time"] - started_at for event in events if event["event"] == "finish"]
+    return [event.time - started_at for event in events if event.event == "finish"]
 
 
 def nested(trials: int, epochs: int, seconds_per_epoch: float, folder: Path) -> list[float]:
-    """The same for the documented way, in a process of its own: this file, called with --nested."""
+    """Run the documented way (this file with --nested); return the seconds from the start to the end of each trial."""
     log = folder / "ends"
     started_at = time.time()
     command = [sys.executable, __file__, "--nested", str(log), "--trials", str(trials), "--epochs", str(epochs)]
@@ -56,7 +58,7 @@ def nested(trials: int, epochs: int, seconds_per_epoch: float, folder: Path) -> 
 
 
 def run_nested(trials: int, epochs: int, seconds_per_epoch: float, log: Path) -> None:
-    """As in "Hyperparameter Tuning with Ray Tune" of Ray Train's user guide."""
+    """Run the example of "Hyperparameter Tuning with Ray Tune" in Ray Train's user guide."""
     import ray
     from ray import tune
     from ray.train import RunConfig, ScalingConfig
@@ -64,14 +66,14 @@ def run_nested(trials: int, epochs: int, seconds_per_epoch: float, log: Path) ->
     from ray.tune.integration.ray_train import TuneReportCallback
     from ray.tune.search.optuna import OptunaSearch
 
-    def train_fn(config: dict) -> None:
+    def train_fn(config: dict[str, Any]) -> None:
         import ray.train
 
         for epoch in range(epochs):
             time.sleep(seconds_per_epoch)
             ray.train.report({"val_accuracy": 0.1 * epoch, "images_per_second": float(config["batch_size"])})
 
-    def driver_fn(config: dict) -> None:
+    def driver_fn(config: dict[str, Any]) -> None:
         TorchTrainer(
             train_fn,
             train_loop_config=config,
@@ -99,9 +101,9 @@ def run_nested(trials: int, epochs: int, seconds_per_epoch: float, log: Path) ->
 
 
 def compare(counts: list[int], epochs: int, seconds_per_epoch: float) -> None:
-    """Both ways in turn, for each number of trials."""
+    """Run both in turn for each number of trials."""
     training_seconds = epochs * seconds_per_epoch
-    print(f"{os.cpu_count()} cores; a trial trains for {training_seconds:g} s; load {os.getloadavg()[0]:.1f}")
+    print(f"{conditions()}; a trial trains for {training_seconds:g} s")
     print("| way | trials | first trial ended after | cost of each further trial: median (min to max) |")
     print("| --- | --- | --- | --- |")
     costs: dict[str, list[float]] = {"nested": [], "ours": []}
@@ -117,23 +119,20 @@ def compare(counts: list[int], epochs: int, seconds_per_epoch: float) -> None:
             spread = f"{statistics.median(new):.3f} s ({min(new):.3f} to {max(new):.3f})"
             print(f"| {name} | {trials} | {ends[0]:.1f} s | {spread} |", flush=True)
     overhead = {name: statistics.median(values) for name, values in costs.items()}
-    print(
-        json.dumps(
-            {
-                "overhead_seconds_per_trial": round(overhead["ours"], 4),
-                "overhead_seconds_per_trial_nested": round(overhead["nested"], 3),
-                "ratio": round(overhead["nested"] / overhead["ours"], 1),
-                "first_trial_seconds": round(statistics.median(first["ours"]), 1),
-                "first_trial_seconds_nested": round(statistics.median(first["nested"]), 1),
-                "num_costs": {name: len(values) for name, values in costs.items()},
-            }
-        )
-    )
+    figures = {
+        "overhead_seconds_per_trial": round(overhead["ours"], 4),
+        "overhead_seconds_per_trial_nested": round(overhead["nested"], 3),
+        "ratio": round(overhead["nested"] / overhead["ours"], 1),
+        "first_trial_seconds": round(statistics.median(first["ours"]), 1),
+        "first_trial_seconds_nested": round(statistics.median(first["nested"]), 1),
+        "num_costs": {name: len(values) for name, values in costs.items()},
+    }
+    print(json.dumps(figures))
 
 
 def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Compare both, or with --nested run the documented way."""
+    parser = parser_of(__doc__)
     parser.add_argument("--trials", type=int, nargs="+", default=[4, 20])
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seconds-per-epoch", type=float, default=0.2)

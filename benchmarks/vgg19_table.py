@@ -1,4 +1,4 @@
-"""A search problem of our own: VGG19 on CIFAR-10 as `record_table.py` has recorded it, with the seconds it all took."""
+"""Our recorded search problem: VGG-19 on CIFAR-10 with measured times, written by `record_table.py`."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ WHEN: Mapping[str, Mapping[str, list[Any]]] = {
     "num_workers": {"loader": ["workers"]},
     "threads": {"strategy": ["single"]},  # ddp is two processes of one thread
 }
-# Batch norm over the whole batch: then two processes learn what one does, and accuracy does not depend on the strategy.
+# Batch norm over the whole batch: accuracy then does not depend on the number of processes.
 FIXED: Mapping[str, Any] = {"width": 0.125, "seed": 0, "batch_norm": "synchronised"}
-ACCURACY = ("batch_size", "learning_rate", "precision")  # what the accuracy depends on
+ACCURACY = ("batch_size", "learning_rate", "precision")  # parameters that the accuracy depends on
 RATE = ("batch_size", "precision", "loader", "num_workers", "strategy", "threads")
 
 
 class Vgg19Table:
-    """The recorded problem, as `problems.Problem` says, and what each part of a trial takes.
+    """Recorded problem with the seconds of each part of a trial.
 
-    Parameters that are not in play may be there or not, whatever their value.
+    Inactive parameters may be present with any value, or absent.
     """
 
     name = "vgg19:width-0.125"
@@ -54,17 +54,17 @@ class Vgg19Table:
             self._curves.setdefault(key(row, ACCURACY), []).append(row)
 
     def probe(self, config: Config) -> tuple[float, float]:
-        """Images per second, and the seconds it took to learn that."""
-        row = self._rates[key(in_play(config), RATE)]
+        """Return the images per second, and the seconds that the probe took."""
+        row = self._rates[key(active_parameters(config), RATE)]
         return float(row["images_per_second"]), float(row["probe_seconds"])
 
     def curve(self, config: Config) -> list[Row]:
-        """Epoch, accuracy, images per second, seconds so far: training at that rate, evaluation and setup as recorded.
+        """Return epoch, accuracy, images per second and seconds so far: training at that rate, evaluation, setup.
 
-        They were recorded with the loader `memory`; that others take longer to set up is left out.
+        Evaluation and setup were recorded with the loader `memory`; other loaders take longer to set up.
         """
         rate, _ = self.probe(config)
-        recorded = self._curves[key(in_play(config), ACCURACY)]
+        recorded = self._curves[key(active_parameters(config), ACCURACY)]
         curve, seconds = [], float(recorded[0]["setup_seconds"])
         for row in recorded:
             seconds += self._train_images / rate + float(row["evaluation_seconds"])
@@ -72,12 +72,12 @@ class Vgg19Table:
         return curve
 
     def final(self, config: Config) -> Point:
-        """Accuracy and images per second in the end."""
+        """Return the accuracy and the images per second of the last epoch."""
         _, accuracy, rate, _ = self.curve(config)[-1]
         return accuracy, rate
 
     def hv(self, points: Sequence[Point]) -> float:
-        """Over that of the front of the whole table; the reference point is where `mobench.py` takes it for tables."""
+        """Return the hypervolume relative to the whole table, with the reference point that `mobench.py` uses."""
         return hypervolume(_losses(points), self._reference) / self._best
 
     @cached_property
@@ -94,7 +94,7 @@ class Vgg19Table:
 
 
 def is_recorded(folder: Path = FOLDER) -> bool:
-    """Whether the whole table is there."""
+    """Check that the table has all rates and curves."""
     if not all((folder / f"vgg19-{kind}.csv").is_file() for kind in ("rates", "curves")):
         return False
     recorded = {key(row, RATE) for row in rows(folder / "vgg19-rates.csv")}
@@ -102,14 +102,14 @@ def is_recorded(folder: Path = FOLDER) -> bool:
 
 
 def configs() -> list[dict[str, Any]]:
-    """All that differ; None: not in play."""
+    """Return all distinct configurations; None marks an inactive parameter."""
     product = (dict(zip(SPACE, values, strict=True)) for values in itertools.product(*SPACE.values()))
-    distinct = {tuple(in_play(config).items()): None for config in product}
+    distinct = {tuple(active_parameters(config).items()): None for config in product}
     return [dict(items) for items in distinct]
 
 
-def in_play(config: Config) -> dict[str, Any]:
-    """With None where a parameter has no part in it."""
+def active_parameters(config: Config) -> dict[str, Any]:
+    """Return the configuration with None for each inactive parameter."""
     return {
         name: config.get(name) if all(config[o] in wanted for o, wanted in WHEN.get(name, {}).items()) else None
         for name in SPACE
@@ -117,12 +117,12 @@ def in_play(config: Config) -> dict[str, Any]:
 
 
 def key(row: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:
-    """As a CSV file has it."""
+    """Return the values of these parameters as a CSV file has them."""
     return tuple("" if row[name] is None else str(row[name]) for name in names)
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    """Of a recorded file."""
+    """Read a recorded file."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 

@@ -1,1 +1,1 @@
-"""Decides which training configuration to try next, and what the outcome means."""
+"""Search over training configurations: proposes trials, runs them, and reports the front."""

@@ -1,4 +1,4 @@
-"""What the commands that read a run share: bad input is one line and exit code 2, and a reader may leave early."""
+"""Shared parts of the commands that read a run: their parser, one-line errors and exit codes."""
 
 from __future__ import annotations
 
@@ -7,42 +7,50 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from search.outcome import BAD_INPUT, DONE, FAILED, InputError
-from search.record.history import Trial
-from search.results import Run, load
-from search.space.faults import nearest
+from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError, Parser
+from search.record.dataframes import Run, load
+from search.record.run_state import Trial
+from search.space.validation import did_you_mean
 
 
-class UnmetError(Exception):
-    """What was asked for makes sense, and the run has no such thing; one line, with what is near."""
+class NoResultError(Exception):
+    """A valid request that the run has no result for; the message is one line and names the nearest result."""
 
 
-def answered(name: str, answer: Callable[[], str]) -> int:
-    """Print the answer, or the one line of why there is none; the exit code."""
+def run_parser(command: str, documentation: str | None) -> Parser:
+    """Return a parser with the argument RUN, described by the first line of the command's documentation."""
+    description = (documentation or "").split("\n")[0]
+    parser = Parser(prog=f"python -m {command}", description=description, allow_abbrev=False)
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run, finished or not")
+    return parser
+
+
+def run_command(command: str, answer: Callable[[], str]) -> int:
+    """Print the answer, or its error in one line; return the exit code."""
     try:
-        say(answer())
-    except InputError as error:
-        return _refused(name, error, BAD_INPUT)
-    except UnmetError as error:
-        return _refused(name, error, FAILED)
+        print_output(answer())
+        return DONE
+    except (InputError, NoResultError) as error:
+        reason, code = str(error), BAD_INPUT if isinstance(error, InputError) else FAILED
     except OSError as error:
-        return _refused(name, f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "), FAILED)
-    return DONE
+        reason, code = f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "), FAILED
+    print(f"{command}: {reason}", file=sys.stderr)
+    return code
 
 
-def say(text: str) -> None:
-    """Print, to whoever still reads."""
+def print_output(text: str) -> None:
+    """Print, also when the reader of a pipe has left, as in `| head`."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:  # as by `| head`; Python's own last flush must find an open file
+    except BrokenPipeError:  # Python flushes again at its end, and needs an open file then
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def opened(folder: Path) -> Run:
-    """The run in that folder, finished or not.
+def load_run(folder: Path) -> Run:
+    """Load the run in that folder, finished or not.
 
     Raises:
-        InputError: it is not the folder of a run.
+        InputError: the folder holds no run.
     """
     try:
         return load(folder)
@@ -50,22 +58,17 @@ def opened(folder: Path) -> Run:
         raise InputError(str(error)) from None
 
 
-def trial_of(run: Run, trial_id: str) -> Trial:
-    """The trial of that name.
+def find_trial(run: Run, trial_id: str) -> Trial:
+    """Return the trial with that name.
 
     Raises:
-        InputError: there is none.
+        InputError: the run has no such trial.
     """
-    try:
-        return run.history.trials[trial_id]
-    except KeyError:
-        names = list(run.history.trials)
-        near = nearest(trial_id, names)
-        if len(names) > 1 and "did you mean" not in near:
-            near = f"; there are {names[0]} to {names[-1]}"
-        raise InputError(f'{run.name} has no trial "{trial_id}"{near}') from None
-
-
-def _refused(name: str, error: object, code: int) -> int:
-    print(f"{name}: {error}", file=sys.stderr)
-    return code
+    trials = run.state.trials
+    if trial_id in trials:
+        return trials[trial_id]
+    names = list(trials)
+    near = did_you_mean(trial_id, names)
+    if len(names) > 1 and "did you mean" not in near:
+        near = f"; there are {names[0]} to {names[-1]}"
+    raise InputError(f'{run.name} has no trial "{trial_id}"{near}')

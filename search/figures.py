@@ -1,67 +1,54 @@
-"""The figures of a run as PNG and SVG files: front, curves, parallel coordinates, importance, stage times.
+"""Write the figures of a run as PNG and SVG: front, curves, parallel coordinates, importance, stage times.
 
     python -m search.figures RUN [--to DIR]
 
-They are not drawn when a run ends, for that would take some seconds more. Exit codes: 0 done, 1 nothing to draw, 2 bad
-input.
+A run does not draw them at its end, because that takes seconds. Exit codes: 0 done, 1 nothing to draw, 2 bad input.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from search.commandline import UnmetError, answered, opened
-from search.outcome import InputError, Parser
-from search.plots import (
-    NothingToDrawError,
-    plot_curves,
-    plot_front,
-    plot_importance,
-    plot_parallel,
-    plot_stages,
-)
-from search.results import Run
+from search import plots
+from search.commandline import NoResultError, load_run, run_command, run_parser
+from search.exit_codes import InputError
+from search.record.dataframes import Run
 
 PLOTS = {
-    "front": plot_front,
-    "curves": plot_curves,
-    "parallel": plot_parallel,
-    "importance": plot_importance,
-    "stages": plot_stages,
+    "front": plots.plot_front,
+    "curves": plots.plot_curves,
+    "parallel": plots.plot_parallel,
+    "importance": plots.plot_importance,
+    "stages": plots.plot_stages,
 }
 SIZE = (8.0, 5.0)  # inches
 DOTS_PER_INCH = 150
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the figures and say where; the exit code."""
-    return answered("search.figures", lambda: _answer(_parser().parse_args(arguments)))
+    """Write the figures, print their paths and return the exit code."""
+    return run_command("search.figures", lambda: _answer(arguments))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="python -m search.figures", description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
-    parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder, finished or not")
+def _answer(arguments: Sequence[str] | None) -> str:
+    parser = run_parser("search.figures", __doc__)
     parser.add_argument("--to", type=Path, metavar="DIR", help="default: RUN/figures")
-    return parser
-
-
-def _answer(options: argparse.Namespace) -> str:
-    run = opened(options.run)
+    options = parser.parse_args(arguments)
+    run = load_run(options.run)
     folder: Path = options.to or options.run / "figures"
     written, left_out = write_figures(run, folder)
     if not written:
-        raise UnmetError(f"{run.name}: nothing to draw: {'; '.join(left_out)}")
+        raise NoResultError(f"{run.name}: nothing to draw: {'; '.join(left_out)}")
     return "\n".join([*map(str, written), *(f"left out: {line}" for line in left_out)])
 
 
 def write_figures(run: Run, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write each figure as PNG and as SVG; the files, and a line for each figure that the run has nothing for.
+    """Write each figure as PNG and SVG; return the files, and a line for each figure that has nothing to draw.
 
     Raises:
-        InputError: matplotlib is not there.
+        InputError: matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure
@@ -72,7 +59,7 @@ def write_figures(run: Run, folder: Path) -> tuple[list[Path], list[str]]:
         figure = Figure(figsize=SIZE, layout="constrained")
         try:
             plot(run, figure.subplots())
-        except NothingToDrawError as error:
+        except plots.NothingToDrawError as error:
             left_out.append(f"{name}: {error}")
             continue
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""How large whole numbers may be, in a space file as in a journal."""
+"""Limits of whole numbers in space files and journals."""
 
-LARGEST = 2**31  # of those that count something
-WIDEST = 2**63  # of all others; no table holds more than eight bytes
+MAX_COUNT = 2**31  # for counts
+MAX_INTEGER = 2**63  # for all others: tables hold at most eight bytes

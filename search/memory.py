@@ -1,13 +1,12 @@
-"""The memory of one configuration before it runs, and the largest batch that fits, on the command line.
+"""Predict the memory of one configuration and the largest batch that fits, without running it.
 
     python -m search.memory batch_size=512 precision=bf16 optimizer=adamw [--available GIB] [--trainable NAME]
 
-Nothing is trained, except two tiny networks where a machine is asked for the first time. Exit code 2: bad input.
+The first call on a machine trains two tiny networks to calibrate the prediction. Exit code 2: bad input.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +14,12 @@ from dataclasses import dataclass
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from search.outcome import BAD_INPUT, DONE, InputError, Parser
+from search.exit_codes import BAD_INPUT, DONE, InputError, Parser
 from search.space.machine import describe_machine
-from search.space.parameters import parameter_faults
-from search.text.markdown import table
-from search.text.wording import count, setting
+from search.space.parameters import find_parameter_problems
+from search.text.configurations import format_setting
+from search.text.markdown import format_table
+from search.text.numbers import plural
 from trainables.contract import (
     Config,
     Data,
@@ -38,52 +38,34 @@ ROWS, COLUMNS = "optimizer", "precision"  # of the table of largest batches
 
 @dataclass(frozen=True)
 class Question:
-    """What would this configuration take on these resources?"""
+    """A configuration, and the data and resources it would run on."""
 
     trainable: Trainable
     config: Config
     data: Data
     resources: Resources
-    available: int | None  # bytes; None: what this machine has
-
-    def need(self, **changes: Scalar) -> MemoryNeed:
-        """Of the configuration with these settings changed.
-
-        Raises:
-            InputError: the trainable cannot say.
-            InfeasibleError: it cannot run on these resources.
-        """
-        need = self.trainable.memory({**self.config, **changes}, self.data, self.resources)
-        if need is None:
-            raise InputError("this trainable does not predict memory; --trainable vgg19_cifar10 does")
-        return need if self.available is None else MemoryNeed(need.parts, self.available)
+    available: int | None  # bytes; None: the memory of this machine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the answer; the exit code."""
+    """Print the answer and return the exit code."""
     try:
-        print(answer(_question(_parser().parse_intermixed_args(arguments))))
+        print(answer(_question(arguments)))
     except (InputError, LookupError, DataError, InfeasibleError) as error:
         print(f"search.memory: {error}", file=sys.stderr)
         return BAD_INPUT
     return DONE
 
 
-# --- the question -----------------------------------------------------------------------------------------------------
-
-
-def _parser() -> argparse.ArgumentParser:
+def _question(arguments: Sequence[str] | None) -> Question:
     parser = Parser(prog="python -m search.memory", description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="parameters of the trainable")
-    parser.add_argument("--available", type=float, metavar="GIB", help="default: what this machine or its GPU has")
+    parser.add_argument("--available", type=float, metavar="GIB", help="default: memory of this machine or its GPU")
     parser.add_argument("--trainable", default="vgg19_cifar10")
-    return parser
-
-
-def _question(options: argparse.Namespace) -> Question:
+    options = parser.parse_intermixed_args(arguments)
     trainable = load_trainable(options.trainable)
     config = dict(map(_setting, options.settings))
-    for fault in parameter_faults({}, config, trainable.PARAMETERS, options.trainable):
+    for fault in find_parameter_problems({}, config, trainable.PARAMETERS, options.trainable):
         raise InputError(f"{'.'.join(map(str, fault.path[1:]))}: {fault.message}")
     if options.available is not None and not 0 < options.available < 1e9:
         raise InputError(f"--available {options.available:g}: a number of GiB is expected")
@@ -94,7 +76,7 @@ def _question(options: argparse.Namespace) -> Question:
 
 
 def _setting(text: str) -> tuple[str, Scalar]:
-    """`batch_size=512` with the type that it has in a space file."""
+    """Parse `batch_size=512` with the types of a space file."""
     name, equals, value = text.partition("=")
     try:
         parsed = YAML(typ="safe").load(value)
@@ -105,47 +87,46 @@ def _setting(text: str) -> tuple[str, Scalar]:
     return name, parsed
 
 
-# --- the answer -------------------------------------------------------------------------------------------------------
-
-
 def answer(question: Question) -> str:
-    """The parts as a table, whether they fit, and the largest batches that do."""
-    need = question.need()
-    parts = [*need.parts.items(), ("total", need.total)]
-    columns = {"takes": [name for name, _ in parts], "GiB": [f"{size / GIB:.3f}" for _, size in parts]}
-    return "\n\n".join([table(columns), _verdict(need), *_batches(question, need.available)])
+    """Return a table of the parts, whether they fit, and the largest batches that do.
 
-
-def _verdict(need: MemoryNeed) -> str:
+    Raises:
+        InputError: the trainable does not predict memory.
+        InfeasibleError: the configuration cannot run on these resources.
+    """
+    need = question.trainable.memory(question.config, question.data, question.resources)
+    if need is None:
+        raise InputError("this trainable does not predict memory; --trainable vgg19_cifar10 does")
+    if question.available is not None:
+        need = MemoryNeed(need.parts, question.available)
     if need.available is None:
-        return "how much there is is not known here; say it with --available GIB"
-    word = "fits" if need.fits else "does not fit"
-    return f"{word}: {need.total / GIB:.2f} GiB of {need.available / GIB:.2f} GiB"
+        verdict = "the memory limit is unknown on this machine; give it with --available GIB"
+    else:
+        word = "fits" if need.fits else "does not fit"
+        verdict = f"{word}: {need.total / GIB:.2f} GiB of {need.available / GIB:.2f} GiB"
+    parts = [*need.parts.items(), ("total", need.total)]
+    columns = {"part": [name for name, _ in parts], "GiB": [f"{size / GIB:.3f}" for _, size in parts]}
+    return "\n\n".join([format_table(columns), verdict, *_batches(question, need.available)])
 
 
 def _batches(question: Question, available: int | None) -> list[str]:
-    """The table of largest batches; nothing where there is no limit or no such parameter."""
-    if available is None or "batch_size" not in (question.trainable.PARAMETERS or {}):
+    """Return the table of largest batches; empty without a limit or without a batch size."""
+    trainable, resources = question.trainable, question.resources
+    parameters = trainable.PARAMETERS or {}
+    if available is None or "batch_size" not in parameters:
         return []
-    rows, columns = (_choices(question, name) for name in (ROWS, COLUMNS))
-    cells = {ROWS: [setting(row) for row in rows]}
+    rows, columns = (
+        [value for value in parameters[name].choices if not trainable.unavailable(name, value, resources)]
+        for name in (ROWS, COLUMNS)
+    )
+    cells = {ROWS: [format_setting(row) for row in rows]}
     for column in columns:
-        cells[setting(column)] = [_largest_batch(question, available, {ROWS: row, COLUMNS: column}) for row in rows]
-    processes = question.trainable.layout(question.config, question.resources).processes
-    over = f" over {count(processes, 'process')[:-1]}es" if processes > 1 else ""
-    return [f"largest batch_size that fits{over}, all else as given:", table(cells)]
-
-
-def _choices(question: Question, name: str) -> list[Scalar]:
-    """Values of a parameter that these resources allow."""
-    parameter = (question.trainable.PARAMETERS or {})[name]
-    return [c for c in parameter.choices if not question.trainable.unavailable(name, c, question.resources)]
-
-
-def _largest_batch(question: Question, available: int, changes: dict[str, Scalar]) -> str:
-    config = {**question.config, **changes}
-    most = question.trainable.largest_batch(config, question.data, question.resources, available)
-    return f"{most:,}" if most else "–"
+        configs = [{**question.config, ROWS: row, COLUMNS: column} for row in rows]
+        batches = [trainable.largest_batch(config, question.data, resources, available) for config in configs]
+        cells[format_setting(column)] = [f"{batch:,}" if batch else "–" for batch in batches]
+    processes = trainable.layout(question.config, resources).processes
+    over = f" over {plural(processes, 'process')[:-1]}es" if processes > 1 else ""
+    return [f"largest batch_size that fits{over}, other settings as given:", format_table(cells)]
 
 
 if __name__ == "__main__":

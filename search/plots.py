@@ -1,6 +1,6 @@
-"""Figures of a run for notebooks and papers: each one call that takes a `Run` and returns matplotlib's Axes.
+"""Figures of a run for notebooks and papers. Each function takes a `Run` and returns matplotlib Axes.
 
-Colours are those of Okabe and Ito, which people who are colour-blind tell apart; marks tell the same once more.
+The colours of Okabe and Ito can be distinguished by colour-blind readers; marker shapes repeat the distinction.
 """
 
 from __future__ import annotations
@@ -8,17 +8,18 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from search.front.objective import Objective
-from search.record.history import Trial
+from search.front.objective import Objective, measured
+from search.record.dataframes import Run
+from search.record.run_state import Trial
 from search.report.causes import stages
 from search.report.importance import Importance, importance
 from search.report.picks import merged, picks
-from search.results import Run
-from search.text.wording import ARROWS, metric_label, setting
+from search.text.configurations import format_setting
+from search.text.metrics import ARROWS, metric_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,90 +27,98 @@ if TYPE_CHECKING:
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 GREY = "#999999"
 MARKERS = "osD^vPX*"
-MOST_NAMED = 8  # curves in a legend
+MAX_NAMED = 8  # curves in a legend
 
 
 class NothingToDrawError(ValueError):
-    """The run has none of what the figure is of; the message says what it lacks."""
+    """The run has no data for the figure; the message says what is missing."""
 
 
 def plot_front(run: Run, ax: Axes | None = None) -> Axes:
-    """The first two objectives of every trial that has them: front, dominated, stopped; the picks by their names.
+    """Plot the first two objectives of all trials: the front with 95% intervals, the dominated, the stopped, the picks.
 
-    Bars are 95% intervals. A stopped trial is shown as far as it came, hollow, and is never on the front.
+    A stopped trial is hollow, at its last measurement, and is never on the front.
 
     Raises:
-        NothingToDrawError: no trial has both.
+        NothingToDrawError: no trial has both objectives.
     """
     ax = _axes(ax)
-    y, x = _first_two(run)
-    shown = [t for t in run.history.trials.values() if _has(t, x) and _has(t, y)]
+    y, x = run.state.objectives[:2]
+    shown = [t for t in run.state.trials.values() if measured(t.metrics, (x, y))]
     if not shown:
         raise NothingToDrawError(f"no trial has {y.metric} and {x.metric} measured")
-    front = run.history.front()
+    front = run.state.front()
     stopped = [t for t in shown if t.state == "stopped"]
     rest = [t for t in shown if t not in front and t.state == "complete"]
     for trials, label, face in ((rest, "dominated", GREY), (stopped, "stopped early", "none")):
         if trials:
             ax.scatter(*_at(trials, x, y), s=24, marker="o", facecolors=face, edgecolors=GREY, label=label)
     _draw_front(ax, run, front, 0, f"front ({len(front)})")
-    _name_picks(ax, run, x, y)
+    middle = sum(ax.get_xlim()) / 2
+    for same in merged(picks(run)):
+        trial = same[0].trial
+        at = trial.metrics[x.metric], trial.metrics[y.metric]
+        offset, side = (5, "left") if at[0] < middle else (-5, "right")
+        text = f"{trial.trial_id}: {', '.join(pick.name for pick in same)}"
+        ax.annotate(text, at, xytext=(offset, 6), textcoords="offset points", horizontalalignment=side, fontsize=8)
     _finish(ax, run, x, y, run.name)
     return ax
 
 
 def plot_fronts(runs: Mapping[str, Run], ax: Axes | None = None) -> Axes:
-    """The fronts of several runs with the same objectives over each other, each with its colour and its mark.
+    """Plot the fronts of several runs with the same objectives, each with its own colour and marker.
 
     Raises:
-        NothingToDrawError: none has a front.
+        NothingToDrawError: no run has a front.
     """
     ax = _axes(ax)
-    if not any(run.history.front() for run in runs.values()):
+    if not any(run.state.front() for run in runs.values()):
         raise NothingToDrawError("no run has a front")
     for number, (name, run) in enumerate(runs.items()):
-        _draw_front(ax, run, run.history.front(), number, name)
+        _draw_front(ax, run, run.state.front(), number, name)
     first = next(iter(runs.values()))
-    y, x = _first_two(first)
+    y, x = first.state.objectives[:2]
     _finish(ax, first, x, y, "")
     return ax
 
 
 def plot_curves(run: Run, ax: Axes | None = None, metric: str | None = None) -> Axes:
-    """A metric by epoch, a line a trial: the front in colour, the others grey, stopped ones dashed.
+    """Plot a metric by epoch, one line per trial: the front in colour, other trials grey, stopped trials dashed.
 
-    `metric`: by default the first objective that takes training.
+    `metric`: by default the first objective that is an accuracy or a loss.
 
     Raises:
-        NothingToDrawError: no trial has an epoch of it.
+        NothingToDrawError: the metric was not measured at any epoch.
     """
     from matplotlib.ticker import MaxNLocator
 
     ax = _axes(ax)
-    metric = metric or next(
-        (o.metric for o in run.history.objectives if "accuracy" in o.metric or "loss" in o.metric), None
-    )
-    front = [t.trial_id for t in run.history.front()]
-    drawn = 0
-    for trial in sorted(run.history.trials.values(), key=lambda t: t.trial_id in front):
-        epochs = [e for e in sorted(trial.curve) if e and math.isfinite(_measured_at(trial, e, metric))]
-        if not epochs:
+    learned = (o.metric for o in run.state.objectives if "accuracy" in o.metric or "loss" in o.metric)
+    metric = metric or next(learned, None)
+    curves = {
+        t.trial_id: [
+            (epoch, value)
+            for epoch in sorted(t.curve)
+            if epoch and math.isfinite(value := t.curve[epoch].metrics.get(metric or "", math.nan))
+        ]
+        for t in run.state.trials.values()
+    }
+    if metric is None or not any(curves.values()):
+        raise NothingToDrawError(f"no epoch of {metric or 'an accuracy'} was measured")
+    front = [t.trial_id for t in run.state.front()]
+    for trial in sorted(run.state.trials.values(), key=lambda t: t.trial_id in front):
+        values, style = curves[trial.trial_id], "--" if trial.state == "stopped" else "-"
+        if not values:
             continue
-        drawn += 1
-        values = [_measured_at(trial, e, metric) for e in epochs]
-        dashed = "--" if trial.state == "stopped" else "-"
-        mark = "." if len(epochs) == 1 else ""
         if trial.trial_id in front:
             place = front.index(trial.trial_id)
-            label = trial.trial_id if place < MOST_NAMED else None
-            ax.plot(
-                epochs, values, dashed, marker=mark or ".", color=COLORS[place % len(COLORS)], label=label, zorder=3
-            )
+            label = trial.trial_id if place < MAX_NAMED else None
+            color = COLORS[place % len(COLORS)]
+            ax.plot(*zip(*values, strict=True), style, marker=".", color=color, label=label, zorder=3)
         else:
-            ax.plot(epochs, values, dashed, marker=mark, color=GREY, linewidth=0.8, alpha=0.7)
-    if not drawn or metric is None:
-        raise NothingToDrawError(f"no epoch of {metric or 'an accuracy'} was measured")
-    ax.set(xlabel="epoch", ylabel=metric_label(metric, run.info["data"]), title=run.name)
+            mark = "." if len(values) == 1 else ""
+            ax.plot(*zip(*values, strict=True), style, marker=mark, color=GREY, linewidth=0.8, alpha=0.7)
+    ax.set(xlabel="epoch", ylabel=metric_label(metric, run.info.data.name), title=run.name)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if front:
         ax.legend(fontsize=8, title="front")
@@ -117,50 +126,56 @@ def plot_curves(run: Run, ax: Axes | None = None, metric: str | None = None) -> 
 
 
 def plot_parallel(run: Run, ax: Axes | None = None) -> Axes:
-    """Each compared trial as a line over what the search varied and what came of it; the front in colour.
+    """Plot each compared trial as a line through its varied settings and its objectives; the front in colour.
 
-    Numbers run from low to high, by their logarithm where the space says so; words have a place each; what is not
-    active is at the bottom.
+    Numbers run from low to high, logarithmic where the space file says so. Words have equal distances, and an inactive
+    setting is at the bottom.
 
     Raises:
-        NothingToDrawError: fewer than two trials are compared, or they are all alike.
+        NothingToDrawError: fewer than two trials are compared, or no setting varies.
     """
     ax = _axes(ax)
-    trials = run.history.candidates()
-    varying = [name for name in run.history.varying(trials) if name in run.history.parameters()]
+    trials = run.state.candidates()
+    varying = [name for name in run.state.varying_parameters(trials) if name in run.state.parameters()]
     if len(trials) < 2 or not varying:
         raise NothingToDrawError("fewer than two different trials are compared")
     scales = [_setting_scale(run, name, trials) for name in varying]
-    scales += [_metric_scale(o, trials) for o in run.history.objectives]
-    front = {t.trial_id: i for i, t in enumerate(run.history.front())}
-    for trial in sorted(trials, key=lambda t: t.trial_id in front):
+    for o in run.state.objectives:
+        values = [t.metrics[o.metric] for t in trials]
+        ends = {end: f"{end:,.4g}" for end in (min(values), max(values))}
+        scales.append(_Scale(f"{o.metric} ({ARROWS[o.goal]})", values, ends))
+    table = np.array([scale.values for scale in scales])
+    low = table.min(axis=1)
+    extent = np.where(table.max(axis=1) > low, table.max(axis=1) - low, 1.0)
+    heights = (table.T - low) / extent  # of each trial on each axis, from 0 to 1
+    front = {t.trial_id: i for i, t in enumerate(run.state.front())}
+    for trial, line in sorted(zip(trials, heights, strict=True), key=lambda pair: pair[0].trial_id in front):
         on = trial.trial_id in front
         color = COLORS[front[trial.trial_id] % len(COLORS)] if on else GREY
-        heights = [scale.place(trial) for scale in scales]
-        ax.plot(range(len(scales)), heights, color=color, linewidth=1.8 if on else 0.7, alpha=1 if on else 0.5)
+        ax.plot(range(len(scales)), line, color=color, linewidth=1.8 if on else 0.7, alpha=1 if on else 0.5)
     for at, scale in enumerate(scales):
         ax.axvline(at, color="black", linewidth=0.6)
-        for height, text in scale.ticks:
-            ax.annotate(text, (at, height), xytext=(3, 0), textcoords="offset points", fontsize=7, va="center")
+        for value, text in scale.ticks.items():
+            place = (at, (value - low[at]) / extent[at])
+            ax.annotate(text, place, xytext=(3, 0), textcoords="offset points", fontsize=7, va="center")
     ax.set_xticks(range(len(scales)), [scale.label for scale in scales], rotation=20, ha="right", fontsize=8)
-    ax.set(
-        yticks=[], ylim=(-0.05, 1.05), xlim=(-0.1, len(scales) - 0.5), title=f"{run.name}: {len(front)} on the front"
-    )
+    title = f"{run.name}: {len(front)} on the front"
+    ax.set(yticks=[], ylim=(-0.05, 1.05), xlim=(-0.1, len(scales) - 0.5), title=title)
     return ax
 
 
 def plot_importance(run: Run, ax: Axes | None = None) -> Axes:
-    """How much each setting decides of each objective (PED-ANOVA); pale what may be chance.
+    """Plot the importance of each setting for each objective (PED-ANOVA); bars that may be chance are pale.
 
     Raises:
-        NothingToDrawError: too little was measured to tell; says why.
+        NothingToDrawError: there are too few measurements.
     """
     from matplotlib.patches import Patch
 
     ax = _axes(ax)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # in a notebook tqdm, which Optuna imports, misses its widgets
-        found = {o.metric: importance(run.history, o) for o in run.history.objectives}
+        warnings.simplefilter("ignore")  # tqdm, which Optuna imports, warns in a notebook without widgets
+        found = {o.metric: importance(run.state, o) for o in run.state.objectives}
     known = {metric: each for metric, each in found.items() if isinstance(each, Importance)}
     if not known:
         raise NothingToDrawError("; ".join(f"{metric}: {why}" for metric, why in found.items()))
@@ -168,34 +183,27 @@ def plot_importance(run: Run, ax: Axes | None = None) -> Axes:
     thickness = 0.8 / len(known)
     for number, each in enumerate(known.values()):
         for row, name in enumerate(names):
-            share = each.shares.get(name, 0.0)
-            ax.barh(
-                row + (number - (len(known) - 1) / 2) * thickness,
-                share,
-                thickness * 0.9,
-                color=COLORS[number],
-                alpha=1.0 if share > each.chance.get(name, 0.0) else 0.35,
-            )
+            share, at = each.shares.get(name, 0.0), row + (number - (len(known) - 1) / 2) * thickness
+            opacity = 1.0 if share > each.chance.get(name, 0.0) else 0.35
+            ax.barh(at, share, thickness * 0.9, color=COLORS[number], alpha=opacity)
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
-    ax.set(xlabel="share of what the settings decide; pale: may be chance", title=run.name)
-    handles = [
-        Patch(color=color, label=metric_label(m, run.info["data"])) for m, color in zip(known, COLORS, strict=False)
-    ]
-    ax.legend(handles=handles, fontsize=8)
+    ax.set(xlabel="share of the importance; pale: may be chance", title=run.name)
+    labels = [metric_label(metric, run.info.data.name) for metric in known]
+    ax.legend(handles=[Patch(color=c, label=label) for c, label in zip(COLORS, labels, strict=False)], fontsize=8)
     return ax
 
 
 def plot_stages(run: Run, ax: Axes | None = None) -> Axes:
-    """Milliseconds per step by stage, a bar a point of the front; without a front all trials that measured it.
+    """Plot milliseconds per step by stage, one bar per trial of the front; without a front, of all profiled trials.
 
     Raises:
-        NothingToDrawError: no step was profiled.
+        NothingToDrawError: no trial profiled its steps.
     """
     ax = _axes(ax)
-    trials = [t for t in run.history.front() or list(run.history.trials.values()) if sum(stages(t).values()) > 0]
+    trials = [t for t in run.state.front() or list(run.state.trials.values()) if sum(stages(t).values()) > 0]
     if not trials:
-        raise NothingToDrawError("of no trial a step was profiled")
+        raise NothingToDrawError("no trial profiled its steps")
     names = [name for name in stages(trials[0]) if any(stages(t).get(name) for t in trials)]
     done = np.zeros(len(trials))
     for number, name in enumerate(names):
@@ -212,88 +220,53 @@ def plot_stages(run: Run, ax: Axes | None = None) -> Axes:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _name_picks(ax: Axes, run: Run, x: Objective, y: Objective) -> None:
-    """Beside the point, on the side where there is room."""
-    middle = sum(ax.get_xlim()) / 2
-    for same in merged(picks(run)):
-        trial = same[0].trial
-        right = trial.metrics[x.metric] < middle
-        ax.annotate(
-            f"{trial.trial_id}: {', '.join(pick.name for pick in same)}",
-            (trial.metrics[x.metric], trial.metrics[y.metric]),
-            xytext=(5 if right else -5, 6),
-            textcoords="offset points",
-            horizontalalignment="left" if right else "right",
-            fontsize=8,
-        )
+class _Scale(NamedTuple):
+    """One of the parallel axes: a number for each trial, and tick labels by number."""
 
-
-class _Scale:
-    """One of the parallel axes: where a trial crosses it (0 to 1), and what is written beside it."""
-
-    def __init__(self, label: str, values: Mapping[str, float], ticks: Sequence[tuple[float, str]]) -> None:
-        self.label, self._values = label, values
-        low, high = min(values.values()), max(values.values())
-        self._low, self._extent = low, (high - low) or 1.0
-        self.ticks = [((value - self._low) / self._extent, text) for value, text in ticks]
-
-    def place(self, trial: Trial) -> float:
-        return (self._values[trial.trial_id] - self._low) / self._extent
+    label: str
+    values: Sequence[float]
+    ticks: Mapping[float, str]
 
 
 def _setting_scale(run: Run, name: str, trials: Sequence[Trial]) -> _Scale:
-    """Numbers by size; words, and where it is not active, by their order in the space file."""
-    found: dict[str, Any] = {t.trial_id: t.config.get(name) for t in trials}
-    stated = run.info["space"]["parameters"].get(name, {})
-    present: list[Any] = list(found.values())
-    if "min" in stated and all(type(value) in (int, float) for value in present):
+    """Return numbers by size; words, and inactive values (None), by their order in the space file."""
+    found: list[Any] = [t.config.get(name) for t in trials]
+    stated = run.info.parameters.get(name, {})
+    if "min" in stated and all(type(value) in (int, float) for value in found):
         size = math.log10 if stated.get("log") else float
-        values = {key: size(float(value)) for key, value in found.items()}
-        ends = [min(present), max(present)]
-        return _Scale(name, values, [(size(end), setting(end)) for end in ends])
-    order = [value for value in [None, *stated.get("values", [])] if value in present]
-    order += [value for value in present if value not in order]
-    ranks = {key: float(order.index(value)) for key, value in found.items()}
-    texts = [(float(i), "–" if value is None else setting(value)) for i, value in enumerate(order)]
-    return _Scale(name, ranks, texts)
-
-
-def _metric_scale(objective: Objective, trials: Sequence[Trial]) -> _Scale:
-    values = {t.trial_id: t.metrics[objective.metric] for t in trials}
-    ends = [min(values.values()), max(values.values())]
-    label = f"{objective.metric} ({ARROWS[objective.goal]})"
-    return _Scale(label, values, [(end, f"{end:,.4g}") for end in ends])
+        ends = {size(end): format_setting(end) for end in (min(found), max(found))}
+        return _Scale(name, [size(float(value)) for value in found], ends)
+    order = [value for value in [None, *stated.get("values", [])] if value in found]
+    order += [value for value in found if value not in order]
+    labels = {float(i): "–" if value is None else format_setting(value) for i, value in enumerate(order)}
+    return _Scale(name, [float(order.index(value)) for value in found], labels)
 
 
 def _draw_front(ax: Axes, run: Run, front: Sequence[Trial], number: int, label: str) -> None:
-    """Points with their intervals, and the staircase of what they dominate."""
+    """Draw the points of a front with their intervals, and the boundary of the area that they dominate."""
     if not front:
         return
-    y, x = _first_two(run)
+    y, x = run.state.objectives[:2]
     color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
     ordered = sorted(front, key=lambda t: t.metrics[x.metric])
     where: Literal["post", "pre"] = "post" if y.goal == x.goal == "minimize" else "pre"
-    ax.step(*_at(ordered, x, y), where=where, color=color, linewidth=0.9, alpha=0.6)
+    horizontal, vertical = _at(ordered, x, y)
+    ax.step(horizontal, vertical, where=where, color=color, linewidth=0.9, alpha=0.6)
     bars: dict[str, Any] = {"xerr": _halves(run, ordered, x), "yerr": _halves(run, ordered, y)}
-    ax.errorbar(
-        *_at(ordered, x, y), **bars, fmt=marker, color=color, markersize=6, capsize=2, elinewidth=0.8, label=label
-    )
+    bars |= {"fmt": marker, "color": color, "markersize": 6, "capsize": 2, "elinewidth": 0.8, "label": label}
+    ax.errorbar(horizontal, vertical, **bars)
 
 
 def _halves(run: Run, trials: Sequence[Trial], objective: Objective) -> list[float]:
-    """Half of each 95% interval; where it is as large as its value, nothing is known, and nothing is drawn."""
-    halves = [1.96 * run.history.deviation(t, objective.metric) for t in trials]
+    """Half of each 95% interval; 0, so not drawn, where it is unknown or as large as the value."""
+    halves = [run.state.half_interval(t, objective.metric) or 0.0 for t in trials]
     values = [t.metrics[objective.metric] for t in trials]
-    return [h if math.isfinite(h) and h < abs(v) else 0.0 for h, v in zip(halves, values, strict=True)]
+    return [h if h < abs(v) else 0.0 for h, v in zip(halves, values, strict=True)]
 
 
 def _finish(ax: Axes, run: Run, x: Objective, y: Objective, title: str) -> None:
-    data = run.info["data"]
-    ax.set(
-        xlabel=f"{metric_label(x.metric, data)} ({ARROWS[x.goal]})",
-        ylabel=f"{metric_label(y.metric, data)} ({ARROWS[y.goal]})",
-        title=title,
-    )
+    x_label, y_label = (f"{metric_label(o.metric, run.info.data.name)} ({ARROWS[o.goal]})" for o in (x, y))
+    ax.set(xlabel=x_label, ylabel=y_label, title=title)
     ax.grid(visible=True, linewidth=0.3)
     ax.legend(fontsize=8)
 
@@ -302,22 +275,8 @@ def _at(trials: Sequence[Trial], x: Objective, y: Objective) -> tuple[list[float
     return [t.metrics[x.metric] for t in trials], [t.metrics[y.metric] for t in trials]
 
 
-def _first_two(run: Run) -> tuple[Objective, Objective]:
-    first, second, *_ = run.history.objectives
-    return first, second
-
-
-def _has(trial: Trial, objective: Objective) -> bool:
-    return math.isfinite(trial.metrics.get(objective.metric, math.nan))
-
-
-def _measured_at(trial: Trial, epoch: int, metric: str | None) -> float:
-    value: float = trial.curve[epoch]["metrics"].get(metric, math.nan)
-    return value
-
-
 def _axes(ax: Axes | None) -> Axes:
-    """The given one, or one of a new figure, which a notebook then shows."""
+    """Return the given Axes, or those of a new figure, which a notebook then shows."""
     if ax is not None:
         return ax
     try:

@@ -1,202 +1,39 @@
-"""A results folder as DataFrames. Needs pandas, numpy and moocore; works where the run itself could not."""
+"""Public entry for notebooks: `load` a results folder, then read its DataFrames and draw its figures.
+
+Needs pandas, numpy, moocore and pydantic, the figures also matplotlib; neither Ray nor torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
 
-import pandas as pd
-
-from search.record.columns import COLUMNS, explained
-from search.record.disk import written
-from search.record.history import History, Trial
-from search.record.journal import FILE_NAME, Event, read_journal
-from search.text.wording import setting
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from search import plots
+from search.record import dataframes
+from search.record.columns import COLUMNS
+from search.record.dataframes import write_tables
 
 __all__ = ["COLUMNS", "Run", "load", "write_tables"]
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run as read from its folder.
+class Run(dataframes.Run):
+    """A run as DataFrames, with its figures as methods: each takes matplotlib Axes or makes some, and returns them.
 
-    `trials` has one row per trial started, with its last measurement; `curves` one per trial and epoch; `front` the
-    rows of `trials` that make the Pareto front, best of the first objective first. Columns: `COLUMNS`, the settings as
-    `config.<name>`, and the metrics, whose units and meanings `columns.md` in the folder tells.
+    A figure that has nothing to draw raises a ValueError that says what is missing.
     """
 
-    folder: Path
-    history: History  # the same as plain objects
-
-    @property
-    def name(self) -> str:
-        """Of the folder, when the run began."""
-        return str(self.info["name"])
-
-    @property
-    def info(self) -> Event:
-        """The journal's `run` event: objectives, metrics with units, machine, data, versions, ..."""
-        return self.history.info
-
-    @cached_property
-    def trials(self) -> pd.DataFrame:
-        """One row per trial started."""
-        return _trials(self.history)
-
-    @cached_property
-    def curves(self) -> pd.DataFrame:
-        """One row per trial and epoch."""
-        return _curves(self.history)
-
-    @cached_property
-    def front(self) -> pd.DataFrame:
-        """The Pareto front, with the probability of each point that it truly belongs there."""
-        front = self.trials.set_index("trial_id", drop=False).loc[[t.trial_id for t in self.history.front()]]
-        front["front_probability"] = [self.certainty[trial_id] for trial_id in front["trial_id"]]
-        return front.reset_index(drop=True)
-
-    @cached_property
-    def certainty(self) -> dict[str, float]:
-        """How probable it is of each compared trial that it belongs to the front, as `History.certainty`."""
-        return self.history.certainty()
-
-    # Figures; each needs matplotlib, takes Axes or makes some, and returns them. Without what it is of: a ValueError.
-
-    def plot_front(self, ax: Axes | None = None) -> Axes:
-        """The front among all trials, with intervals and picks, as `plots.plot_front`."""
-        from search.plots import plot_front
-
-        return plot_front(self, ax)
-
-    def plot_curves(self, ax: Axes | None = None, metric: str | None = None) -> Axes:
-        """A metric by epoch, as `plots.plot_curves`."""
-        from search.plots import plot_curves
-
-        return plot_curves(self, ax, metric)
-
-    def plot_parallel(self, ax: Axes | None = None) -> Axes:
-        """Settings and objectives as parallel coordinates, as `plots.plot_parallel`."""
-        from search.plots import plot_parallel
-
-        return plot_parallel(self, ax)
-
-    def plot_importance(self, ax: Axes | None = None) -> Axes:
-        """How much each setting decides of each objective, as `plots.plot_importance`."""
-        from search.plots import plot_importance
-
-        return plot_importance(self, ax)
-
-    def plot_stages(self, ax: Axes | None = None) -> Axes:
-        """Where the time of a step goes, as `plots.plot_stages`."""
-        from search.plots import plot_stages
-
-        return plot_stages(self, ax)
+    plot_front = plots.plot_front
+    plot_curves = plots.plot_curves
+    plot_parallel = plots.plot_parallel
+    plot_importance = plots.plot_importance
+    plot_stages = plots.plot_stages
 
 
 def load(folder: str | Path) -> Run:
     """Read a results folder.
 
     Raises:
-        FileNotFoundError: there is no journal in it.
-        ValueError: what is called a journal is none.
+        FileNotFoundError: the folder contains no journal.
+        ValueError: the journal is not one of a run.
     """
-    journal = Path(folder) / FILE_NAME
-    if not journal.is_file():
-        raise FileNotFoundError(f"{folder}: not the folder of a run (no {FILE_NAME} in it)")
-    return Run(Path(folder), History(read_journal(journal)))
-
-
-def write_tables(run: Run) -> None:
-    """Write trials, curves and front into the run's folder, each as .csv and .parquet, and what their columns mean."""
-    for name, table in {"trials": run.trials, "curves": run.curves, "front": run.front}.items():
-        written(run.folder / f"{name}.csv", partial(table.to_csv, index=False))
-        written(run.folder / f"{name}.parquet", _one_type(table).to_parquet)
-    text = explained([*run.trials.columns, *run.curves.columns, *run.front.columns], run.info)
-    written(run.folder / "columns.md", lambda path: path.write_text(text, encoding="utf-8"))
-
-
-def _one_type(table: pd.DataFrame) -> pd.DataFrame:
-    """Parquet has one type a column: a setting that is now a word, now a number is text there."""
-    mixed = [name for name in table.columns if table[name].dtype == object]
-    return table.assign(**{name: table[name].map(str, na_action="ignore").astype("string") for name in mixed})
-
-
-def _trials(history: History) -> pd.DataFrame:
-    trials = list(history.trials.values())
-    columns: dict[str, Any] = {
-        "trial_id": _words(t.trial_id for t in trials),
-        "state": _words(t.state for t in trials),
-        "reason": _words(t.reason for t in trials),
-        "kind": _words(t.kind for t in trials),
-    }
-    for name in dict.fromkeys([*history.parameters(), *(name for t in trials for name in t.config)]):
-        columns[f"config.{name}"] = _settings([t.config.get(name) for t in trials])
-    for name in _metrics(history, trials):
-        columns[name] = pd.array([t.metrics.get(name, float("nan")) for t in trials], dtype="float64")
-    columns |= {
-        "epochs": pd.array([t.epochs for t in trials], dtype="int64"),
-        "seconds": pd.array([t.seconds for t in trials], dtype="float64"),
-        "setup_seconds": pd.array([t.setup_seconds for t in trials], dtype="float64"),
-        **_verdicts(trials),
-        "retries": pd.array([t.retries for t in trials], dtype="int64"),
-        "started_at": pd.to_datetime(pd.Series([t.started_at for t in trials], dtype="float64"), unit="s", utc=True),
-    }
-    return pd.DataFrame(columns)
-
-
-def _verdicts(trials: Sequence[Trial]) -> dict[str, Any]:
-    """What bound each trial, and the first advice on it; the rest is in `history`."""
-    verdicts = [t.verdict or {} for t in trials]
-    first: list[dict[str, Any]] = [next(iter(v.get("advice", [])), {}) for v in verdicts]
-    return {
-        "bound_by": _words(v.get("bound_by") for v in verdicts),
-        "bound_share": pd.array([v.get("share", float("nan")) for v in verdicts], dtype="float64"),
-        "advice": _words(f"{a['parameter']}={setting(a['new'])}" if a else None for a in first),
-        "advice_gain": pd.array([a.get("gain", float("nan")) for a in first], dtype="float64"),
-    }
-
-
-def _curves(history: History) -> pd.DataFrame:
-    trials = list(history.trials.values())
-    rows = [(t.trial_id, epoch, t.curve[epoch]) for t in trials for epoch in sorted(t.curve)]
-    columns: dict[str, Any] = {
-        "trial_id": _words(trial_id for trial_id, _, _ in rows),
-        "epoch": pd.array([epoch for _, epoch, _ in rows], dtype="int64"),
-        "seconds": pd.array([event.get("seconds") for _, _, event in rows], dtype="float64"),
-        "decision": _words(event.get("decision") for _, _, event in rows),
-    }
-    for name in _metrics(history, trials, tested=False):
-        columns[name] = pd.array([e["metrics"].get(name, float("nan")) for _, _, e in rows], dtype="float64")
-    return pd.DataFrame(columns)
-
-
-def _metrics(history: History, trials: Sequence[Trial], tested: bool = True) -> list[str]:
-    """The objectives first, then what the trainable says it reports, then whatever else was reported.
-
-    A metric with the name of one of the `COLUMNS` cannot have a column beside it, and is in `history` only.
-    """
-    reported = [name for t in trials for event in t.curve.values() for name in event["metrics"]]
-    of_tests = [name for t in trials for name in t.tested]
-    names = dict.fromkeys([o.metric for o in history.objectives] + list(history.info.get("metrics", {})))
-    names |= dict.fromkeys(reported + of_tests)
-    only_tested = set() if tested else set(of_tests) - set(reported)
-    return [name for name in names if name not in COLUMNS and name not in only_tested]
-
-
-def _words(values: Iterable[str | None]) -> Any:
-    return pd.array(list(values), dtype="string")
-
-
-def _settings(values: Sequence[Any]) -> Any:
-    """Values of one setting, with the type that they share; absent ones (`when` did not hold) are NA."""
-    types = {type(value) for value in values if value is not None}
-    for shared, dtype in (({bool}, "boolean"), ({int}, "Int64"), ({int, float}, "Float64"), ({str}, "string")):
-        if types <= shared:
-            return pd.array(list(values), dtype=cast(Any, dtype))
-    return pd.Series([pd.NA if value is None else value for value in values], dtype=object)
+    run = dataframes.load(folder)
+    return Run(run.folder, run.state)

@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import datetime
 import importlib
+import json
 import shlex
 import sys
 import threading
@@ -22,23 +23,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.execution.watch import watched
-from search.outcome import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, InputError, Parser
-from search.record.disk import is_full, refuse_unwritable, told
-from search.record.journal import FILE_NAME, Event, steady_clock
-from search.record.owner import OwnedError, owned
-from search.space.machine import Machine, describe_machine, git_commit, small_shm, versions
-from search.space.space import Space, SpaceError, load_space
-from search.study.ending import abandon, broken_off, closed
+from search.execution.ray_watchdog import watchdog
+from search.exit_codes import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, InputError, Parser
+from search.record.disk import check_writable, describe_os_error, is_out_of_space
+from search.record.events import Event, Opening, parse
+from search.record.journal import FILE_NAME, steady_clock
+from search.record.run_lock import RunLockedError, lock_run
+from search.record.run_state import RunState
+from search.space.machine import Machine, describe_machine, git_commit, package_versions, shm_warnings
+from search.space.space import Space, load_space
+from search.space.validation import SpaceError
 from search.study.interrupt import Interrupted, Interrupts
 from search.study.resumed import (
-    is_over,
-    journal_of,
-    refuse_contradictions,
-    refuse_other_machine,
-    resumed_space,
+    check_replay,
+    check_same_machine,
+    is_finished,
+    read_run,
+    resume_space,
 )
-from search.text.wording import count
+from search.study.shutdown import abandon, finish_run, report_failure
+from search.text.numbers import plural
 from trainables.contract import Data, DataError, Resources, load_trainable
 
 if TYPE_CHECKING:  # Ray is imported when the input is known to be good
@@ -57,12 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
         with Interrupts() as interrupts:
             return _resume(options, interrupts) if options.resume else _start(options, interrupts)
-    except (SpaceError, DataError, InputError, OwnedError) as error:
+    except (SpaceError, DataError, InputError, RunLockedError) as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
     except OSError as error:
-        print(told(error), file=sys.stderr)
-        return OUT_OF_DISK if is_full(error) else FAILED
+        print(describe_os_error(error), file=sys.stderr)
+        return OUT_OF_DISK if is_out_of_space(error) else FAILED
     except Interrupted as interrupted:
         return interrupted.exit_code  # before anything was begun
 
@@ -102,7 +106,7 @@ class _Job:
     data: Data
     folder: Path
     events: list[Event]  # of the run so far; none: it is new
-    opening: Event  # what the journal's next line says
+    opening: dict[str, Any]  # what the journal's next line says
     known: list[dict[str, Any]]  # what earlier runs measured that is of use
     resume_command: str
 
@@ -116,18 +120,18 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
         raise InputError(f"{options.space}: trainable: missing; e.g. trainable: vgg19_cifar10")
     _refuse_unwritable(_new_folder(options))
     for earlier in options.warm_start:
-        journal_of(earlier)
+        read_run(earlier)
     machine, local = _here()
     fitted = None if options.address else _fitted(space, local)  # a fault is told before Ray is started
     if options.dry_run:
-        return _dry_run(fitted or _fitted(space, local), machine, space.share(local))
+        return _dry_run(fitted or _fitted(space, local), machine, space.resources_per_trial(local))
     with _connected(options, local, interrupts) as cluster:
         space, data, left_out = fitted or _fitted(space, cluster.resources)
         opening = {
             **_described(space, data),
             "space_file": options.space.name,
             "machine": {**machine.to_mapping(), "num_nodes": cluster.num_nodes},
-            "versions": versions(),
+            "versions": package_versions(),
             "commit": git_commit(Path(__file__).parent),
             "command": _command(options),
             "left_out": left_out,
@@ -136,7 +140,7 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
         folder = _made_folder(options)
         opening["name"] = folder.name
         job = _Job(space, data, folder, [], opening, known, _resume_command(folder, options))
-        with owned(folder):
+        with lock_run(folder):
             return _run(job, cluster, interrupts)
 
 
@@ -145,23 +149,23 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
     if options.space is not None or options.name or options.warm_start:
         raise InputError("--resume takes the space, the name and what was known from the run; give none of them")
     folder = options.resume
-    journal_of(folder)  # before anything is written there
+    read_run(folder)  # before anything is written there
     if options.dry_run:
         raise InputError("--dry-run: of a run that is resumed nothing is planned; leave it out")
-    with owned(folder):
-        events = journal_of(folder)
-        space = resumed_space(events, options.set)
+    with lock_run(folder):
+        events = read_run(folder)
+        run_state = RunState(events)
+        space = resume_space(run_state, options.set)
         machine, local = _here()
-        refuse_other_machine(events, machine)
+        check_same_machine(run_state.info.machine, machine)
         data = load_trainable(space.trainable or "").locate_data(space.data)
-        if data.name != events[0]["data"]["name"]:
-            was = events[0]["data"]["name"]
+        if data.name != (was := run_state.info.data.name):
             raise InputError(f"{folder}: the run's data is {was}, but {data.name} is what is here")
-        refuse_contradictions(folder, space, events)
-        opening: Event = {"command": _command(options), "budget": space.budget.model_dump()}
+        check_replay(folder, space, events)
+        opening = {"command": _command(options), "budget": space.budget.model_dump()}
         job = _Job(space, data, folder, events, opening, [], _resume_command(folder, options))
-        if is_over(events, space):
-            return closed(folder, job.resume_command)
+        if is_finished(events[-1], run_state, space):
+            return finish_run(folder, job.resume_command)
         with _connected(options, local, interrupts) as cluster:
             return _run(job, cluster, interrupts)
 
@@ -176,23 +180,23 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
     from search.terminal.progress import Progress
 
     interrupted, broken = None, None
-    interrupts.last_words = f"\ninterrupted twice; to go on:\n  {job.resume_command}\n"
+    interrupts.exit_message = f"\ninterrupted twice; to go on:\n  {job.resume_command}\n"
     clock = steady_clock()
-    with Progress(clock=clock) as progress, LivePage(job.folder), _watched(job, cluster, progress, interrupts):
+    run_state = RunState(job.events)
+    live = Progress(run_state, clock=clock), LivePage(job.folder, run_state)
+    with live[0] as progress, live[1], _watched(job, cluster, progress, interrupts):
         progress.announce(announce(cluster.dashboard_url))
         progress.announce(f"Live page: {job.folder / PAGE}")
-        for line in [*(f"left out: {line}" for line in job.opening.get("left_out", [])), *small_shm()]:
+        left_out = [f"left out: {line}" for line in job.opening.get("left_out", [])]
+        for line in [*left_out, *shm_warnings(), *cluster.notices]:
             progress.announce(line)
-        metrics = Metrics()
-        progress.replay(job.events)
-        metrics.replay(job.events)
-        with Journal(job.folder / FILE_NAME, [progress, metrics], clock) as journal:
+        with Journal(job.folder / FILE_NAME, [progress, Metrics(run_state)], clock, run_state) as journal:
             try:
                 events = [*job.events, journal.append("resume" if job.events else "run", **job.opening)]
                 if job.known:
                     events.append(journal.append("known", measurements=job.known))
-                    progress.announce(f"known from earlier runs: {count(len(job.known), 'measurement')}")
-                with interrupts.blamed():
+                    progress.announce(f"known from earlier runs: {plural(len(job.known), 'measurement')}")
+                with interrupts.attributed_to_signal():
                     run_study(job.space, job.data, job.folder, journal, cluster, interrupts.check, events)
             except Interrupted as signal:
                 interrupted = signal.exit_code
@@ -201,11 +205,11 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
             except Exception as error:
                 broken = error
     if broken is not None:
-        code = broken_off(job.folder, job.resume_command, broken)
+        code = report_failure(job.folder, job.resume_command, broken)
     else:
         interrupts.ignore()  # what is left takes a second
-        code = closed(job.folder, job.resume_command, interrupted)
-    interrupts.leave_within(LEAVE_SECONDS, code)
+        code = finish_run(job.folder, job.resume_command, interrupted)
+    interrupts.exit_within(LEAVE_SECONDS, code)
     return code
 
 
@@ -224,12 +228,12 @@ def _watched(job: _Job, cluster: Cluster, progress: Progress, interrupts: Interr
         progress.close()  # or the view would be drawn over the last lines
         abandon(job.folder, job.resume_command, why, lambda: interrupts.exit_code or FAILED)
 
-    return watched(why, lost)
+    return watchdog(why, lost)
 
 
 def _dry_run(fitted: Fitted, machine: Machine, share: Resources) -> int:
-    from search.study.estimate import estimate
     from search.study.plan import describe_plan
+    from search.study.run_estimate import estimate
 
     space, data, left_out = fitted
     described = load_trainable(space.trainable or "").describe_data(data)
@@ -239,7 +243,7 @@ def _dry_run(fitted: Fitted, machine: Machine, share: Resources) -> int:
 
 def _fitted(space: Space, total: Resources) -> Fitted:
     """The space as these resources can do it, its data found, and a line for each thing left out."""
-    space, left_out = space.restricted(space.share(total))
+    space, left_out = space.restrict_to(space.resources_per_trial(total))
     return space, load_trainable(space.trainable or "").locate_data(space.data), left_out
 
 
@@ -253,8 +257,8 @@ def _connected(options: argparse.Namespace, local: Resources, interrupts: Interr
     if sys.stderr.isatty():  # it takes some seconds, in which a person would see nothing
         print(f"joining Ray at {options.address}" if options.address else "starting Ray", file=sys.stderr)
     try:
-        with interrupts.blamed(), contextlib.ExitStack() as stack:
-            with interrupts.obeyed_at_once():
+        with interrupts.attributed_to_signal(), contextlib.ExitStack() as stack:
+            with interrupts.ending_at_once():
                 cluster = stack.enter_context(connect(options.address, local, not options.no_dashboard))
             interrupts.install()  # again: Ray has put its own in their place
             interrupts.check()
@@ -264,13 +268,13 @@ def _connected(options: argparse.Namespace, local: Resources, interrupts: Interr
 
 
 def _here() -> tuple[Machine, Resources]:
-    """This machine, and what a trial could have of it."""
+    """Return this machine, and the resources that a trial could use."""
     machine = describe_machine()
     return machine, Resources(cpus=machine.cores, gpus=len(machine.gpus))
 
 
-def _described(space: Space, data: Data) -> Event:
-    """What the journal says of a space and its data."""
+def _described(space: Space, data: Data) -> dict[str, Any]:
+    """Return the journal fields that describe a space and its data."""
     trainable = load_trainable(space.trainable or "")
     return {
         "space": _without_root(space),
@@ -285,12 +289,14 @@ def _described(space: Space, data: Data) -> Event:
     }
 
 
-def _known(space: Space, opening: Event, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """What earlier runs measured: those that were asked for, and of rates the newest ones beside the new run."""
-    from search.record import earlier
+def _known(space: Space, fields: dict[str, Any], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return measurements of the requested earlier runs, and rates of the newest runs beside the new one."""
+    from search.record import warm_start
 
-    known = earlier.rates(space, opening, options.results)
-    asked = earlier.everything(space, opening, options.warm_start)
+    opening = parse(json.dumps({"event": "run", "time": 0.0, "name": "", **fields}).encode())
+    assert isinstance(opening, Opening)
+    known = warm_start.recent_rates(space, opening, options.results)
+    asked = warm_start.all_measurements(space, opening, options.warm_start)
     if options.warm_start and not asked:
         folders = ", ".join(map(str, options.warm_start))
         raise InputError(f"--warm-start {folders}: nothing there is of use here: other data, length or fixed settings")
@@ -299,7 +305,7 @@ def _known(space: Space, opening: Event, options: argparse.Namespace) -> list[di
 
 
 def _new_folder(options: argparse.Namespace) -> Path:
-    """Where the run will be; it must not exist yet."""
+    """Return the folder of the new run; it must not exist yet."""
     if options.name is not None:
         if Path(options.name).name != options.name or options.name in ("", ".", ".."):
             raise InputError(f"--name {options.name}: a name, not a path; --results DIR says where")
@@ -328,11 +334,13 @@ def _made_folder(options: argparse.Namespace) -> Path:
 
 
 def _refuse_unwritable(folder: Path) -> None:
-    """Rather now than when Ray is up."""
+    """Fail before starting Ray if the folder is not writable."""
     try:
-        refuse_unwritable(folder)
+        check_writable(folder)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be made: {told(error)}; --results DIR says where else") from error
+        raise InputError(
+            f"{folder}: cannot be made: {describe_os_error(error)}; --results DIR says where else"
+        ) from error
 
 
 def _without_root(space: Space) -> dict[str, Any]:

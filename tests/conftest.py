@@ -1,13 +1,18 @@
-"""One Ray for the whole test session, and warm workers on it."""
+"""Ray cluster and warm workers for the whole test session."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainables.contract import Resources
+
+# Workers and commands that tests start find `tests.faulty_replay`.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +25,7 @@ def cluster() -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def pool(cluster: Any) -> Iterator[object]:
-    """Workers that stay warm from one study to the next; a study that is about workers has its own."""
+    """Warm workers for several studies; a test of the workers themselves creates its own."""
     from search.execution.workers import worker_pool
 
     with worker_pool(cluster.resources, reserve_cpus=False) as pool:

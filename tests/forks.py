@@ -1,4 +1,4 @@
-"""Processes that start in milliseconds: forked from one, for all tests, that has imported what takes long."""
+"""Processes that start in milliseconds, forked from one server that has imported the slow modules."""
 
 import multiprocessing
 

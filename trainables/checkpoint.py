@@ -1,4 +1,4 @@
-"""A trial's checkpoint: one file in its folder, replaced by rename after each epoch."""
+"""Checkpoint of a trial: one file in its folder, replaced by rename after each epoch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from trainables.contract import Measurement
+from trainables.machine.exception_chain import exception_chain
 
 FILE_NAME = "checkpoint.pt"
 log = logging.getLogger(__name__)
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Enough to go on behind `measurement.epoch`, or to test. `network` says what the state fits."""
+    """State after `measurement.epoch`. `network` holds the settings that the state depends on."""
 
     network: Mapping[str, Any]
     measurement: Measurement
@@ -26,32 +27,21 @@ class Checkpoint:
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write it beside the last one, then take its place: a kill leaves the one or the other."""
+    """Write a checkpoint and replace the last one by rename, so that a kill leaves one of the two."""
     unfinished = folder / f"{FILE_NAME}.part"
-    measurement = checkpoint.measurement
-    content = {
-        "network": dict(checkpoint.network),
-        "epoch": measurement.epoch,
-        "metrics": dict(measurement.metrics),
-        "state": dict(checkpoint.state),
-    }
+    epoch, metrics = checkpoint.measurement.epoch, dict(checkpoint.measurement.metrics)
+    content = {"network": dict(checkpoint.network), "epoch": epoch, "metrics": metrics, "state": dict(checkpoint.state)}
     try:
-        with unfinished.open("wb") as file:  # given a path, torch does not tell a full disk from other faults
+        with unfinished.open("wb") as file:  # with a path, torch hides a full disk in another error
             torch.save(content, file)
     except BaseException as error:
-        unfinished.unlink(missing_ok=True)  # half of it would fill a full disk for nothing
-        if (cause := _of_the_system(error)) is not None:
+        unfinished.unlink(missing_ok=True)  # a partial file would keep a full disk full
+        cause = next((each for each in exception_chain(error) if isinstance(each, OSError)), None)
+        if cause is not None:
             what = f"{cause.strerror}: {_tensor_bytes(content):,} bytes are needed"
             raise OSError(cause.errno, what, str(folder / FILE_NAME)) from error
         raise
     unfinished.replace(folder / FILE_NAME)
-
-
-def _of_the_system(error: BaseException | None) -> OSError | None:
-    """What torch wraps in an error of its own."""
-    while error is not None and not isinstance(error, OSError):
-        error = error.__cause__ or error.__context__
-    return error
 
 
 def _tensor_bytes(content: Any) -> int:
@@ -62,7 +52,7 @@ def _tensor_bytes(content: Any) -> int:
 
 
 def load(folder: Path, network: Mapping[str, Any]) -> Checkpoint | None:
-    """The folder's checkpoint of that network; None, with a warning if there is another one or a damaged one."""
+    """Load the folder's checkpoint of that network; None without one, with a warning if it is damaged or different."""
     path = folder / FILE_NAME
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
@@ -70,10 +60,10 @@ def load(folder: Path, network: Mapping[str, Any]) -> Checkpoint | None:
         checkpoint = Checkpoint(content["network"], measurement, content["state"])
     except FileNotFoundError:
         return None
-    except Exception as error:  # a torn file raises whatever the unpickler stumbles over
-        log.warning("%s cannot be read (%s): the trial begins anew", path, str(error).partition("\n")[0])
+    except Exception as error:  # a damaged file raises any error of the unpickler
+        log.warning("%s cannot be read (%s): the trial starts again", path, str(error).partition("\n")[0])
         return None
     if checkpoint.network != network:
-        log.warning("%s is of another network (%s): the trial begins anew", path, dict(checkpoint.network))
+        log.warning("%s is of another network (%s): the trial starts again", path, dict(checkpoint.network))
         return None
     return checkpoint

@@ -1,4 +1,4 @@
-"""What a trainable is, and what it is given: the only thing that `search` and `trainables` both know."""
+"""Interface between `search` and `trainables`: what a trainable provides and what it is given."""
 
 from __future__ import annotations
 
@@ -7,25 +7,30 @@ import importlib
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
 Config = Mapping[str, Any]
 Scalar = int | float | str | bool
+Affects = Literal["all", "probed", "trained"]  # metrics: all, those that a probe measures, or the others
 
 TRAINABLES = ("vgg19_cifar10", "replay")
 
-# A process that keeps the others of its trial waiting for longer is taken to hang. Far longer than what one may do by
-# itself meanwhile, such as writing a checkpoint; what may take longer is waited for within `waiting`.
-PATIENCE_SECONDS = 120.0
-PATIENCE_VARIABLE = "TRAINING_SEARCH_PATIENCE_SECONDS"
+# Metrics by the names of earlier versions, which journals, tables and space files may still have.
+RENAMED_METRICS = {"disturbed": "contended", "disturbed_windows": "contended_windows"}
+
+# A process that keeps the others of its trial waiting for longer is treated as hanging. Writing a checkpoint takes far
+# less; work that may take longer is waited for within `waiting`.
+TIMEOUT_SECONDS = 120.0
+TIMEOUT_VARIABLE = "TRAINING_SEARCH_TIMEOUT_SECONDS"
+OLD_TIMEOUT_VARIABLE = "TRAINING_SEARCH_PATIENCE_SECONDS"  # read where the new one is not set
 
 
-def patience_seconds() -> float:
-    """How long the processes of a trial wait for each other, as the environment says or by default."""
-    return float(os.environ.get(PATIENCE_VARIABLE, PATIENCE_SECONDS))
+def timeout_seconds() -> float:
+    """Return the time that the processes of a trial wait for each other: from the environment, or the default."""
+    return float(os.environ.get(TIMEOUT_VARIABLE) or os.environ.get(OLD_TIMEOUT_VARIABLE) or TIMEOUT_SECONDS)
 
 
 _waits: set[object] = set()  # of this process, now
@@ -34,7 +39,7 @@ _last_wait_ended = -math.inf  # by `time.monotonic`
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """For the time in which a process waits for another's work on purpose: it does nothing, but does not hang."""
+    """Mark the time in which a process waits for another's work on purpose, so that it is not taken to hang."""
     global _last_wait_ended
     _waits.add(this := object())
     try:
@@ -45,14 +50,14 @@ def waiting() -> Iterator[None]:
 
 
 def waited_since(moment: float) -> bool:
-    """Whether this process is within `waiting`, or was at some time since `moment`, by `time.monotonic`."""
+    """Return whether this process is within `waiting`, or was since `moment` (`time.monotonic`)."""
     return bool(_waits) or _last_wait_ended >= moment
 
 
 class InfeasibleError(Exception):
-    """This configuration cannot run here; the message says why. A result, not a failure.
+    """Raised for a configuration that cannot run here, with the reason. A result, not a failure.
 
-    `metrics`: what is known of it all the same, such as the memory that it would need.
+    `metrics` holds what is known nevertheless, such as the memory that it would need.
     """
 
     def __init__(self, message: str, metrics: Mapping[str, float] | None = None) -> None:
@@ -61,28 +66,28 @@ class InfeasibleError(Exception):
 
 
 class DataError(Exception):
-    """The training data cannot be had; the message says what was looked for and what would do."""
+    """Raised for missing training data; the message says what was looked for and what to do."""
 
 
 class PeerLostError(Exception):
-    """Another process of the trial is gone or silent: not this one's own fault, and so not the reason to tell."""
+    """Raised when another process of the trial is gone or silent; that one has the reason to report."""
 
 
 class HelperLostError(Exception):
-    """A process that the trial had started is gone, such as a loader's: not the configuration's doing; try it again."""
+    """Raised when a helper process, such as a loader, is gone: the trial is tried again."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one trial may use, over all its processes. No process can have more than one node has."""
+    """Resources of one trial over all its processes. No process can have more than one node has."""
 
     cpus: int
     gpus: int = 0
-    nodes: int = 1  # that have equal parts of it
+    nodes: int = 1  # with equal shares
 
     @property
     def node(self) -> Resources:
-        """What one of the nodes has of it."""
+        """Resources on one of the nodes."""
         return Resources(self.cpus // self.nodes, self.gpus // self.nodes)
 
 
@@ -93,46 +98,55 @@ class Layout:
     processes: int = 1
     cpus_per_process: int = 1
     gpus_per_process: int = 0
-    placement: Literal["pack", "spread"] = "pack"  # on as few nodes as they fit on, or on as many as there are
+    placement: Literal["pack", "spread"] = "pack"  # on as few nodes as possible, or on as many
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One setting of a trainable: its type, what it may be, and its value where nobody chooses one."""
+    """One setting of a trainable, with its type, allowed values and default."""
 
     type: Literal["int", "float", "str", "bool"]
     default: Scalar | None
     help: str
-    choices: tuple[Scalar, ...] = ()  # empty: anything of the type within the bounds
+    choices: Collection[Scalar] = ()  # empty: any value of the type from `low` to `high`
     low: float | None = None
     high: float | None = None
-    bears_on: Literal["all", "probed", "trained"] = "all"  # metrics: all, those that a probe measures, or the others
+    affects: Affects = "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """A value of the setting `strategy`: a way for processes and devices to share the work of a trial."""
+
+    help: str
+    one_process: bool = False
+    settings: tuple[str, ...] = ()  # parameters that only this strategy and similar ones read
 
 
 @dataclass(frozen=True)
 class Metric:
-    """Something that a trainable reports."""
+    """A metric that a trainable reports."""
 
     unit: str
     help: str
-    probed: bool = True  # a probe measures it too; False: it takes training
-    limit: float | None = None  # what has more of it cannot run
+    probed: bool = True  # measured by probes too; False: takes training
+    limit: float | None = None  # a configuration above it cannot run
 
 
 @dataclass(frozen=True)
 class Data:
-    """Which pictures to train on. `name` is `auto` until `Trainable.locate_data` has found some."""
+    """Pictures to train on. `name` is `auto` until `Trainable.locate_data` has found some."""
 
     name: Literal["auto", "cifar10", "folder", "generated"] = "auto"
     root: str | None = None
     download: bool = False
-    train_images: int | None = None  # None: all that validation leaves
+    train_images: int | None = None  # None: all except those for validation
     val_images: int = 5000
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is known of a trial after `epoch` epochs (1, 2, ...; 0: a probe). A metric not measured is absent."""
+    """Metrics of a trial after `epoch` epochs (1, 2, ...; 0: a probe). A metric not measured is absent."""
 
     epoch: int
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -140,7 +154,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Cost:
-    """What training a configuration would take, from a few timed steps."""
+    """Cost of training a configuration, estimated from a few timed steps."""
 
     images_per_second: float
     images_per_epoch: int
@@ -152,7 +166,7 @@ Bound = Literal["input", "transfer", "compute", "communication", "memory"]
 
 @dataclass(frozen=True)
 class Advice:
-    """One setting to change: `gain` is the expected rate after it over the rate before it."""
+    """A setting to change. `gain` is the expected rate after the change over the rate before."""
 
     parameter: str
     old: Scalar | None
@@ -163,7 +177,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a trial spends most of its time on, which share of each step that is, and what would help; best first."""
+    """The bottleneck of a trial, its share of each step, and advice, best first."""
 
     bound_by: Bound
     share: float
@@ -173,61 +187,37 @@ class Verdict:
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """The most memory that a configuration takes, in bytes by what takes it, and what there is; None: not known."""
+    """Peak memory of a configuration, in bytes by part, and the memory available; None: unknown."""
 
     parts: Mapping[str, int]
     available: int | None
 
     @property
     def total(self) -> int:
-        """Bytes."""
+        """Sum of the parts, in bytes."""
         return sum(self.parts.values())
 
     @property
     def fits(self) -> bool | None:
-        """None: what there is is not known."""
+        """Comparison of both; None: the available memory is unknown."""
         return None if self.available is None else self.total <= self.available
 
 
 class Worker(Protocol):
     """One process of a trial, as the trainable sees it."""
 
-    @property
-    def rank(self) -> int:
-        """0 in the process that writes checkpoints."""
-        ...
-
-    @property
-    def world_size(self) -> int:
-        """Processes of the trial. More than one: `torch.distributed` is initialised before `train` is called."""
-        ...
-
-    @property
-    def resources(self) -> Resources:
-        """What this process alone may use."""
-        ...
-
-    @property
-    def data(self) -> Data:
-        """As `locate_data` returned it."""
-        ...
-
-    @property
-    def folder(self) -> Path:
-        """The trial's own folder, shared by its processes. Checkpoints in it outlive the processes."""
-        ...
-
-    @property
-    def epochs(self) -> int:
-        """Epochs of the whole trial; the schedule runs over them."""
-        ...
+    rank: int  # 0 in the process that writes checkpoints
+    world_size: int  # processes of the trial; if several, `torch.distributed` is initialised before `train` is called
+    resources: Resources  # of this process alone
+    data: Data  # as `locate_data` returned it
+    folder: Path  # of the trial, shared by its processes; checkpoints in it outlive the processes
+    epochs: int  # of the whole trial; the schedule runs over them
 
     def report(self, measurement: Measurement) -> bool:
-        """Tell what an epoch gave; True: go on. Every rank calls it, and all get the same answer.
+        """Report an epoch; True: go on. All ranks call it, and all get the same answer.
 
         After a restart from a checkpoint, the epoch of the checkpoint is reported again.
         """
-        ...
 
 
 class Trainable(Protocol):
@@ -236,39 +226,29 @@ class Trainable(Protocol):
     Its top level imports nothing heavy: a space file is checked against it in milliseconds.
     """
 
-    @property
-    def PARAMETERS(self) -> Mapping[str, Parameter] | None:  # noqa: N802
-        """By name; None: any parameter goes."""
-        ...
-
-    @property
-    def METRICS(self) -> Mapping[str, Metric] | None:  # noqa: N802
-        """By name; None: any metric goes."""
-        ...
+    PARAMETERS: Mapping[str, Parameter] | None  # None: any parameter is accepted
+    METRICS: Mapping[str, Metric] | None  # None: any metric is accepted
+    STRATEGIES: Mapping[str, Strategy]  # so that reports recognise trials of the same work
 
     def unavailable(self, parameter: str, value: Scalar, resources: Resources) -> str | None:
-        """Why a trial with these resources cannot use this value; None: it can."""
-        ...
+        """Return why a trial with these resources cannot use this value; None: it can."""
 
     def layout(self, config: Config, resources: Resources) -> Layout:
-        """The processes and devices of `config`.
+        """Return the processes and devices of `config`.
 
         Raises:
             InfeasibleError: no layout within `resources` can run it.
         """
-        ...
 
     def locate_data(self, data: Data) -> Data:
-        """The same, with `auto` turned into what was found and `root` made absolute; downloads if that is allowed.
+        """Return the data with `auto` resolved and `root` absolute; download if allowed.
 
         Raises:
-            DataError: nothing usable is there.
+            DataError: there is nothing usable.
         """
-        ...
 
     def describe_data(self, data: Data) -> str:
-        """One line for people: the data's own name, counts, and whether it is generated. No paths."""
-        ...
+        """Return one line for people: the data's name, counts, and whether it is generated. No paths."""
 
     def estimate(self, config: Config, data: Data) -> Cost:
         """Time a few steps of `config` in this process.
@@ -276,53 +256,51 @@ class Trainable(Protocol):
         Raises:
             InfeasibleError: `config` cannot run here.
         """
-        ...
 
     def train(self, config: Config, worker: Worker) -> None:
         """Train from the last checkpoint in `worker.folder`, or from the start; report each epoch.
 
-        Returns early when a report is answered with False. Leaves no process and no device memory behind.
+        Returns early when a report returns False. Leaves no process and no device memory behind.
 
         Raises:
             InfeasibleError: out of memory, or a setting that cannot run here.
         """
-        ...
 
     def probe(self, config: Config, worker: Worker) -> None:
-        """Measure without training to an end: rate, stage times, memory, in seconds; one report, of epoch 0.
+        """Measure rate, stage times and memory for some seconds; report once, as epoch 0.
 
         Raises:
-            InfeasibleError: as `train`.
+            InfeasibleError: see `train`.
         """
-        ...
 
     def explain(self, config: Config, metrics: Mapping[str, float], resources: Resources) -> Verdict | None:
-        """What bounds a trial with these metrics, and what would help; None: its stages were not measured."""
-        ...
+        """Return the bottleneck of a trial with these metrics; None: its stages were not measured."""
 
     def memory(self, config: Config, data: Data, resources: Resources) -> MemoryNeed | None:
-        """What `config` would take, predicted without running it; None: nothing worth predicting.
+        """Return the predicted memory of `config`; None: nothing worth predicting.
 
         Raises:
             InfeasibleError: no layout within `resources` can run it.
         """
-        ...
 
     def largest_batch(self, config: Config, data: Data, resources: Resources, available: int) -> int | None:
-        """The largest `batch_size` that by prediction takes at most so many bytes; 0: none does, None: as `memory`."""
-        ...
+        """Return the largest `batch_size` predicted to take `available` bytes at most; 0: none, None: see `memory`."""
 
     def test(self, config: Config, worker: Worker) -> Mapping[str, float]:
-        """Metrics of the trial's last checkpoint on the test set, e.g. `test_accuracy`."""
-        ...
+        """Return the metrics of the trial's last checkpoint on the test set, e.g. `test_accuracy`."""
 
 
 def load_trainable(name: str) -> Trainable:
-    """The trainable of that name.
+    """Import a trainable: one of TRAINABLES, or any module by its path, such as `my_package.my_training`.
 
     Raises:
-        LookupError: there is none.
+        LookupError: there is no such module.
     """
-    if name not in TRAINABLES:
-        raise LookupError(f'no trainable "{name}"; there are {", ".join(TRAINABLES)}')
-    return cast(Trainable, importlib.import_module(f"trainables.{name}"))
+    path = f"trainables.{name}" if name in TRAINABLES else name
+    try:
+        if path != name or "." in name:
+            return cast(Trainable, importlib.import_module(path))
+    except ModuleNotFoundError as error:
+        if not f"{path}.".startswith(f"{error.name}."):
+            raise  # something that the module imports
+    raise LookupError(f'no trainable "{name}"; there are {", ".join(TRAINABLES)}')

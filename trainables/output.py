@@ -1,8 +1,10 @@
-"""What a configuration run by hand prints and writes: a line an epoch, a table of curves, the findings of a probe."""
+"""Output of `trainables.train`: a line per epoch, a table of curves, and the results of a probe."""
 
 from __future__ import annotations
 
 import csv
+import json
+import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,23 +13,32 @@ from typing import Any
 from trainables.contract import Measurement, Metric, Verdict
 
 WIDTH = 80
+ORDER = {name: i for i, name in enumerate(("val_accuracy", "images_per_second", "train_loss", "test_accuracy"))}
 
 
-def line(measurement: Measurement, epochs: int, width: int = WIDTH) -> str:
-    """As many metrics as fit, in the trainable's order of reporting them."""
+def report(text: str, as_json: bool, **values: Any) -> None:
+    """Print `text` for people, or `values` as one JSON object on a line for programs."""
+    print(json.dumps(values) if as_json else text, flush=True)
+
+
+def report_error(reason: str, as_json: bool) -> None:
+    """Print why a training ended: on stderr for people, as one JSON object on stdout for programs."""
+    text, file = (json.dumps({"error": reason}), sys.stdout) if as_json else (f"train: {reason}", sys.stderr)
+    print(text, file=file, flush=True)
+
+
+def line(measurement: Measurement, epochs: int) -> str:
+    """Format an epoch with as many metrics as fit, the most important ones first."""
     text = f"epoch {measurement.epoch:>{len(str(epochs))}}/{epochs}"
     for name, value in sorted(measurement.metrics.items(), key=lambda item: ORDER.get(item[0], len(ORDER))):
         more = f"  {name} {value:.4g}"
-        if len(text) + len(more) <= width:
+        if len(text) + len(more) <= WIDTH:
             text += more
     return text
 
 
-ORDER = {name: i for i, name in enumerate(("val_accuracy", "images_per_second", "train_loss", "test_accuracy"))}
-
-
 def record(path: Path, config: Mapping[str, Any], measurement: Measurement) -> None:
-    """Add an epoch to a table of curves; an epoch that is reported again takes the place of what it gave before."""
+    """Append an epoch to a table of curves; an epoch that is reported again replaces its row and the later ones."""
     row = {"epoch": measurement.epoch, **{f"config.{k}": v for k, v in config.items()}, **measurement.metrics}
     rows: list[dict[str, Any]] = []
     if path.exists():
@@ -43,10 +54,10 @@ def record(path: Path, config: Mapping[str, Any], measurement: Measurement) -> N
 
 
 def findings(metrics: Mapping[str, float], known: Mapping[str, Metric], verdict: Verdict | None) -> str:
-    """What a probe measured, one metric a line, then what bounds the configuration and what would help."""
+    """Format a probe's metrics, one per line, then the bottleneck and the advice."""
     lines = [f"{name:<24}{metrics[name]:>10,.4g} {metric.unit}" for name, metric in known.items() if name in metrics]
     if verdict is None:
         return "\n".join(lines)
-    said = [f"bound by {verdict.bound_by} ({verdict.share:.0%} of each step): {verdict.why}"]
-    said += [f"{a.parameter}: {a.old} -> {a.new} should give {a.gain:.2f} x: {a.why}" for a in verdict.advice]
-    return "\n".join([*lines, "", *(textwrap.fill(each, WIDTH, subsequent_indent="  ") for each in said)])
+    texts = [f"bound by {verdict.bound_by} ({verdict.share:.0%} of each step): {verdict.why}"]
+    texts += [f"{a.parameter}: {a.old} -> {a.new} should give {a.gain:.2f} x: {a.why}" for a in verdict.advice]
+    return "\n".join([*lines, "", *(textwrap.fill(text, WIDTH, subsequent_indent="  ") for text in texts)])

@@ -1,17 +1,12 @@
-"""A trainable that replays recorded curves, or a formula's, and trains nothing: a whole search runs in seconds.
+"""Trainable that replays recorded curves, or a formula's, so that a whole search runs in seconds.
 
-Any parameter and any metric goes. A few settings, chosen or fixed in the space file, are its own:
+Any parameter and any metric is accepted. A few settings, searched or fixed in the space file, are its own:
 
     table              CSV with columns `config.<name>`, `epoch` and metrics, e.g. the curves.csv of a results folder;
-                       without it the curves of `closed_form` are replayed
-    seconds_per_epoch  how long an epoch takes (0)
-    processes          how many processes the trial has (1)
-    checkpoint_bytes   how much larger than it must be its checkpoint is (0)
-    fail_at_epoch      the epoch that goes wrong (0: none), in the first process
-    fail_with          exception, infeasible, kill (SIGKILL of the process), hang, nan, memory (all that the process
-                       may have), hunger (all that the machine has, until the process is ended for it), child (starts
-                       one, then hangs) or silence (starts one, then returns without a word)
-    fail_once          true: only the first time in the trial's folder, so that a retry gets through
+                       without it the curves of `closed_form`
+    seconds_per_epoch  duration of an epoch (0)
+    processes          processes of the trial (1)
+    checkpoint_bytes   padding of the checkpoint (0)
 """
 
 from __future__ import annotations
@@ -21,19 +16,15 @@ import difflib
 import json
 import logging
 import math
-import os
-import resource
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from trainables.contract import (
+    RENAMED_METRICS,
     Config,
     Cost,
     Data,
@@ -49,31 +40,28 @@ from trainables.contract import (
     Verdict,
     Worker,
 )
+from trainables.strategy_table import STRATEGIES as STRATEGIES  # of the recorded curves
 
 PARAMETERS: Mapping[str, Parameter] | None = None
 METRICS: Mapping[str, Metric] | None = None
 
-SETTINGS = (
-    "table", "seconds_per_epoch", "processes", "checkpoint_bytes", "fail_at_epoch", "fail_with", "fail_once",
-)  # fmt: skip
+SETTINGS = ("table", "seconds_per_epoch", "processes", "checkpoint_bytes")
 TRAINED = ("val_accuracy", "accuracy", "val_loss", "train_loss")
 NOT_METRICS = ("trial_id", "epoch", "seconds", "decision", "state", "reason", "kind")
-
-MEMORY_LIMIT = 2**36  # more than a process here has addresses in use
 
 Metrics = dict[str, float]
 log = logging.getLogger(__name__)
 
 
 def unavailable(parameter: str, value: Scalar, resources: Resources) -> str | None:
-    """Only more processes than cores cannot be had."""
+    """Refuse more processes than cores."""
     if parameter == "processes" and int(value) > resources.cpus:
         return f"needs {value} cores, there are {resources.cpus}"
     return None
 
 
 def layout(config: Config, resources: Resources) -> Layout:
-    """One process with one core, or as many as the setting `processes` says."""
+    """Return as many processes as the setting `processes` says, with one core each."""
     processes = int(config.get("processes", 1))
     if reason := unavailable("processes", processes, resources):
         raise InfeasibleError(f"processes {processes}: {reason}")
@@ -81,35 +69,42 @@ def layout(config: Config, resources: Resources) -> Layout:
 
 
 def locate_data(data: Data) -> Data:
-    """Nothing is looked for: what is replayed needs no pictures."""
+    """Return the data as generated: no pictures are read."""
     return replace(data, name="generated", root=None)
 
 
 def describe_data(data: Data) -> str:
-    """The same for all."""
+    """Return the same line for all data."""
     return "replayed curves, no pictures: nothing is trained"
 
 
 def estimate(config: Config, data: Data) -> Cost:
-    """The rate of the first epoch, and as many images as make `seconds_per_epoch`."""
+    """Return the rate of the first epoch, and as many images as make `seconds_per_epoch`."""
     rate = curve(config, 1).get("images_per_second", 1000.0)
     seconds = float(config.get("seconds_per_epoch", 0.0))
     return Cost(images_per_second=rate, images_per_epoch=round(rate * seconds), checkpoint_bytes=200)
 
 
-def train(config: Config, worker: Worker) -> None:
-    """Report the curve of `config`, epoch by epoch, going on behind a checkpoint as a real trainable does."""
+def curve(config: Config, epoch: int) -> Metrics:
+    """Return the metrics of `config` after `epoch` epochs, from the table or else from the closed form.
+
+    Raises:
+        InfeasibleError: the table has no such configuration, or not that epoch of it.
+        DataError: there is no such table, or it has no column for a parameter of `config`.
+    """
+    parameters = {name: value for name, value in config.items() if name not in SETTINGS}
+    table = config.get("table")
+    return recorded(Path(table), parameters, epoch) if table else closed_form(parameters, epoch)
+
+
+def train(config: Config, worker: Worker, curve: Callable[[Config, int], Metrics] = curve) -> None:
+    """Report the curve of `config`, epoch by epoch; go on from a checkpoint as a real trainable does."""
     last = _load_checkpoint(worker.folder)
     if last is not None and not worker.report(last):
         return
     for epoch in range(last.epoch + 1 if last else 1, worker.epochs + 1):
         metrics = curve(config, epoch)
         time.sleep(float(config.get("seconds_per_epoch", 0.0)))
-        if _goes_wrong(config, epoch, worker):
-            if config.get("fail_with") == "silence":
-                _start_a_child()
-                return
-            metrics = _fail(config, epoch, metrics)
         measurement = Measurement(epoch, metrics)
         if worker.rank == 0:
             _save_checkpoint(worker.folder, measurement, int(config.get("checkpoint_bytes", 0)))
@@ -118,46 +113,34 @@ def train(config: Config, worker: Worker) -> None:
 
 
 def probe(config: Config, worker: Worker) -> None:
-    """Report the first epoch without what takes training."""
+    """Report the first epoch without the metrics that take training."""
     worker.report(Measurement(0, {name: x for name, x in curve(config, 1).items() if name not in TRAINED}))
 
 
 def explain(config: Config, metrics: Mapping[str, float], resources: Resources) -> Verdict | None:
-    """Nothing was run, so nothing is known."""
+    """Return None: no stage was measured."""
     return None
 
 
 def memory(config: Config, data: Data, resources: Resources) -> MemoryNeed | None:
-    """Nothing is run, so nothing is needed."""
+    """Return None: a replay needs no memory worth predicting."""
     return None
 
 
 def largest_batch(config: Config, data: Data, resources: Resources, available: int) -> int | None:
-    """Nothing is run, so nothing limits it."""
+    """Return None: memory limits no batch."""
     return None
 
 
 def test(config: Config, worker: Worker) -> Mapping[str, float]:
-    """A little below the validation accuracy, as it usually is."""
+    """Return a little less than the validation accuracy."""
     last = _load_checkpoint(worker.folder)
     accuracy = last.metrics.get("val_accuracy", last.metrics.get("accuracy")) if last else None
     return {} if accuracy is None else {"test_accuracy": 0.99 * accuracy}
 
 
-def curve(config: Config, epoch: int) -> Metrics:
-    """The metrics of `config` after `epoch` epochs: recorded where there is a table, else the closed form's.
-
-    Raises:
-        InfeasibleError: the table has no such configuration, or not that epoch of it.
-        DataError: there is no such table, or it does not know a parameter of `config`.
-    """
-    parameters = {name: value for name, value in config.items() if name not in SETTINGS}
-    table = config.get("table")
-    return recorded(Path(table), parameters, epoch) if table else closed_form(parameters, epoch)
-
-
 def closed_form(parameters: Config, epoch: int) -> Metrics:
-    """A pair of curves with a trade-off that is known exactly.
+    """Return a point of curves whose trade-off between accuracy and rate is known exactly.
 
     Rate: 2000 b / (b + 256) images/s for batch size b. Accuracy: saturates with the epoch at 0.94, less 0.01 for each
     doubling of b over 64, less 0.1 per squared decade between the learning rate and its optimum, 0.1 b / 128. Any
@@ -178,7 +161,7 @@ def closed_form(parameters: Config, epoch: int) -> Metrics:
 
 
 def recorded(table: Path, parameters: Config, epoch: int) -> Metrics:
-    """The metrics of the table's first row with these parameters and this epoch; empty cells are left out.
+    """Return the metrics of the table's first row with these parameters and this epoch, without empty cells.
 
     Columns that `parameters` does not have are not compared.
     """
@@ -192,28 +175,27 @@ def recorded(table: Path, parameters: Config, epoch: int) -> Metrics:
             hint = f'; did you mean "{near[0].removeprefix("config.")}"?' if near else ""
             raise DataError(f'{table}: no column "config.{name}"{hint}')
     same = [row for row in rows if all(_equal(row[f"config.{name}"], value) for name, value in parameters.items())]
+    described = ", ".join(f"{name} {value}" for name, value in parameters.items())
     if not same:
-        raise InfeasibleError(f"not in {table.name}: {_words(parameters)}")
+        raise InfeasibleError(f"not in {table.name}: {described}")
     for row in same:
         if int(row["epoch"]) == epoch:
-            return {name: float(cell) for name, cell in row.items() if _is_metric(name) and _is_number(cell)}
-    raise InfeasibleError(f"no epoch {epoch} in {table.name}: {_words(parameters)}")
+            metrics = (k for k in row if k not in NOT_METRICS and not k.startswith("config."))
+            return {name: float(row[name]) for name in metrics if _is_number(row[name])}
+    raise InfeasibleError(f"no epoch {epoch} in {table.name}: {described}")
 
 
 @lru_cache(maxsize=4)
 def _read_table(table: Path, mtime_ns: int) -> tuple[list[str], list[dict[str, str]]]:
-    """Column names and rows, read once for each version of the file."""
+    """Read column names and rows, once per version of the file."""
     with table.open(newline="") as file:
         reader = csv.DictReader(file)
+        reader.fieldnames = [RENAMED_METRICS.get(name, name) for name in reader.fieldnames or ()]
         rows = list(reader)
-        columns = list(reader.fieldnames or ())
+        columns = list(reader.fieldnames)
     if "epoch" not in columns:
         raise DataError(f'{table}: no column "epoch"; recorded curves have config.<name>, epoch and metrics')
     return columns, rows
-
-
-def _is_metric(name: str) -> bool:
-    return name not in NOT_METRICS and not name.startswith("config.")
 
 
 def _is_number(cell: str | None) -> bool:
@@ -225,69 +207,12 @@ def _is_number(cell: str | None) -> bool:
 
 
 def _equal(cell: str, value: Any) -> bool:
-    """Whether a cell says the value; an empty one says that the parameter was not active."""
+    """Compare a cell with a value; an empty cell stands for an inactive parameter."""
     if value is None or cell == "":
         return value is None and cell == ""
     if type(value) in (int, float) and _is_number(cell):
         return math.isclose(float(cell), value, rel_tol=1e-9)
     return cell.lower() == str(value).lower()
-
-
-def _words(parameters: Config) -> str:
-    return ", ".join(f"{name} {value}" for name, value in parameters.items())
-
-
-def _goes_wrong(config: Config, epoch: int, worker: Worker) -> bool:
-    if worker.rank != 0 or epoch != config.get("fail_at_epoch", 0):
-        return False
-    marker = worker.folder / "failed_once"
-    if config.get("fail_once", False) and marker.exists():
-        return False
-    marker.touch()
-    return True
-
-
-def _fail(config: Config, epoch: int, metrics: Metrics) -> Metrics:
-    """What `fail_with` says; only `nan` lets the epoch end."""
-    match config.get("fail_with", "exception"):
-        case "infeasible":
-            raise InfeasibleError(f"epoch {epoch} was to be infeasible")
-        case "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "hang":
-            time.sleep(1e6)
-        case "child":
-            _start_a_child()
-            time.sleep(1e6)
-        case "memory":
-            _take_all_memory()
-        case "hunger":
-            _eat_memory()
-        case "nan":
-            return dict.fromkeys(metrics, math.nan)
-    raise RuntimeError(f"epoch {epoch} was to fail")
-
-
-def _start_a_child() -> None:
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1e6)"])
-
-
-def _take_all_memory() -> None:
-    """By a limit on this process's addresses, lifted again afterwards."""
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, before[1]))
-    try:
-        bytearray(2 * MEMORY_LIMIT)
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-
-
-def _eat_memory() -> None:
-    """Without a limit of its own, 64 MiB at a time, each used, so that somebody has time to object."""
-    eaten = []
-    while True:
-        eaten.append(b"x" * 2**26)
-        time.sleep(0.05)
 
 
 def _save_checkpoint(folder: Path, measurement: Measurement, filling: int) -> None:

@@ -1,75 +1,141 @@
-"""What a configuration says, typed: the door for the dictionaries and command lines that reach a trainable."""
+"""VGG19's parameters, one row each: type, default, limits and help; and the checks for configurations."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields, replace
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from trainables.contract import Parameter, Scalar
+from trainables.contract import Affects, Parameter, Scalar, Strategy
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
 TYPES: dict[str, Any] = {"int": int, "float": float, "str": str, "bool": bool}
 
 
+def parameter(
+    default: Scalar | None, help: str, low: float | None = None, high: float | None = None, affects: Affects = "all"
+) -> Any:
+    """Declare a field of `Settings`. Its annotation gives the type and, as a Literal, the choices."""
+    return field(default=default, metadata={"help": help, "low": low, "high": high, "affects": affects})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A configuration of VGG19's training. Meanings and defaults: `vgg19_cifar10.PARAMETERS`."""
+    """A configuration of VGG19's training. `parameters_of` derives `vgg19_cifar10.PARAMETERS` from these rows."""
 
-    batch_size: int
-    learning_rate: float
-    optimizer: Literal["sgd", "adamw"]
-    momentum: float
-    weight_decay: float
-    label_smoothing: float
-    seed: int
-    width: float
-    head: Literal["average_pooling", "fully_connected"]
-    strategy: str
-    world_size: int | None
-    server: Literal["synchronous", "asynchronous"]
-    batch_norm: Literal["local", "synchronised"]
-    num_microbatches: int
-    schedule: Literal["gpipe", "1f1b"]
-    placement: Literal["pack", "spread"]
-    threads: int | None
-    precision: Precision
-    memory_format: Literal["contiguous", "channels_last"]
-    loader: Literal["workers", "memory", "device"]
-    num_workers: int
-    pin_memory: bool
-    conv_kernel: Literal["library", "gemm", "auto"]
-    allocator: Literal["system", "retain"]
-    fused_optimizer: bool
-    flush_denormals: bool
-    compile: bool
-    cuda_graphs: bool
-    trace_steps: int
+    batch_size: int = parameter(128, "pictures per step, over all processes", low=1)
+    learning_rate: float = parameter(
+        0.1, "highest rate; reached after a fifth of the steps, zero at the end", low=1e-8, affects="trained"
+    )
+    optimizer: Literal["sgd", "adamw"] = parameter("sgd", "sgd uses Nesterov momentum")
+    momentum: float = parameter(0.9, "sgd: momentum; adamw: first beta", low=0.0, high=0.9999, affects="trained")
+    weight_decay: float = parameter(
+        5e-4, "decay of weights; normalisation and biases do not decay", low=0.0, affects="trained"
+    )
+    label_smoothing: float = parameter(
+        0.1, "smoothing of the training loss's labels", low=0.0, high=0.9999, affects="trained"
+    )
+    seed: int = parameter(
+        0, "seed of weights, order, augmentation and dropout; not of the validation split", low=0, affects="trained"
+    )
+    width: float = parameter(1.0, "channels as a multiple of VGG19's own", low=0.01)
+    head: Literal["average_pooling", "fully_connected"] = parameter("average_pooling", "classifier")
+    strategy: str = parameter("single", "how devices share the work")
+    world_size: int | None = parameter(None, "processes of a strategy with several; null: one per GPU, or two", low=1)
+    server: Literal["synchronous", "asynchronous"] = parameter(
+        "synchronous", "parameter_server: one update with all gradients of a step, or one with each as it arrives"
+    )
+    batch_norm: Literal["local", "synchronised"] = parameter(
+        "local", "statistics of each process's pictures, or of the whole batch"
+    )
+    num_microbatches: int = parameter(
+        4, "equal parts into which pipeline cuts a batch; with 1 its stages work in turn", low=1
+    )
+    schedule: Literal["gpipe", "1f1b"] = parameter(
+        "gpipe", "pipeline: all micro-batches forward, then all backward; or each backward early", affects="probed"
+    )
+    placement: Literal["pack", "spread"] = parameter(
+        "pack", "processes on few nodes of a cluster, or on many", affects="probed"
+    )
+    threads: int | None = parameter(None, "threads per process; null: all its cores", low=1, affects="probed")
+    precision: Precision = parameter(  # noqa: RUF009
+        "auto", "fp32, or autocast to 16 bits; auto: bf16 if supported natively, else fp32"
+    )
+    memory_format: Literal["contiguous", "channels_last"] = parameter(
+        "channels_last", "memory format of pictures", affects="probed"
+    )
+    loader: Literal["workers", "memory", "device"] = parameter(
+        "memory",
+        "load single pictures in processes, whole batches from memory, or batches on the GPU",
+        affects="probed",
+    )
+    num_workers: int = parameter(
+        0, "processes of the loader `workers`, per process of the trial", low=0, affects="probed"
+    )
+    pin_memory: bool = parameter(False, "copy to the GPU from pinned memory", affects="probed")
+    conv_kernel: Literal["library", "gemm", "auto"] = parameter(
+        "auto",
+        "small feature maps on a CPU: PyTorch's kernels, few matrix products, or the faster one per layer, timed once",
+        affects="probed",
+    )
+    allocator: Literal["system", "retain"] = parameter(
+        "retain", "host memory: retain keeps freed blocks until the trial ends", affects="probed"
+    )
+    fused_optimizer: bool = parameter(True, "update all weights with one kernel", affects="probed")
+    flush_denormals: bool = parameter(False, "treat numbers below 1e-38 as zero, on a CPU", affects="probed")
+    compile: bool = parameter(False, "compile the network with torch.compile before the first step", affects="probed")
+    cuda_graphs: bool = parameter(False, "replay the step as one CUDA graph; needs fused_optimizer", affects="probed")
+    trace_steps: int = parameter(
+        0, "steps that torch.profiler records in trace.json in the trial's folder", low=0, affects="probed"
+    )
+
+    def that_affect_rates(self) -> dict[str, Any]:
+        """Return the settings on which measured rates may depend; traced steps are not measured."""
+        rows = [row for row in fields(self) if row.metadata["affects"] != "trained" and row.name != "trace_steps"]
+        return {row.name: getattr(self, row.name) for row in rows}
+
+
+def parameters_of(settings: type[Settings], strategies: Mapping[str, Strategy]) -> dict[str, Parameter]:
+    """Return the rows as the contract's parameters, by name; `strategies` are the choices of `strategy`."""
+    types = get_type_hints(settings)
+    found = {}
+    for row in fields(settings):
+        kind = types[row.name]
+        if isinstance(kind, UnionType):  # with None
+            kind = get_args(kind)[0]
+        choices = get_args(kind) if get_origin(kind) is Literal else ()
+        name: Any = "str" if choices else kind.__name__
+        default: Any = row.default
+        found[row.name] = Parameter(type=name, default=default, choices=choices, **row.metadata)
+    names = "; ".join(f"{name}: {strategy.help}" for name, strategy in strategies.items())
+    found["strategy"] = replace(found["strategy"], choices=strategies, help=f"{found['strategy'].help}; {names}")
+    return found
 
 
 def checked(config: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    """All parameters, with defaults for those that `config` leaves out.
+    """Return a value for every parameter: the given one or the default.
 
     Raises:
         ValueError: an unknown name, with the nearest one, or a value that its parameter does not allow.
     """
     for name in config:
         if name not in parameters:
-            raise ValueError(f'no parameter "{name}"{nearest(name, list(parameters))}')
+            raise ValueError(f'no parameter "{name}"{did_you_mean(name, list(parameters))}')
     given = {name: _checked(name, value, parameters[name]) for name, value in config.items()}
     return {name: given.get(name, parameter.default) for name, parameter in parameters.items()}
 
 
-def nearest(name: str, names: Sequence[str]) -> str:
-    """A hint at the name that was perhaps meant, or nothing."""
+def did_you_mean(name: str, names: Sequence[str]) -> str:
+    """Return a hint at the nearest name, or else at all names."""
     near = difflib.get_close_matches(name, names, 1, cutoff=0.5)
     return f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(names)}"
 
 
 def parsed(text: str) -> Scalar | None:
-    """A value as written on a command line: 128, 0.1, true, null, or a word."""
+    """Return the value that a command line's text stands for: 128, 0.1, true, null, or a word."""
     words: dict[str, Scalar | None] = {"true": True, "false": False, "null": None, "none": None}
     if text.lower() in words:
         return words[text.lower()]

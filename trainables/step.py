@@ -1,4 +1,4 @@
-"""One training step on one device: forward, loss, backward, update, in the precision asked for. No host waits."""
+"""Training step on one device: forward, loss, backward, update. The host never waits for the device."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainables.machine.processor import precision_of
@@ -18,7 +19,11 @@ FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channel
 
 
 class Step:
-    """Trains `model` by calling `forward`: the model itself, or what a strategy wraps around it."""
+    """Forward, backward and update of one batch; strategies subclass it.
+
+    It trains `model` by calling `forward`: the model itself or a strategy's wrapper around it. `model` is the unwrapped
+    network for evaluation and checkpoints. It is equal on all ranks after `gather`.
+    """
 
     def __init__(self, model: nn.Module, forward: nn.Module, settings: Settings, device: torch.device) -> None:
         self.model = model
@@ -28,7 +33,11 @@ class Step:
         self._settings, self._device = settings, device
 
     def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
-        """These pictures' part of the batch's mean loss, detached, on the device."""
+        """Train on this rank's share of a batch; return its part of the batch's mean loss, detached, on the device.
+
+        The parts of all ranks add up to the mean. The step marks the stages `forward`, `backward`, `communicate` (if
+        the ranks communicate) and `update` in the order in which they happen; a stage may occur several times.
+        """
         loss = self._forward_and_loss(images, labels, timeline)
         self._optimizer.zero_grad(set_to_none=True)
         self._backward(self._scaler.scale(loss), timeline)
@@ -49,19 +58,28 @@ class Step:
         timeline.mark("backward")
 
     def set_learning_rate(self, value: float) -> None:
-        """For the steps that follow."""
+        """Set the learning rate of the following steps."""
         for group in self._optimizer.param_groups:
             group["lr"] = value
 
     def gather(self) -> None:
-        """Nothing to do: the model is here."""
+        """Synchronise `model` on all ranks; all call it before evaluation and checkpoints.
+
+        The ranks of this class have equal weights, and get the running statistics of rank 0.
+        """
+        if dist.is_initialized():
+            for buffer in self.model.buffers():
+                dist.broadcast(buffer, src=0)
 
     def metrics(self) -> dict[str, float]:
-        """Nothing but what the instruments tell."""
+        """Return the strategy's own metrics of the whole job so far. All ranks call it; rank 0's result is used."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Network, optimizer by the names of the parameters, and the gradient scaler of fp16."""
+        """Return the complete state of network, optimizer and gradient scaler, in a form that all strategies can load.
+
+        All ranks call it after `gather`; rank 0's result is saved. See `optimizer_state`.
+        """
         return {
             "model": self.model.state_dict(),
             "optimizer": optimizer_state(self.model, self._optimizer),
@@ -69,7 +87,11 @@ class Step:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Load a complete state; all ranks call it.
+
+        Raises:
+            RuntimeError, KeyError, ValueError: the state is of another network or optimizer.
+        """
         self.model.load_state_dict(state["model"])
         load_optimizer_state(self.model, self._optimizer, state["optimizer"])
         if state["scaler"]:  # empty where it is not in use
@@ -77,54 +99,49 @@ class Step:
 
 
 def autocast(settings: Settings, device: torch.device) -> AbstractContextManager[object]:
-    """The context in which the network computes in the settings' precision."""
+    """Return the context in which the network computes in the settings' precision."""
     precision = precision_of(settings.precision, device.type)
     return nullcontext() if precision == "fp32" else torch.autocast(device.type, DTYPES[precision])
 
 
 def arranged(images: Tensor, settings: Settings) -> Tensor:
-    """Pictures in the settings' memory format."""
+    """Convert pictures to the settings' memory format."""
     return images.contiguous(memory_format=FORMATS[settings.memory_format])
 
 
 def optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    """SGD with Nesterov momentum, or AdamW. Weights decay; normalisation and biases do not."""
+    """Build SGD with Nesterov momentum, or AdamW. Weights decay; normalisation and biases do not."""
     rate: float | Tensor = settings.learning_rate
-    if settings.cuda_graphs:  # a graph repeats the numbers that it saw; it reads anew what is in memory
+    if settings.cuda_graphs:  # a graph repeats numbers of its capture, but reads tensors anew
         rate = torch.tensor(settings.learning_rate, device=next(model.parameters()).device)
     weights = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim <= 1]
     groups = [{"params": weights, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    momentum, fused = settings.momentum, settings.fused_optimizer
     if settings.optimizer == "adamw":
-        return torch.optim.AdamW(
-            groups,
-            lr=rate,
-            betas=(settings.momentum, 0.999),
-            fused=settings.fused_optimizer,
-            capturable=settings.cuda_graphs,
-        )
-    momentum = settings.momentum
-    return torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=momentum > 0, fused=settings.fused_optimizer)
+        betas = (momentum, 0.999)
+        return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=fused, capturable=settings.cuda_graphs)
+    return torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=momentum > 0, fused=fused)
 
 
 def loss_of(logits: Tensor, labels: Tensor, settings: Settings) -> Tensor:
-    """Label-smoothed cross-entropy: the sum over these pictures, divided by how many the whole batch has."""
+    """Return label-smoothed cross-entropy: the sum over these pictures divided by the size of the whole batch."""
     total = nn.functional.cross_entropy(logits, labels, label_smoothing=settings.label_smoothing)
     share = len(labels) / settings.batch_size
     return total if share == 1 else total * share
 
 
 def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Any]]:
-    """What the optimizer knows of each parameter, by its name in `model`: the same form for every strategy."""
+    """Return the optimizer's state by parameter name in `model`, in the same form for all strategies."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {names[parameter]: dict(known) for parameter, known in optimizer.state.items()}
 
 
 def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """What was known of the parameters that this optimizer has; of others nothing is taken.
+    """Load the state of the parameters that this optimizer has and ignore others.
 
     Raises:
-        KeyError: nothing is known of some of them, though of others it is.
+        KeyError: the state has some of its parameters, but not all.
     """
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     order = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
@@ -133,7 +150,7 @@ def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, sta
 
 
 def learning_rate(step: int, total_steps: int, peak: float, warmup: float = 0.2) -> float:
-    """Of step 0, 1, ...: up to `peak` over the first fifth of the steps, then down, zero after the last one."""
+    """Learning rate of step 0, 1, ...: linear up to `peak` over the first fifth, then linear down to zero."""
     warmup_steps = max(1, round(warmup * total_steps))
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps

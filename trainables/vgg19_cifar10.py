@@ -1,4 +1,4 @@
-"""VGG19 trained on CIFAR-10, or on other pictures of its form: the parameters, the metrics, the layout of a trial."""
+"""Trainable: VGG19 on CIFAR-10, or on other pictures of its format."""
 
 from __future__ import annotations
 
@@ -21,165 +21,92 @@ from trainables.contract import (
     Worker,
 )
 from trainables.machine import processor
-from trainables.parallel.layouts import FEWEST_PROCESSES, IN_ONE_PROCESS, layout_of
-from trainables.settings import Settings, checked
+from trainables.parallel.layouts import layout_of
+from trainables.settings import Settings, checked, parameters_of
+from trainables.strategy_table import STRATEGIES
 
 T = TypeVar("T")
 
-PARAMETERS: Mapping[str, Parameter] | None = {
-    "batch_size": Parameter("int", 128, "pictures per step, over all processes", low=1),
-    "learning_rate": Parameter(
-        "float", 0.1, "the highest; reached after a fifth of the steps, zero at the end", low=1e-8, bears_on="trained"
-    ),
-    "optimizer": Parameter("str", "sgd", "sgd has Nesterov momentum", choices=("sgd", "adamw")),
-    "momentum": Parameter("float", 0.9, "of sgd; the first beta of adamw", low=0.0, high=0.9999, bears_on="trained"),
-    "weight_decay": Parameter(
-        "float", 5e-4, "of weights; normalisation and biases do not decay", low=0.0, bears_on="trained"
-    ),
-    "label_smoothing": Parameter("float", 0.1, "of the training loss", low=0.0, high=0.9999, bears_on="trained"),
-    "seed": Parameter(
-        "int", 0, "of weights, order, augmentation and dropout; not of the validation split", low=0, bears_on="trained"
-    ),
-    "width": Parameter("float", 1.0, "channels as a multiple of VGG19's own", low=0.01),
-    "head": Parameter("str", "average_pooling", "classifier", choices=("average_pooling", "fully_connected")),
-    "strategy": Parameter("str", "single", "how devices share the work", choices=tuple(FEWEST_PROCESSES)),
-    "world_size": Parameter("int", None, "processes of a strategy with several; null: one per GPU, or two", low=1),
-    "server": Parameter(
-        "str",
-        "synchronous",
-        "of parameter_server: one update by all gradients of a step, or one by each as it comes",
-        choices=("synchronous", "asynchronous"),
-    ),
-    "batch_norm": Parameter(
-        "str", "local", "by each process's pictures, or by the whole batch", choices=("local", "synchronised")
-    ),
-    "num_microbatches": Parameter(
-        "int", 4, "of equal size, that pipeline cuts a batch into; with 1 its stages work in turn", low=1
-    ),
-    "schedule": Parameter(
-        "str",
-        "gpipe",
-        "of pipeline: all micro-batches forward, then all backward; or each backward as soon as it can",
-        choices=("gpipe", "1f1b"),
-        bears_on="probed",
-    ),
-    "placement": Parameter(
-        "str",
-        "pack",
-        "of processes on the nodes of a cluster: on few, or on many",
-        choices=("pack", "spread"),
-        bears_on="probed",
-    ),
-    "threads": Parameter("int", None, "per process; null: all cores that it has", low=1, bears_on="probed"),
-    "precision": Parameter(
-        "str",
-        "auto",
-        "fp32, or autocast to 16 bits; auto: bf16 where it is computed in, else fp32",
-        choices=("auto", "fp32", "bf16", "fp16"),
-    ),
-    "memory_format": Parameter(
-        "str", "channels_last", "of pictures", choices=("contiguous", "channels_last"), bears_on="probed"
-    ),
-    "loader": Parameter(
-        "str",
-        "memory",
-        "a picture at a time, a batch at once, or on the GPU",
-        choices=("workers", "memory", "device"),
-        bears_on="probed",
-    ),
-    "num_workers": Parameter(
-        "int", 0, "processes of the loader `workers`, per process of the trial", low=0, bears_on="probed"
-    ),
-    "pin_memory": Parameter("bool", False, "copy to the GPU from pinned memory", bears_on="probed"),
-    "conv_kernel": Parameter(
-        "str",
-        "auto",
-        "of small maps on a CPU: PyTorch's, few matrix products, or the faster one for each layer, measured once",
-        choices=("library", "gemm", "auto"),
-        bears_on="probed",
-    ),
-    "allocator": Parameter(
-        "str",
-        "retain",
-        "of host memory: retain keeps freed blocks until the trial ends",
-        choices=("system", "retain"),
-        bears_on="probed",
-    ),
-    "fused_optimizer": Parameter("bool", True, "update all weights by one kernel", bears_on="probed"),
-    "flush_denormals": Parameter("bool", False, "take numbers below 1e-38 as zero, on a CPU", bears_on="probed"),
-    "compile": Parameter(
-        "bool", False, "compile the network by torch.compile before the first step", bears_on="probed"
-    ),
-    "cuda_graphs": Parameter(
-        "bool", False, "replay the step as one CUDA graph; needs fused_optimizer", bears_on="probed"
-    ),
-    "trace_steps": Parameter(
-        "int", 0, "that torch.profiler records in trace.json in the trial's folder", low=0, bears_on="probed"
-    ),
-}
+SETTINGS = Settings
+PARAMETERS: Mapping[str, Parameter] | None = parameters_of(SETTINGS, STRATEGIES)
 
 METRICS: Mapping[str, Metric] | None = {
-    "val_accuracy": Metric("fraction", "on the validation pictures, after the epoch", probed=False),
+    "val_accuracy": Metric("fraction", "accuracy on the validation pictures, after the epoch", probed=False),
     "val_loss": Metric("nats", "cross-entropy on the validation pictures", probed=False),
     "train_loss": Metric("nats", "label-smoothed cross-entropy, mean over the epoch's steps", probed=False),
-    "images_per_second": Metric("images/s", "of the whole job, waiting for data included; no warm-up, no evaluation"),
+    "images_per_second": Metric(
+        "images/s", "rate of the whole job, waiting for data included, warm-up and evaluation excluded"
+    ),
     "images_per_second_low": Metric("images/s", "lower end of the 95% interval"),
-    "images_per_second_high": Metric("images/s", "upper end of it"),
-    "throughput_windows": Metric("windows", "that images_per_second is over"),
-    "throughput_images": Metric("images", "in these windows"),
-    "throughput_seconds": Metric("s", "of these windows"),
-    "warmup_steps": Metric("steps", "left out at the beginning, until they got no faster"),
-    "disturbed_windows": Metric("windows", "left out because others took more than 12% of the trial's cores"),
-    "disturbed": Metric("0 or 1", "1: too few windows were quiet, so images_per_second is over disturbed ones"),
-    "load_seconds": Metric("s", "per step, waiting for data; this and the next five by profiled steps"),
+    "images_per_second_high": Metric("images/s", "upper end of the 95% interval"),
+    "throughput_windows": Metric("windows", "windows that images_per_second is measured over"),
+    "throughput_images": Metric("images", "images in these windows"),
+    "throughput_seconds": Metric("s", "duration of these windows"),
+    "warmup_steps": Metric("steps", "steps left out at the beginning, until they got no faster"),
+    "contended_windows": Metric(
+        "windows", "windows left out because other processes took more than 12% of the trial's cores"
+    ),
+    "contended": Metric("0 or 1", "1: too few windows were uncontended, so images_per_second is over contended ones"),
+    "load_seconds": Metric("s", "per step, waiting for data; this and the next five from profiled steps"),
     "transfer_seconds": Metric("s", "per step, copying to the GPU"),
     "forward_seconds": Metric("s", "per step, network and loss"),
     "backward_seconds": Metric("s", "per step, until the last gradient is there"),
-    "communicate_seconds": Metric("s", "per step, waiting for gradients of other processes after that"),
+    "communicate_seconds": Metric("s", "per step, waiting for gradients of other processes after backward"),
     "update_seconds": Metric("s", "per step, optimizer"),
     "step_seconds": Metric("s", "per step, sum of these stages"),
-    "profiled_steps": Metric("steps", "that the stages are means over"),
-    "cpu_utilization": Metric("fraction", "of the trial's cores, by its own processes"),
-    "machine_cpu_utilization": Metric("fraction", "of all cores, by everybody"),
-    "resident_gib": Metric("GiB", "of memory in the trial's processes, mean while training"),
-    "loader_processes": Metric("processes", "of the loader"),
-    "loader_cores": Metric("cores", "that the processes of the loader take, of each process of the trial"),
-    "system_time_fraction": Metric("fraction", "of the trial's own CPU time that the system takes, mostly for memory"),
-    "nodes": Metric("nodes", "that the trial's processes were on, where the cluster has several"),
-    "utilization_imbalance": Metric("ratio", "of the busiest GPU, on a CPU process, to the mean of all; 1: all alike"),
-    "memory_imbalance": Metric("ratio", "of the fullest GPU or process at its peak to the mean of all; 1: all alike"),
-    "gradient_staleness_mean": Metric("updates", "by others while a worker computed; asynchronous parameter_server"),
-    "gradient_staleness_max": Metric("updates", "the most of them"),
-    "gpu_utilization": Metric("fraction", "of the time in which the GPU did something"),
-    "gpu_memory_gib": Metric("GiB", "in use on the fullest GPU, by everybody"),
-    "gpu_power_watts": Metric("W", "of the trial's GPUs"),
-    "gpu_clock_mhz": Metric("MHz", "of the multiprocessors"),
-    "gpu_throttled_fraction": Metric("fraction", "of the time in which heat or power slowed the GPU"),
-    "images_per_joule": Metric("images/J", "by the energy of the GPUs, or of the processor where it tells"),
-    "teraflops_per_second": Metric("TFLOP/s", "counted operations of the network at images_per_second"),
-    "memory_gib_per_second": Metric("GiB/s", "read and written by the operators of the network, were there no caches"),
-    "fraction_of_bandwidth": Metric("fraction", "of the rate at which memory is copied here; more than 1: by caches"),
-    "ceiling_fp32_teraflops_per_second": Metric("TFLOP/s", "the best that these cores or GPUs did in fp32"),
-    "ceiling_bf16_teraflops_per_second": Metric("TFLOP/s", "in bf16; absent where a processor has nothing for it"),
-    "ceiling_fp16_teraflops_per_second": Metric("TFLOP/s", "in fp16; absent without a GPU"),
-    "fraction_of_ceiling": Metric("fraction", "of the best matrix or convolution rate measured in this precision"),
-    "fraction_of_matrix_rate": Metric("fraction", "of the matrix rate measured in this precision"),
-    "epoch_seconds": Metric("s", "of the epoch's training", probed=False),
-    "evaluation_seconds": Metric("s", "of the evaluation after it", probed=False),
-    "checkpoint_seconds": Metric(
-        "s", "of writing the checkpoint; absent from an epoch that is reported again", probed=False
+    "profiled_steps": Metric("steps", "steps that the stages are means over"),
+    "cpu_utilization": Metric("fraction", "use of the trial's cores by its own processes"),
+    "machine_cpu_utilization": Metric("fraction", "use of all cores by all processes"),
+    "resident_gib": Metric("GiB", "resident memory of the trial's processes, mean while training"),
+    "loader_processes": Metric("processes", "processes of the loader"),
+    "loader_cores": Metric("cores", "cores used by the loader processes, per process of the trial"),
+    "system_time_fraction": Metric("fraction", "system time in the trial's own CPU time, mostly for memory"),
+    "nodes": Metric("nodes", "nodes of the trial's processes, in a cluster of several"),
+    "utilization_imbalance": Metric("ratio", "busiest GPU, on a CPU process, over the mean of all; 1: all alike"),
+    "memory_imbalance": Metric("ratio", "fullest GPU or process at its peak over the mean of all; 1: all alike"),
+    "gradient_staleness_mean": Metric(
+        "updates", "updates by others while a worker computed; asynchronous parameter_server"
     ),
-    "peak_memory_gib": Metric("GiB", "so far; tensors on the fullest GPU, or what is resident in all processes"),
-    "peak_memory_fraction": Metric("fraction", "of that GPU's memory, or of the machine's or container's", limit=1.0),
-    "predicted_memory_gib": Metric("GiB", "what peak_memory_gib was expected to be, before the start"),
-    "test_accuracy": Metric("fraction", "on the test pictures; measured once, at the end", probed=False),
+    "gradient_staleness_max": Metric("updates", "maximum of them"),
+    "gpu_utilization": Metric("fraction", "time in which the GPU was busy"),
+    "gpu_memory_gib": Metric("GiB", "memory in use on the fullest GPU, by all processes"),
+    "gpu_power_watts": Metric("W", "power of the trial's GPUs"),
+    "gpu_clock_mhz": Metric("MHz", "clock of the multiprocessors"),
+    "gpu_throttled_fraction": Metric("fraction", "time in which heat or power slowed the GPU"),
+    "images_per_joule": Metric("images/J", "images per energy of the GPUs, or of the processor if it reports energy"),
+    "teraflops_per_second": Metric("TFLOP/s", "counted operations of the network at images_per_second"),
+    "memory_gib_per_second": Metric("GiB/s", "memory traffic of the network's operators, as if there were no caches"),
+    "fraction_of_bandwidth": Metric(
+        "fraction", "memory traffic over the rate of copying memory here; above 1 thanks to caches"
+    ),
+    "ceiling_fp32_teraflops_per_second": Metric("TFLOP/s", "best rate measured on these cores or GPUs in fp32"),
+    "ceiling_bf16_teraflops_per_second": Metric(
+        "TFLOP/s", "likewise in bf16; absent on a processor without instructions for it"
+    ),
+    "ceiling_fp16_teraflops_per_second": Metric("TFLOP/s", "likewise in fp16; absent without a GPU"),
+    "fraction_of_ceiling": Metric(
+        "fraction", "rate over the best matrix or convolution rate measured in this precision"
+    ),
+    "fraction_of_matrix_rate": Metric("fraction", "rate over the matrix rate measured in this precision"),
+    "epoch_seconds": Metric("s", "training of the epoch", probed=False),
+    "evaluation_seconds": Metric("s", "evaluation after the epoch", probed=False),
+    "checkpoint_seconds": Metric(
+        "s", "writing the checkpoint; absent from an epoch that is reported again", probed=False
+    ),
+    "peak_memory_gib": Metric("GiB", "peak so far: tensors on the fullest GPU, or resident memory of all processes"),
+    "peak_memory_fraction": Metric(
+        "fraction", "peak over that GPU's memory, or the machine's or container's", limit=1.0
+    ),
+    "predicted_memory_gib": Metric("GiB", "peak_memory_gib predicted before the start"),
+    "test_accuracy": Metric("fraction", "accuracy on the test pictures; measured once, at the end", probed=False),
 }
 
 
 def unavailable(parameter: str, value: Scalar, resources: Resources) -> str | None:
-    """Why these resources do not allow the value; None: they do."""
+    """Return why these resources do not allow the value; None: they do."""
     devices, device = (resources.gpus, "GPU") if resources.gpus else (resources.cpus, "core")
-    if resources.gpus == 0 and (parameter, value) in CUDA_ONLY:
+    row = STRATEGIES[str(value)] if parameter == "strategy" else None
+    if resources.gpus == 0 and ((parameter, value) in CUDA_ONLY or (row and row.all_gpus)):
         return "needs a CUDA device"
     if resources.gpus == 0 and (parameter, value) == ("precision", "bf16") and processor.bf16() == "emulated":
         return "PyTorch only emulates it on this processor, 10 to 100 times slower than fp32"
@@ -192,14 +119,13 @@ def unavailable(parameter: str, value: Scalar, resources: Resources) -> str | No
     if (parameter, value) == ("placement", "spread") and resources.nodes == 1:
         return "needs several nodes, there is 1"
     needed = int(value) if parameter == "world_size" else 0
-    if parameter == "strategy" and value not in IN_ONE_PROCESS:
-        needed = 2  # alone it is `single` with detours
+    if row and not row.one_process:
+        needed = 2  # one process alone is slower than `single`
     return _too_few(needed, device, devices) if needed > devices else None
 
 
 COMPILERS = ("g++", "clang++", "c++")
 CUDA_ONLY = (
-    ("strategy", "data_parallel"),
     ("precision", "fp16"),
     ("loader", "device"),
     ("pin_memory", True),
@@ -208,83 +134,85 @@ CUDA_ONLY = (
 
 
 def layout(config: Config, resources: Resources) -> Layout:
-    """One process with everything, or the strategy's processes with equal shares."""
+    """Return one process with everything, or the strategy's processes with equal shares."""
     settings = _settings(config)
     for name, value in vars(settings).items():
         if name == "strategy" and settings.world_size is not None:
-            continue  # which says how many it needs
+            continue  # decides how many are needed
         if value is not None and (reason := unavailable(name, value, resources)):
             raise InfeasibleError(f"{name} {value}: {reason}")
     return layout_of(settings, resources)
 
 
 def locate_data(data: Data) -> Data:
-    """What was found, and where."""
-    from trainables.pictures import cifar10
+    """Find the pictures."""
+    from trainables.samples import cifar10
 
     return cifar10.locate(data)
 
 
 def describe_data(data: Data) -> str:
-    """Name and counts."""
-    from trainables.pictures import cifar10
+    """Return name and counts of the pictures."""
+    from trainables.samples import cifar10
 
     return cifar10.describe(data)
 
 
 def estimate(config: Config, data: Data) -> Cost:
     """Time a few steps in this process alone, whatever the strategy."""
-    from trainables.foresight import estimate
+    from trainables.prediction import training_cost
 
-    return estimate.cost(_settings(config), data)
+    return training_cost.training_cost(_settings(config), data)
 
 
 def train(config: Config, worker: Worker) -> None:
-    """Train VGG19 by the loop that all strategies share."""
+    """Train VGG19 in the loop that all strategies share."""
     from trainables import loop
 
-    _alone(config, worker, loop.fit)
+    _isolated(config, worker, loop.fit)
 
 
 def probe(config: Config, worker: Worker) -> None:
-    """Train for some seconds, and forget what was learned."""
+    """Train for some seconds to measure the rate; the weights are thrown away."""
     from trainables import loop
 
-    _alone(config, worker, loop.probe)
+    _isolated(config, worker, loop.probe)
 
 
 def test(config: Config, worker: Worker) -> Mapping[str, float]:
-    """Accuracy on the test pictures."""
+    """Return the accuracy on the test pictures."""
     from trainables import loop
 
-    return _alone(config, worker, loop.test)
+    return _isolated(config, worker, loop.test)
 
 
 def explain(config: Config, metrics: Mapping[str, float], resources: Resources) -> Verdict | None:
-    """By the stages of a step."""
+    """Find the bottleneck from the stages of a step."""
     from trainables.measure import verdict
 
     return verdict.explain(_settings(config), metrics, resources)
 
 
 def memory(config: Config, data: Data, resources: Resources) -> MemoryNeed | None:
-    """By a pass without numbers, and two tiny ones with numbers that this machine has to do once."""
-    from trainables.foresight import memory
+    """Predict memory from a pass without numbers; this machine is calibrated once, by two tiny trainings."""
+    from trainables.prediction import memory_need
 
-    return memory.predicted(_settings(config), data, layout(config, resources))
+    return memory_need.memory_need(_settings(config), memory_need.job_of(data, layout(config, resources)))
 
 
 def largest_batch(config: Config, data: Data, resources: Resources, available: int) -> int | None:
-    """By as many passes as it takes to find it."""
-    from trainables.foresight import memory
+    """Search the largest batch by such passes."""
+    from trainables.prediction import memory_need
 
-    return memory.largest_within(_settings(config), data, layout(config, resources), available)
+    job = memory_need.job_of(data, layout(config, resources))
+    return memory_need.largest_batch(_settings(config), job, available)
 
 
-def _alone(config: Config, worker: Worker, work: Callable[[Settings, Worker], T]) -> T:
-    """Called on cores of its own, in a process that is afterwards as it was."""
+def _isolated(config: Config, worker: Worker, work: Callable[[Settings, Worker], T]) -> T:
+    """Call `work` on cores of its own and restore the process afterwards."""
     from trainables.machine import affinity, isolation
     from trainables.parallel import peers
+    from trainables.prediction import memory_need
 
     settings = _settings(config)
     with affinity.claimed_cores(worker.resources.cpus), peers.reported():
@@ -297,25 +225,19 @@ def _alone(config: Config, worker: Worker, work: Callable[[Settings, Worker], T]
             )
         except isolation.OutOfMemoryError as error:
             shortage = f"{error}"
-    raise _out_of_memory(shortage, settings, worker)
-
-
-def _out_of_memory(shortage: str, settings: Settings, worker: Worker) -> InfeasibleError:
-    """With what was predicted."""
-    from trainables.foresight import memory
-
+    # raised out here, so that no traceback keeps the memory alive
     shape = Layout(worker.world_size, worker.resources.cpus, worker.resources.gpus)
-    need = memory.predicted(settings, worker.data, shape)
-    said = f"{shortage}; predicted were {need.total / 2**30:.1f}"
-    if need.available is None:
-        return InfeasibleError(said)
-    # it took more than there is, whatever was predicted
-    fraction = max(1.05, need.total / need.available)
-    return InfeasibleError(f"{said} of {need.available / 2**30:.1f} GiB", {"peak_memory_fraction": fraction})
+    need = memory_need.memory_need(settings, memory_need.job_of(worker.data, shape))
+    message, metrics = f"{shortage}; predicted were {need.total / 2**30:.1f}", {}
+    if need.available is not None:
+        message += f" of {need.available / 2**30:.1f} GiB"
+        # above 1 whatever was predicted: it took more than there is
+        metrics = {"peak_memory_fraction": max(1.05, need.total / need.available)}
+    raise InfeasibleError(message, metrics)
 
 
 def _settings(config: Config) -> Settings:
-    return Settings(**checked(config, PARAMETERS or {}))
+    return SETTINGS(**checked(config, PARAMETERS or {}))
 
 
 def _too_few(needed: int, what: str, there: int) -> str:

@@ -26,7 +26,7 @@ METRICS = {
     "images_per_second": "images/s",
     "images_per_second_low": "images/s",
     "images_per_second_high": "images/s",
-    "disturbed": "0 or 1",
+    "contended": "0 or 1",
 }
 
 

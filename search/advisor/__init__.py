@@ -1,1 +1,1 @@
-"""What to try next and what to stop. No Ray, no clock, no disk."""
+"""Search algorithms: the next configuration, and which trials to stop. No Ray, no clock, no disk."""

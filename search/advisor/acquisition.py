@@ -1,6 +1,4 @@
-"""How much a point of uncertain losses would add to a front: the expected hypervolume improvement. NumPy, SciPy."""
-
-from __future__ import annotations
+"""Expected hypervolume improvement of points with uncertain losses. NumPy, SciPy."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +12,7 @@ DIRECTIONS, DRAWS = 64, 64
 
 
 def expected_improvement(means: Array, deviations: Array, front: Array, reference_point: Array) -> Array:
-    """Hypervolume that each of m points is expected to add to `front`, shape (m,).
+    """Return the hypervolume that each of m points is expected to add to `front`, shape (m,).
 
     The losses of a point are independent and normal, `means` and `deviations` of shape (m, num_objectives); lower is
     better. Exact for two objectives (Emmerich et al. 2011, "Hypervolume-based expected improvement"), and else by
@@ -23,38 +21,34 @@ def expected_improvement(means: Array, deviations: Array, front: Array, referenc
     front = front[(front < reference_point).all(axis=1)]
     if len(front):
         front = front[is_pareto_optimal(front)]
-    if len(reference_point) == 2:
-        return _exact(means, deviations, front, reference_point)
-    return _scalarized(means, deviations, front, reference_point)
-
-
-def expected_excess(bounds: Array, means: Array, deviations: Array) -> Array:
-    """By how much a normal variable is expected to be below `bounds`, counting zero where it is above."""
-    z = (bounds - means) / deviations
-    return np.asarray((bounds - means) * ndtr(z) + deviations * np.exp(-0.5 * z * z) / (2 * np.pi) ** 0.5)
-
-
-def _exact(means: Array, deviations: Array, front: Array, reference_point: Array) -> Array:
-    """The plane below the reference point in upright strips; within one the front is level."""
+    if len(reference_point) != 2:
+        return _scalarized(means, deviations, front, reference_point)
+    # the sum over vertical strips of the plane below the reference point; the front is constant within a strip
     front = front[np.argsort(front[:, 0])]
     right_edges = np.append(front[:, 0], reference_point[0])  # (num_strips,)
     ceilings = np.append(reference_point[1], front[:, 1])
-    widths = expected_excess(right_edges, means[:, :1], deviations[:, :1])  # (m, num_strips), from the left up to here
+    widths = expected_excess(right_edges, means[:, :1], deviations[:, :1])  # (m, num_strips), left of each right edge
     heights = expected_excess(ceilings, means[:, 1:], deviations[:, 1:])
     return np.asarray((np.diff(widths, axis=1, prepend=0.0) * heights).sum(axis=1))
 
 
+def expected_excess(bounds: Array, means: Array, deviations: Array) -> Array:
+    """Return the expectation of max(bound - x, 0) for a normal variable x."""
+    z = (bounds - means) / deviations
+    return np.asarray((bounds - means) * ndtr(z) + deviations * np.exp(-0.5 * z * z) / (2 * np.pi) ** 0.5)
+
+
 def _scalarized(means: Array, deviations: Array, front: Array, reference_point: Array) -> Array:
-    """Mean over directions of how far beyond the front a ray from the reference point gets, to the power of k."""
+    """Average, over rays from the reference point, the distance gained beyond the front to the power of k."""
     k = len(reference_point)
     scale = np.maximum(reference_point - np.min(np.vstack([front, means]), axis=0), 1e-12)
     directions = np.abs(qmc.MultivariateNormalQMC(np.zeros(k), rng=0).random(DIRECTIONS))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     draws = qmc.MultivariateNormalQMC(np.zeros(k), rng=1).random(DRAWS)
     reach = (reference_point - (means[:, None, :] + deviations[:, None, :] * draws)) / scale  # (m, DRAWS, k)
-    held = (reference_point - front) / scale
+    dominated = (reference_point - front) / scale
     gained = np.zeros(len(means))
     for direction in directions:
-        best = (held / direction).min(axis=1).max(initial=0.0) ** k
+        best = (dominated / direction).min(axis=1).max(initial=0.0) ** k
         gained += np.maximum(np.maximum(reach / direction, 0.0).min(axis=2) ** k - best, 0.0).mean(axis=1)
     return gained / DIRECTIONS

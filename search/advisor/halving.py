@@ -1,6 +1,4 @@
-"""Which running trials are worth their next epochs: asynchronous successive halving on all objectives at once."""
-
-from __future__ import annotations
+"""Asynchronous successive halving on all objectives at once: which running trials continue."""
 
 import math
 
@@ -13,10 +11,10 @@ Loss = NDArray[np.float64]  # (num_objectives,), lower is better
 
 
 class Halving:
-    """MO-ASHA (Schmucker et al. 2021, arXiv 2106.12639) in its stopping variant: nobody waits for anybody.
+    """MO-ASHA (Schmucker et al. 2021, arXiv 2106.12639) in its stopping variant: no trial waits for another.
 
-    The rungs are at `grace_epochs`, then `reduction_factor` times further each, below `epochs`. At a rung a trial goes
-    on if it is in the best 1/`reduction_factor` (rounded up) of all that have come to this rung so far: by
+    The rungs are at `grace_epochs`, then at `reduction_factor` times the last rung, below `epochs`. At a rung a trial
+    continues if it is in the best 1/`reduction_factor` (rounded up) of all trials that have reached the rung so far: by
     non-domination rank, and within the rank that the cut divides, by an even spread along it.
     """
 
@@ -28,8 +26,8 @@ class Halving:
             self._rungs[rung] = {}
             rung *= reduction_factor
 
-    def goes_on(self, trial_id: str, epoch: int, losses: Loss | None) -> bool:
-        """Whether the trial is worth more epochs. None: an objective has no finite value, and at a rung that loses."""
+    def should_continue(self, trial_id: str, epoch: int, losses: Loss | None) -> bool:
+        """Return whether the trial continues. `losses` None: an objective has no finite value; it stops at a rung."""
         rung = max((rung for rung in self._rungs if rung <= epoch), default=None)
         if rung is None:
             return True
@@ -40,11 +38,11 @@ class Halving:
             return False
         arrived[trial_id] = (epoch, losses)
         table = np.stack([losses for _, losses in arrived.values()])
-        return list(arrived).index(trial_id) in best(table, math.ceil(len(table) / self._reduction_factor))
+        return list(arrived).index(trial_id) in select_best(table, math.ceil(len(table) / self._reduction_factor))
 
 
-def best(losses: NDArray[np.float64], count: int) -> list[int]:
-    """Indices of the `count` best rows: whole fronts as far as they fit, of the next one an even spread."""
+def select_best(losses: NDArray[np.float64], count: int) -> list[int]:
+    """Return the indices of the `count` best rows: whole fronts as far as they fit, then an even spread of the next."""
     ranks = pareto_rank(losses)
     chosen: list[int] = []
     for rank in range(int(ranks.max()) + 1):

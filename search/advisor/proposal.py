@@ -1,6 +1,4 @@
-"""The words between the Advisor and whoever runs the trials."""
-
-from __future__ import annotations
+"""Messages between the Advisor and the runner of the trials."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,19 +10,19 @@ State = Literal["complete", "stopped", "infeasible", "failed"]
 
 
 class Decision(StrEnum):
-    """The answer to a measurement."""
+    """Answer to a measurement."""
 
     CONTINUE = "continue"
     STOP = "stop"
 
 
 class UnknownTrialError(ValueError):
-    """No trial of that name was ever proposed."""
+    """Trial ID that was never proposed."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A configuration to run. `probe`: only what a probe measures is wanted of it."""
+    """Configuration to run. `probe`: measure only the metrics of a probe."""
 
     trial_id: str
     config: dict[str, Scalar]
@@ -33,7 +31,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class FinishedTrial:
-    """A trial that came to its end, with its last measurement. `metrics` holds finite values only."""
+    """Trial at its end, with its last measurement. `metrics` holds finite values only."""
 
     trial_id: str
     config: dict[str, Scalar]

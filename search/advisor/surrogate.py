@@ -1,17 +1,15 @@
-"""A Gaussian process over configurations and epochs: what one metric would come to, and how sure that is. NumPy, SciPy.
+"""Gaussian process over configurations and epochs, for one metric. NumPy, SciPy.
 
     covariance = matern(configurations) * (a + b * matern(epochs)) + c * matern(epochs) + noise
 
-`a` is what a configuration has at any length of training, `b` how far that changes with the length, `c` the mean curve
-of all. The length scales and these sizes are the most likely ones (maximum a posteriori, by their gradient). Rasmussen
-& Williams 2006, "Gaussian Processes for Machine Learning", chapters 2, 4 and 5; a product of configuration and epoch
-kernels as in Swersky et al. 2013, "Multi-Task Bayesian Optimization".
+`a` is the variance of a configuration's effect at any length of training, `b` the variance that changes with the
+length, `c` that of the mean curve of all configurations. Length scales and variances are fitted by maximum a
+posteriori, with gradients. Rasmussen & Williams 2006, "Gaussian Processes for Machine Learning", chapters 2, 4 and 5; a
+product of configuration and epoch kernels as in Swersky et al. 2013, "Multi-Task Bayesian Optimization".
 """
 
-from __future__ import annotations
-
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,29 +20,31 @@ from threadpoolctl import ThreadpoolController
 Array = NDArray[np.float64]
 ROOT5 = 5.0**0.5
 JITTER = 1e-6
-MOST_ITERATIONS = 40
-LIBRARY = ThreadpoolController()
+MAX_ITERATIONS = 40
+# Matrices have a few hundred rows. Where trials occupy the cores, several threads wait for each other and cost 9 times
+# as much (results/LOG.md). One thread also adds in the same order on every machine.
+ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
 
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Their logarithms, in one vector: inverse squared length scales, then the sizes of `SIZES`."""
+    """Logarithms of the hyperparameters in one vector: inverse squared length scales, then `SIZES`."""
 
     logs: Array
     num_scales: int
 
     @property
     def scales(self) -> Array:
-        """By which squared differences of features are multiplied, shape (num_scales,)."""
+        """Factors of the squared differences of features, shape (num_scales,)."""
         return np.asarray(np.exp(self.logs[: self.num_scales]))
 
     @property
     def sizes(self) -> Array:
-        """Values of `SIZES`; the data are scaled to a variance of 1."""
+        """Variances named in `SIZES`, for data scaled to a variance of 1."""
         return np.asarray(np.exp(self.logs[self.num_scales :]))
 
 
-# What is expected of them before any data, as the mean and standard deviation of the logarithm.
+# Priors: mean and standard deviation of the logarithm.
 SIZES = ("always", "noise", "changing", "epochs_scale", "mean_curve")
 SIZE_PRIOR = np.log([1.0, 1e-2, 0.5, 2.0, 0.5]), np.array([1.0, 2.0, 1.0, 1.0, 1.0])
 SCALE_PRIOR = 0.0, 1.5
@@ -52,7 +52,7 @@ BOUNDS = (-8.0, 6.0)
 
 
 class GaussianProcess:
-    """Of values of one metric at (features, progress); progress is 0 at the first epoch and 1 at full length."""
+    """Gaussian process of one metric at (features, progress); progress is 0 at the first epoch, 1 at full length."""
 
     def __init__(
         self,
@@ -61,26 +61,26 @@ class GaussianProcess:
         values: Array,
         scale_of: NDArray[np.int_],
         hyperparameters: Hyperparameters | None = None,
-        least_spread: float = 0.0,
+        min_spread: float = 0.0,
     ) -> None:
-        """Shapes (n, num_features), (n,), (n,), (num_features,). None: the most likely ones are looked for.
+        """Fit to data of shapes (n, num_features), (n,), (n,); `scale_of`, (num_features,), indexes length scales.
 
-        `least_spread`: that the metric is known to have elsewhere, however much alike these few values are.
+        `hyperparameters` None: fit them. `min_spread`: smallest standard deviation to assume for few similar values.
         """
         self._features, self._progress, self._scale_of = features, progress, scale_of
         self._mean = float(values.mean())
-        self._spread = max(float(values.std()), least_spread) or 1.0
+        self._spread = max(float(values.std()), min_spread) or 1.0
         scaled = (values - self._mean) / self._spread
-        with _one_thread():
-            self.hyperparameters = hyperparameters or _most_likely(features, progress, scaled, scale_of)
+        with ONE_THREAD():
+            self.hyperparameters = hyperparameters or _fit(features, progress, scaled, scale_of)
             covariance = self._covariance(features, progress)
             covariance[np.diag_indices_from(covariance)] += self.hyperparameters.sizes[1] + JITTER
             self._factor = np.linalg.cholesky(covariance)
             self._weights = cho_solve((self._factor, True), scaled, check_finite=False)
 
     def predict(self, features: Array, progress: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation of the metric, without the noise of its measurement, each of shape (m,)."""
-        with _one_thread():
+        """Return mean and standard deviation of the metric, without measurement noise, each of shape (m,)."""
+        with ONE_THREAD():
             covariance = self._covariance(features, progress)
             explained = solve_triangular(self._factor, covariance.T, lower=True, check_finite=False)
             means = self._mean + self._spread * (covariance @ self._weights)
@@ -89,21 +89,13 @@ class GaussianProcess:
         return means, self._spread * np.sqrt(variance)
 
     def _covariance(self, features: Array, progress: Array) -> Array:
-        """With the data, shape (m, n)."""
+        """Return the covariance with the data, shape (m, n)."""
         weights = np.sqrt(self.hyperparameters.scales[self._scale_of])
         squared = _squared_distances(features * weights, self._features * weights)
         always, _, changing, epochs_scale, mean_curve = self.hyperparameters.sizes
         alike = _matern(squared)[0]
         epochs = _matern(epochs_scale * (progress[:, None] - self._progress[None, :]) ** 2)[0]
         return np.asarray(alike * (always + changing * epochs) + mean_curve * epochs)
-
-
-def _one_thread() -> AbstractContextManager[object]:
-    """For matrices of a few hundred rows. Where trials have the cores, threads of the library wait for each other, at 9
-    times the cost (results/LOG.md); and one thread adds up in the same order on every machine.
-    """
-    limited: AbstractContextManager[object] = LIBRARY.limit(limits=1, user_api="blas")
-    return limited
 
 
 def _squared_distances(left: Array, right: Array) -> Array:
@@ -113,20 +105,16 @@ def _squared_distances(left: Array, right: Array) -> Array:
 
 
 def _matern(squared: Array) -> tuple[Array, Array]:
-    """The Matern 5/2 kernel of squared distances, and its derivative by them."""
+    """Return the Matern 5/2 kernel of squared distances, and its derivative with respect to them."""
     distance = ROOT5 * np.sqrt(squared)
     decay = np.exp(-distance)
     return (1 + distance + 5 / 3 * squared) * decay, -5 / 6 * (1 + distance) * decay
 
 
-def _most_likely(features: Array, progress: Array, values: Array, scale_of: NDArray[np.int_]) -> Hyperparameters:
+def _fit(features: Array, progress: Array, values: Array, scale_of: NDArray[np.int_]) -> Hyperparameters:
     num_scales = int(scale_of.max()) + 1
-    differences = np.stack(
-        [
-            _squared_distances(features[:, scale_of == scale], features[:, scale_of == scale])
-            for scale in range(num_scales)
-        ]
-    )
+    groups = [features[:, scale_of == scale] for scale in range(num_scales)]
+    differences = np.stack([_squared_distances(group, group) for group in groups])
     steps = (progress[:, None] - progress[None, :]) ** 2
     means = np.concatenate([np.full(num_scales, SCALE_PRIOR[0]), SIZE_PRIOR[0]])
     spreads = np.concatenate([np.full(num_scales, SCALE_PRIOR[1]), SIZE_PRIOR[1]])
@@ -136,21 +124,15 @@ def _most_likely(features: Array, progress: Array, values: Array, scale_of: NDAr
         surprise = (logs - means) / spreads
         return likelihood + 0.5 * float(surprise @ surprise), gradient + surprise / spreads
 
-    found = minimize(
-        loss,
-        means,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[BOUNDS] * len(means),
-        options={"maxiter": MOST_ITERATIONS},
-    )
+    bounds = [BOUNDS] * len(means)
+    found = minimize(loss, means, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": MAX_ITERATIONS})
     return Hyperparameters(found.x, num_scales)
 
 
 def _negative_log_likelihood(
     hyperparameters: Hyperparameters, differences: Array, steps: Array, values: Array
 ) -> tuple[float, Array]:
-    """Of the data, and its gradient by the logarithms; `differences` has shape (num_scales, n, n), `steps` (n, n)."""
+    """Return it with its gradient; `differences` are squared, of shape (num_scales, n, n), `steps` too, (n, n)."""
     scales = hyperparameters.scales
     always, noise, changing, epochs_scale, mean_curve = hyperparameters.sizes
     alike, alike_slope = _matern(np.tensordot(scales, differences, 1))
@@ -166,16 +148,11 @@ def _negative_log_likelihood(
     likelihood = 0.5 * float(values @ weights) + float(np.log(np.diag(factor)).sum())
     outer = inverse - np.outer(weights, weights)
     by_distance = outer * alike_slope * (always + changing * epochs)
-    gradient = np.concatenate(
-        [
-            scales * np.tensordot(differences, by_distance, 2),
-            [
-                always * np.vdot(outer, alike),
-                noise * np.trace(outer),
-                changing * np.vdot(outer, alike * epochs),
-                epochs_scale * np.vdot(outer, steps * epochs_slope * (changing * alike + mean_curve)),
-                mean_curve * np.vdot(outer, epochs),
-            ],
-        ]
-    )
-    return likelihood, 0.5 * gradient
+    of_sizes = [
+        always * np.vdot(outer, alike),
+        noise * np.trace(outer),
+        changing * np.vdot(outer, alike * epochs),
+        epochs_scale * np.vdot(outer, steps * epochs_slope * (changing * alike + mean_curve)),
+        mean_curve * np.vdot(outer, epochs),
+    ]
+    return likelihood, 0.5 * np.concatenate([scales * np.tensordot(differences, by_distance, 2), of_sizes])

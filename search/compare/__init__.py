@@ -1,1 +1,1 @@
-"""Two runs or more beside each other."""
+"""Comparison of two or more runs."""

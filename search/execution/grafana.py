@@ -1,4 +1,4 @@
-"""The Grafana dashboard of searches, put beside Ray's own, where the Grafana that Ray configures looks for them."""
+"""Grafana dashboard of searches, copied to the folder from which the Grafana that Ray configures reads its own."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ from pathlib import Path
 
 DASHBOARD = "grafana_dashboard.json"  # beside this file; runs and objectives are variables of it
 INSTALLED_AS = "training_search_grafana_dashboard.json"
-LAST_OF_RAYS = "train_grafana_dashboard.json"  # Ray empties the folder first, and writes this one last
+LAST_OF_RAYS = "train_grafana_dashboard.json"  # Ray empties the folder first, and writes this file last
 
 
 def install(folder: Path | None = None) -> bool:
-    """Copy the dashboard once Ray has written its own, which it does a while after its start; whether it is there.
+    """Copy the dashboard if Ray has written its own, some time after its start; return whether the copy is there.
 
-    Ask as often as you like: it waits for nothing. `folder` None: that of the Ray of this process.
+    It never waits: call it as often as you like. `folder` None: the folder of this process's Ray.
     """
-    folder = folder or rays_folder()
+    folder = folder or ray_dashboard_folder()
     if folder is None or not (folder / LAST_OF_RAYS).exists():
         return False
-    ours = folder / INSTALLED_AS
-    if not ours.exists():
-        ours.write_text(files("search.execution").joinpath(DASHBOARD).read_text())
+    if not (copy := folder / INSTALLED_AS).exists():
+        copy.write_text(files("search.execution").joinpath(DASHBOARD).read_text())
     return True
 
 
-def rays_folder() -> Path | None:
-    """As `ray/dashboard/modules/metrics/metrics_head.py` settles it; None: no Ray runs, or its head elsewhere."""
+def ray_dashboard_folder() -> Path | None:
+    """Return the folder that `ray/dashboard/modules/metrics/metrics_head.py` uses; None: not on this machine."""
     if chosen := os.environ.get("RAY_METRICS_GRAFANA_DASHBOARD_OUTPUT_DIR"):
         return Path(chosen)
     if chosen := os.environ.get("RAY_METRICS_OUTPUT_ROOT"):
         return Path(chosen) / "grafana" / "dashboards"
-    import ray  # a second to import, and of no use before it is up
+    from search.execution.ray_hooks import session_folder  # imports Ray: a second, and useless before Ray is up
 
-    node = ray._private.worker._global_node
-    return None if node is None else Path(node.get_session_dir_path()) / "metrics" / "grafana" / "dashboards"
+    session = session_folder()
+    return None if session is None else session / "metrics" / "grafana" / "dashboards"

@@ -1,100 +1,118 @@
-"""Ray Train's trainer for a group of workers that talk by `torch.distributed`, and what it starts beside them: little.
+"""Ray Train run of one worker group, whose ranks talk by `torch.distributed`.
 
-As its `TorchTrainer`, but torch is imported by the workers alone, who need it: with `TorchConfig` the worker pool and
-Ray Train's controller import it too, one after the other, before the first worker is started.
+Like Ray's `TorchTrainer`, but only the workers import torch: with Ray's `TorchConfig` the worker pool and the
+controller of Ray Train import it too, one after the other, before the first worker starts.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import ray
+import ray.actor
+import ray.util
 from ray.exceptions import GetTimeoutError
+from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
 from ray.train.backend import Backend, BackendConfig
-from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
-from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-CLOSE_TIMEOUT_SECONDS = 10.0
+from search.execution.ray_hooks import trainer_class
+from search.execution.worker_loop import run_worker_loop
+from trainables.contract import Layout
 
-
-# Handing out datasets, of which there are none; removing placement groups, which go with the process that made them.
-NOT_NEEDED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
-
-
-class Trainer(DataParallelTrainer):  # type: ignore[misc]  # Ray has no types
-    """Without processes for what nobody needs: each takes seconds of a core to start, and 1% of one while it idles."""
-
-    def _create_default_callbacks(self) -> list[Any]:
-        return [each for each in super()._create_default_callbacks() if type(each).__name__ not in NOT_NEEDED]
-
-    def _initialize_and_run_controller(self, *, scaling_policy: Any, **settings: Any) -> Any:
-        return super()._initialize_and_run_controller(scaling_policy=_OneSize(self.scaling_config), **settings)
+LEAVE_TIMEOUT_SECONDS = 10.0
+# Ray Train trains in a thread. The heap that glibc gives a thread cannot hold a block of 64 MB, so a large batch would
+# ask the system for its memory anew in each step, at 0.6 to 0.8 of the rate (results/LOG.md).
+ENVIRONMENT = {"MALLOC_ARENA_MAX": "1"}
 
 
-class _OneSize(FixedScalingPolicy):  # type: ignore[misc]
-    """As Ray Train's, which has a process of Ray Data's tell the autoscaler; that sees placement groups by itself."""
-
-    def after_controller_start(self, train_run_context: Any) -> None:
-        pass
-
-    def _maybe_send_resource_request(self) -> None:
-        pass
+def run_group(
+    pool: ray.actor.ActorHandle,
+    number: int,
+    layout: Layout,
+    cpus_per_process: float,
+    storage: str,
+    timeout_seconds: float,
+    hooks: bool,
+) -> tuple[int | None, BaseException | None]:
+    """Run a worker group until it ends; return the rank that ended it, if one did, and the error, if there was one."""
+    gpus = layout.gpus_per_process
+    backend = ProcessGroup("nccl" if gpus else "gloo", timeout_seconds)
+    trainer = trainer_class(hooks)(
+        run_worker_loop,
+        train_loop_config={"pool": pool, "group": number, "layout": layout, "timeout_seconds": timeout_seconds},
+        # a single process needs no process group, and imports torch only if its trainable does
+        backend_config=backend if layout.processes > 1 else None,
+        scaling_config=ScalingConfig(
+            num_workers=layout.processes,
+            placement_strategy=layout.placement.upper(),
+            use_gpu=gpus > 0,
+            resources_per_worker={"CPU": cpus_per_process, **({"GPU": gpus} if gpus else {})},
+        ),
+        run_config=RunConfig(
+            name=f"group-{number}",
+            storage_path=storage,
+            failure_config=FailureConfig(max_failures=0),
+            worker_runtime_env={"env_vars": ENVIRONMENT},
+        ),
+    )
+    try:
+        trainer.fit()
+    except WorkerGroupError as error:
+        rank, cause = next(iter(error.worker_failures.items()), (0, error))
+        # Ray Train wraps the death of a process in "A worker health check failed."
+        return rank, getattr(cause, "health_check_failure", cause)
+    except Exception as error:  # whatever it is, the trial that waits for this group must be told
+        return None, error
+    return None, None
 
 
 @dataclass(frozen=True)
 class ProcessGroup(BackendConfig):  # type: ignore[misc]  # Ray has no types
-    """Which library carries the messages, and how long one may take."""
+    """Process group of `torch.distributed`: its library, and the timeout of its operations."""
 
     backend: str  # nccl or gloo
     timeout_seconds: float
 
     @property
     def backend_cls(self) -> type[Backend]:
-        """What Ray Train calls when a group starts and ends."""
+        """Class whose methods Ray Train calls when a group starts and ends."""
         return _OnWorkers
 
 
 class _OnWorkers(Backend):  # type: ignore[misc]
-    share_cuda_visible_devices = True  # of a node; which one is whose, LOCAL_RANK says
+    share_cuda_visible_devices = True  # every rank sees all GPUs of its node; LOCAL_RANK says which one is its own
 
     def on_start(self, worker_group: Any, backend_config: ProcessGroup) -> None:
-        address, port = worker_group.execute_single(0, _address)
-        size = len(worker_group)
-        joining = [
-            worker_group.execute_single_async(
-                rank,
-                _join,
-                backend=backend_config.backend,
-                timeout_seconds=backend_config.timeout_seconds,
-                environment={
-                    "MASTER_ADDR": address,
-                    "MASTER_PORT": str(port),
-                    "RANK": str(rank),
-                    "WORLD_SIZE": str(size),
-                },
-            )
-            for rank in range(size)
-        ]
-        ray.get(joining)
+        address, port = worker_group.execute_single(0, _free_address)
+        environment = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "WORLD_SIZE": str(len(worker_group))}
+        ray.get(
+            [
+                worker_group.execute_single_async(
+                    rank, _join, backend=backend_config, environment=environment | {"RANK": str(rank)}
+                )
+                for rank in range(len(worker_group))
+            ]
+        )
 
     def on_shutdown(self, worker_group: Any, backend_config: ProcessGroup) -> None:
         with contextlib.suppress(GetTimeoutError):  # the processes end all the same
-            ray.get(worker_group.execute_async(_leave), timeout=CLOSE_TIMEOUT_SECONDS)
+            ray.get(worker_group.execute_async(_leave), timeout=LEAVE_TIMEOUT_SECONDS)
 
 
-def _address() -> tuple[str, int]:
-    """Of this node, with a port that is free."""
-    from ray.train._internal.utils import get_address_and_port
+def _free_address() -> tuple[str, int]:
+    """Return the address of this node and a free port."""
+    address = ray.util.get_node_ip_address()
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
+        free.bind(("", 0))
+        return address, free.getsockname()[1]
 
-    address, port = get_address_and_port()
-    return address, port
 
-
-def _join(backend: str, timeout_seconds: float, environment: dict[str, str]) -> None:
+def _join(backend: ProcessGroup, environment: dict[str, str]) -> None:
     import ray.train
     from torch import distributed
 
@@ -103,7 +121,7 @@ def _join(backend: str, timeout_seconds: float, environment: dict[str, str]) -> 
     os.environ["LOCAL_RANK"] = str(context.get_local_rank())
     os.environ["LOCAL_WORLD_SIZE"] = str(context.get_local_world_size())
     os.environ["NODE_RANK"] = str(context.get_node_rank())
-    distributed.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
+    distributed.init_process_group(backend.backend, timeout=timedelta(seconds=backend.timeout_seconds))
 
 
 def _leave() -> None:

@@ -1,4 +1,4 @@
-"""Ray Tune's Searcher and TrialScheduler: thin adapters over whoever decides."""
+"""Adapters of the search to Ray Tune: a Searcher, a TrialScheduler and a Stopper that pass everything on."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
 from search.advisor.proposal import Decision, Proposal
-from search.execution.trial import DiskFull, Finished, Measured, Retried, Trial
+from search.execution.trial_actor import DiskFull, Finished, Measured, Retried, TrialActor
 
 
 class Decider(Protocol):
-    """What Tune's events are passed to: a journaled Advisor."""
+    """Receiver of Tune's events: a journaled Advisor."""
 
     def propose(self) -> Proposal | None:
-        """The next trial, or None when there will be none."""
+        """Return the next trial; None: there will be none."""
         ...
 
     def observe(
         self, trial_id: str, epoch: int, metrics: Mapping[str, float], seconds: float, setup_seconds: float
     ) -> Decision:
-        """An epoch's measurement; whether to go on."""
+        """Take in the measurement of an epoch; decide whether to go on."""
         ...
 
     def retry(self, trial_id: str, reason: str) -> None:
-        """The trial's workers died; it goes on with new ones."""
+        """Take in that the trial's workers died and it goes on with new ones."""
         ...
 
     def finish(
@@ -44,64 +44,66 @@ class Decider(Protocol):
         setup_seconds: float,
         metrics: Mapping[str, float],
     ) -> None:
-        """The trial is over; `metrics`: what is known of one that cannot run."""
+        """Take in the end of a trial. `metrics`: what is known about a trial that cannot run."""
         ...
 
     def crash(self, trial_id: str, reason: str) -> None:
-        """The trial's own actor is gone."""
+        """Take in the loss of the trial's actor."""
         ...
 
     def trial_config(self, proposal: Proposal) -> dict[str, Any]:
-        """What `search.execution.trial.Trial` needs to know to run it."""
+        """Return the configuration of `TrialActor` that runs a proposal."""
         ...
 
 
-class AdvisorSearcher(Searcher):  # type: ignore[misc]  # Ray has no types
-    """Asks for proposals. Tune's own trial names are its own affair."""
-
-    def __init__(self, decider: Decider, check: Callable[[], None], unheard: list[Exception]) -> None:
+class _Adapter:
+    def __init__(self, decider: Decider, check: Callable[[], None], errors: list[Exception]) -> None:
+        """`errors`: where those go that Tune would log and forget, such as a full disk when a trial ends."""
         super().__init__()
-        self._decider = decider
-        self._check = check
-        self._unheard = unheard
-        self._trial_ids: dict[str, str] = {}  # by Tune's
+        self._decider, self._check, self._errors = decider, check, errors
+        self._trial_ids: dict[str, str] = {}  # by Tune's names of the trials
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune pickles its parts into snapshots that nobody reads
+
+    @contextmanager
+    def _keep_error(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._errors.append(error)
+
+
+class AdvisorSearcher(_Adapter, Searcher):  # type: ignore[misc]  # Ray has no types
+    """Asks the decider for proposals."""
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """The next trial's configuration, or FINISHED."""
+        """Return the configuration of the next trial, or FINISHED."""
         proposal = self._decider.propose()
         if proposal is None:
-            finished: str = Searcher.FINISHED
-            return finished
+            return str(Searcher.FINISHED)
         self._trial_ids[trial_id] = proposal.trial_id
         return self._decider.trial_config(proposal)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """A trial that ended by itself has said so in its last result; only a crash of its actor is news."""
+        """Pass on the crash of a trial's actor; any other end was in the trial's last result."""
         if error:
-            self._check()  # an actor that ended by the signal that ends the run is no fault of its trial
-            with _kept(self._unheard):
+            self._check()  # the signal that ends the run may have ended the actor: not the trial's failure
+            with self._keep_error():
                 self._decider.crash(self._trial_ids[trial_id], "Ray Tune lost the trial's actor")
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: the journal is the record."""
+        """Save nothing: the journal is the record."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing: the journal is the record."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}  # Tune pickles its searchers into snapshots that nobody reads
+        """Restore nothing: the journal is the record."""
 
 
-class AdvisorScheduler(FIFOScheduler):  # type: ignore[misc]  # Ray has no types
-    """Passes each result on, and Tune the answer."""
-
-    def __init__(self, decider: Decider, unheard: list[Exception]) -> None:
-        super().__init__()
-        self._decider = decider
-        self._unheard = unheard
+class AdvisorScheduler(_Adapter, FIFOScheduler):  # type: ignore[misc]  # Ray has no types
+    """Passes each result to the decider, and its answer to Tune."""
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> str:
-        """Whether the trial goes on, in Tune's words."""
+        """Return Tune's word for whether the trial goes on."""
         trial_id = trial.config["trial_id"]
         match result["outcome"]:
             case Measured(epoch=epoch, metrics=metrics, seconds=seconds, setup_seconds=setup_seconds):
@@ -114,36 +116,26 @@ class AdvisorScheduler(FIFOScheduler):  # type: ignore[misc]  # Ray has no types
         return str(TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> None:
-        """The last result says how a trial ended; a stopped one's, which is a measurement, was answered already."""
+        """Pass on how a trial ended by itself; a stopped trial's last result is a measurement, answered before."""
         match result["outcome"]:
             case Finished(state, reason, seconds, setup_seconds, metrics):
-                with _kept(self._unheard):
+                with self._keep_error():
                     self._decider.finish(trial.config["trial_id"], state, reason, seconds, setup_seconds, metrics)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
 
-
-class Check(Stopper):  # type: ignore[misc]  # Ray has no types
-    """Called several times a second, in the main thread and between two events: a safe place to be interrupted."""
-
-    def __init__(self, check: Callable[[], None], unheard: list[Exception]) -> None:
-        self._check = check
-        self._unheard = unheard
+class Check(_Adapter, Stopper):  # type: ignore[misc]  # Ray has no types
+    """Calls `check`, several times a second, in the main thread and between two events: a safe place to interrupt."""
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """No trial is stopped here."""
+        """Stop no single trial."""
         return False
 
     def stop_all(self) -> bool:
-        """Nor are all, unless by an exception."""
+        """Stop the run only by an exception: that of `check`, or an error that Tune has not raised."""
         self._check()
-        if self._unheard:
-            raise self._unheard[0]
+        if self._errors:
+            raise self._errors[0]
         return False
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
 
 
 def run_trials(decider: Decider, concurrent_trials: int, storage: str, check: Callable[[], None]) -> None:
@@ -151,38 +143,25 @@ def run_trials(decider: Decider, concurrent_trials: int, storage: str, check: Ca
 
     Raises whatever the decider raises, e.g. OSError when the journal cannot be written.
     """
-    try:
-        _run(decider, concurrent_trials, storage, check)
-    except TuneError as error:
-        raise error.__context__ or error from None  # Tune reports an error as a text
-
-
-@contextmanager
-def _kept(unheard: list[Exception]) -> Iterator[None]:
-    """Keep an error that Tune would log and forget, such as a full disk when a trial ends."""
-    try:
-        yield
-    except Exception as error:
-        unheard.append(error)
-
-
-def _run(decider: Decider, concurrent_trials: int, storage: str, check: Callable[[], None]) -> None:
-    unheard: list[Exception] = []
-    # the trial's actor only relays, the cores are for its worker group; Tune wants it to ask for something: a byte
+    errors: list[Exception] = []
+    # the trial's actor only relays, the cores are for its worker group; Tune refuses actors without resources: a byte
     beside_driver = tune.PlacementGroupFactory(
         [{"memory": 1}], bundle_label_selector=[{"ray.io/node-id": ray.get_runtime_context().get_node_id()}]
     )
-    tune.run(
-        tune.with_resources(Trial, beside_driver),
-        config={},
-        num_samples=-1,
-        search_alg=AdvisorSearcher(decider, check, unheard),
-        scheduler=AdvisorScheduler(decider, unheard),
-        stop=Check(check, unheard),
-        max_concurrent_trials=concurrent_trials,
-        reuse_actors=True,
-        storage_path=storage,
-        verbose=0,
-        log_to_file=False,
-        raise_on_failed_trial=False,
-    )
+    try:
+        tune.run(
+            tune.with_resources(TrialActor, beside_driver),
+            config={},
+            num_samples=-1,
+            search_alg=AdvisorSearcher(decider, check, errors),
+            scheduler=AdvisorScheduler(decider, check, errors),
+            stop=Check(decider, check, errors),
+            max_concurrent_trials=concurrent_trials,
+            reuse_actors=True,
+            storage_path=storage,
+            verbose=0,
+            log_to_file=False,
+            raise_on_failed_trial=False,
+        )
+    except TuneError as error:
+        raise error.__context__ or error from None  # Tune reports an error as a text

@@ -1,4 +1,4 @@
-"""Warm workers as the driver of a run sees them: a pool that is there while the run is, and calls at it."""
+"""Worker pool as the driver of a run uses it."""
 
 from __future__ import annotations
 
@@ -13,68 +13,68 @@ import ray
 import ray.actor
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from search.execution import ray_hooks
 from search.execution.pool import WorkerPool
-from search.execution.serve import Died, Ended, Task
-from trainables.contract import Layout, Measurement, Resources, patience_seconds
+from search.execution.protocol import Died, Ended, PoolClient, Task
+from trainables.contract import Layout, Measurement, Resources, timeout_seconds
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The actor that keeps warm workers, and how trials find it."""
+    """Actor that keeps worker groups warm, and the name under which trials find it."""
 
     name: str
     actor: ray.actor.ActorHandle
-    storage: str  # a folder for what Ray itself writes; none of it is needed afterwards
+    storage: str  # a folder for Ray's own files, none of which is needed afterwards
 
 
 @contextlib.contextmanager
 def worker_pool(capacity: Resources, reserve_cpus: bool) -> Iterator[Pool]:
-    """A pool of workers; at the end its groups are gone.
+    """Start a worker pool; at the end its groups are gone.
 
-    `reserve_cpus`: tell Ray which CPUs the groups use, as is due on a cluster that others share. On a cluster of our
-    own the pool alone says who may work, and groups that rest stay warm beside each other.
+    `reserve_cpus`: tell Ray which CPUs the groups use, as is due on a shared cluster. On a cluster that this run owns
+    the pool alone decides who may work, and idle groups of several layouts stay warm beside each other.
     """
     name = f"worker-pool-{uuid.uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory(prefix="training-search-", ignore_cleanup_errors=True) as storage:
         beside_driver = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         remote = ray.remote(num_cpus=0, name=name, max_concurrency=1000, scheduling_strategy=beside_driver)(WorkerPool)
-        actor = remote.remote(capacity, storage, reserve_cpus, patience_seconds())
+        actor = remote.remote(capacity, storage, reserve_cpus, timeout_seconds(), ray_hooks.are_tested())
         try:
             yield Pool(name, actor, storage)
         finally:
-            ray.kill(actor)  # its groups are its own and end with it
+            ray.kill(actor)  # it owns its groups, which end with it
 
 
-def call(pool: ray.actor.ActorHandle, layout: Layout, task: Task, check: Callable[[], None]) -> Ended | Died:
-    """Run a task, and wait for its end; `check` is called all the while. The metrics are those that it reported last.
+def run_task(pool: ray.actor.ActorHandle, layout: Layout, task: Task, check: Callable[[], None]) -> Ended | Died:
+    """Run a task to its end; return the end with the metrics that it reported last. `check` is called all the while.
 
     Raises:
         InfeasibleError, GroupError: as `WorkerPool.lease`.
     """
-    group = _wait_for(pool.lease.remote(layout, task.trial_id), check)
-    ray.get(pool.submit.remote(group, task))
+
+    def wait(reference: ray.ObjectRef) -> Any:
+        while not ray.wait([reference], timeout=0.2)[0]:
+            check()
+        return ray.get(reference)
+
+    client = PoolClient(pool, wait)
+    client.submit(layout, task)
     try:
         reported: Mapping[str, float] = {}
-        while isinstance(message := _wait_for(pool.next_message.remote(group), check), Measurement):
+        while isinstance(message := client.next_message(), Measurement):
             reported = message.metrics
-            ray.get(pool.answer.remote(group, message.epoch, True))
-        outcome: Ended | Died = message
-        return replace(outcome, metrics=reported) if reported and isinstance(outcome, Ended) else outcome
+            client.answer(go_on=True)
+        return replace(message, metrics=reported) if reported and isinstance(message, Ended) else message
     finally:
-        ray.get(pool.release.remote(group))
+        client.release()
 
 
 def warm(pool: Pool, layout: Layout) -> None:
-    """Let a group of this layout start, which takes seconds; whoever leases it waits for the rest of them only."""
+    """Start a group of this layout, which takes seconds, without waiting; the first trial then waits for less."""
     pool.actor.warm.remote(layout)
 
 
 def end_lease(pool_name: str, trial_id: str) -> None:
-    """End whatever group is still leased to a trial that cannot give it back."""
+    """Kill the group that is still leased to a trial whose actor is gone."""
     ray.get(ray.get_actor(pool_name).end_lease.remote(trial_id))
-
-
-def _wait_for(reference: ray.ObjectRef, check: Callable[[], None]) -> Any:
-    while not ray.wait([reference], timeout=0.2)[0]:
-        check()
-    return ray.get(reference)

@@ -1,1 +1,1 @@
-"""A run in the tools people have."""
+"""Export of a run to optuna-dashboard and TensorBoard."""

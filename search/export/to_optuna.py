@@ -1,14 +1,13 @@
-"""A run as a study in an Optuna storage, for optuna-dashboard and all that reads one: a copy, never the run itself."""
+"""Copy of a run as a study in an Optuna storage, for optuna-dashboard and other readers of studies."""
 
 from __future__ import annotations
 
 import json
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import optuna
 import sqlalchemy
@@ -18,10 +17,11 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from search.exit_codes import InputError
 from search.front.objective import measured
-from search.record.history import Trial
-from search.results import Run
-from search.text.wording import setting
+from search.record.dataframes import Run
+from search.record.run_state import Trial
+from search.text.configurations import format_setting
 
 STATES = {
     "running": TrialState.RUNNING,
@@ -31,75 +31,66 @@ STATES = {
     "failed": TrialState.FAIL,
 }
 DATABASES, JOURNALS = (".db", ".sqlite", ".sqlite3"), (".log",)
-PATIENCE_SECONDS = 20  # for a reader to be done with the file
-# Above zero: not compared by the run. So the front of the study is that of the run, to the dashboard too, which knows
-# this name only, and not the constraints with names of Optuna 5.
+TIMEOUT_SECONDS = 20  # wait for a reader's lock on the file
+# A value above zero excludes a trial that the run does not compare, so that study and run have the same front.
+# The dashboard knows only this name, not the named constraints of Optuna 5.
 CONSTRAINTS = "constraints"
 
 
 def export(run: Run, path: Path) -> tuple[int, int]:
-    """Write the run's trials into the storage (`storage_of`), making it if need be; how many there are, how many new.
+    """Write the run's trials into the storage, which is made if it is missing; return the numbers of all and of new.
 
-    Called again while the run goes on, it adds what has happened since, and a dashboard that has the file open shows
-    it. Where something changed that Optuna does not let change (a rate was measured again, the front is another), the
-    study is written anew. Probes that only prepare other trials are left out. The first objective of each epoch is the
-    trial's intermediate value; settings that were not searched are attributes of the study.
+    A later call adds the changes since, and a dashboard that has the file open shows them. If a finished trial has
+    changed, which Optuna does not allow (its rate was measured again, or the front changed), the study is written anew.
+    Probes that only prepare other trials are left out. The first objective of each epoch is the trial's intermediate
+    value; settings that were not searched are attributes of the study.
 
     Raises:
-        ValueError: as `storage_of`.
+        InputError: as `storage_of`.
     """
+    compared = {trial.trial_id for trial in run.state.candidates()}
+    kinds = {name: _distribution(run, name) for name in run.state.parameters()}
+    wanted = {t.trial_id: _frozen(run, t, t.trial_id in compared, kinds) for t in run.state.counted()}
     storage = storage_of(path)
     try:
-        return _export(run, storage)
+        study = _study(run, storage)
+        there = {each.user_attrs["trial_id"]: each for each in study.get_trials(deepcopy=False)}
+        if not all(name in wanted and _may_become(old, wanted[name]) for name, old in there.items()):
+            optuna.delete_study(study_name=run.name, storage=storage)
+            study, there = _study(run, storage), {}
+        for name, frozen in wanted.items():
+            if name not in there:
+                study.add_trial(frozen)
+            elif not there[name].state.is_finished():
+                _bring_up_to_date(storage, there[name], frozen)
     finally:
         if isinstance(storage, RDBStorage):
             storage.remove_session()
             storage.engine.dispose()
-
-
-def _export(run: Run, storage: BaseStorage) -> tuple[int, int]:
-    study = _study(run, storage)
-    trials = run.history.counted()
-    compared = {trial.trial_id for trial in run.history.candidates()}
-    kinds = {name: _distribution(run, name) for name in run.history.parameters()}
-    wanted = {trial.trial_id: _frozen(run, trial, trial.trial_id in compared, kinds) for trial in trials}
-    there = {each.user_attrs["trial_id"]: each for each in study.get_trials(deepcopy=False)}
-    if not all(name in wanted and _may_become(old, wanted[name]) for name, old in there.items()):
-        optuna.delete_study(study_name=run.name, storage=storage)
-        study, there = _study(run, storage), {}
-    for name, frozen in wanted.items():
-        if name not in there:
-            study.add_trial(frozen)
-        elif not there[name].state.is_finished():
-            _bring_up_to_date(storage, there[name], frozen)
     return len(wanted), len(wanted) - len(there)
 
 
 def storage_of(path: Path) -> BaseStorage:
-    """An Optuna storage in that file: SQLite (.db, .sqlite), or Optuna's own journal (.log), which is far faster.
+    """Return an Optuna storage in that file: SQLite (.db, .sqlite), or the much faster journal of Optuna (.log).
 
     Raises:
-        ValueError: the name ends in none of them.
+        InputError: the name has another ending.
     """
     if path.suffix in JOURNALS:
         return JournalStorage(JournalFileBackend(str(path)))
     if path.suffix not in DATABASES:
-        raise ValueError(f"{path}: expected a name that ends in {', '.join((*DATABASES, *JOURNALS))}")
+        raise InputError(f"--optuna {path}: expected a name that ends in {', '.join((*DATABASES, *JOURNALS))}")
     url = sqlalchemy.URL.create("sqlite", database=str(path))
-    storage = RDBStorage(url.render_as_string(), {"connect_args": {"timeout": PATIENCE_SECONDS}})
-    sqlalchemy.event.listen(storage.engine, "connect", _hasty)
+    storage = RDBStorage(url.render_as_string(), {"connect_args": {"timeout": TIMEOUT_SECONDS}})
+    # the copy can be made again, so it need not be on the disk before the next trial is written
+    sqlalchemy.event.listen(storage.engine, "connect", lambda connected, _: connected.execute("PRAGMA synchronous=OFF"))
     return storage
 
 
-def _hasty(connection: Any, record: object) -> None:
-    """A copy that can be made again need not be on the disk before the next trial is written."""
-    connection.execute("PRAGMA synchronous=OFF")
-
-
 def _study(run: Run, storage: BaseStorage) -> optuna.Study:
-    objectives = run.history.objectives
+    objectives = run.state.objectives
     level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # it announces each study
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # Optuna logs each new study
     study = optuna.create_study(
         study_name=run.name, storage=storage, directions=[o.goal for o in objectives], load_if_exists=True
     )
@@ -108,70 +99,55 @@ def _study(run: Run, storage: BaseStorage) -> optuna.Study:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             study.set_metric_names([o.metric for o in objectives])
-        for name, value in _described(run).items():
+        info = run.info
+        known = {
+            "what": "a copy of a run's journal; changes here have no effect on the run",
+            "data": info.data.description,
+            "machine": info.machine.to_mapping(),
+            "versions": info.versions,
+            "commit": info.commit,
+            "constraints": info.constraints,
+            "fixed": {name: format_setting(value) for name, value in info.fixed.items()},
+        }
+        for name, value in known.items():
             study.set_user_attr(name, value)
     return study
 
 
-def _described(run: Run) -> dict[str, Any]:
-    info = run.info
-    return {
-        "what": "a copy of a run's journal; nothing that is changed here reaches the run",
-        "data": info["data"]["description"],
-        "machine": info["machine"],
-        "versions": info["versions"],
-        "commit": info.get("commit"),
-        "constraints": info.get("constraints", []),
-        "fixed": {name: setting(value) for name, value in info.get("space", {}).get("fixed", {}).items()},
-    }
-
-
 def _frozen(run: Run, trial: Trial, compared: bool, kinds: Mapping[str, BaseDistribution]) -> FrozenTrial:
-    """The trial as Optuna has it; one that is complete without every objective has failed, as Optuna sees it."""
-    objectives = run.history.objectives
+    """Return the trial in Optuna's form; a complete trial that lacks an objective is a failed one there."""
+    objectives = run.state.objectives
     state = STATES[trial.state]
     if state is TrialState.COMPLETE and not measured(trial.metrics, objectives):
         state = TrialState.FAIL
-    distributions = {name: kind for name, kind in kinds.items() if name in trial.config}
-    first = objectives[0].metric
-    curve = {epoch: event["metrics"].get(first, math.nan) for epoch, event in sorted(trial.curve.items())}
-    frozen = create_trial(
-        state=state,
-        values=[trial.metrics[o.metric] for o in objectives] if state is TrialState.COMPLETE else None,
-        params={name: trial.config[name] for name in distributions},
-        distributions=distributions,
-        user_attrs=_attributes(run, trial),
-        intermediate_values={epoch: value for epoch, value in curve.items() if math.isfinite(value)},
-        system_attrs={CONSTRAINTS: [-1.0 if compared else 1.0]} if state is TrialState.COMPLETE else None,
-    )
-    frozen.datetime_start = datetime.fromtimestamp(trial.started_at)
-    frozen.datetime_complete = datetime.fromtimestamp(_ended(trial)) if state.is_finished() else None
-    return frozen
-
-
-def _ended(trial: Trial) -> float:
-    """Seconds since 1970."""
-    if math.isfinite(trial.finished_at):
-        return trial.finished_at
-    return trial.started_at + (trial.seconds if math.isfinite(trial.seconds) else 0.0)
-
-
-def _attributes(run: Run, trial: Trial) -> dict[str, Any]:
-    """What else is known of it: its name here, how it ended and why, and what it measured."""
     known = {"trial_id": trial.trial_id, "state": trial.state, "epochs": trial.epochs}
     if trial.reason:
         known["reason"] = trial.reason
     if trial.verdict:
-        known["bound by"] = trial.verdict["bound_by"]
-    objectives = {o.metric for o in run.history.objectives}
-    others = {k: v for k, v in trial.metrics.items() if k not in objectives and math.isfinite(v)}
-    return known | others
+        known["bound by"] = trial.verdict.bound_by
+    goals = [o.metric for o in objectives]
+    distributions = {name: kind for name, kind in kinds.items() if name in trial.config}
+    curve = {epoch: event.metrics.get(goals[0], math.nan) for epoch, event in sorted(trial.curve.items())}
+    frozen = create_trial(
+        state=state,
+        values=[trial.metrics[goal] for goal in goals] if state is TrialState.COMPLETE else None,
+        params={name: trial.config[name] for name in distributions},
+        distributions=distributions,
+        user_attrs=known | {k: v for k, v in trial.metrics.items() if k not in goals and math.isfinite(v)},
+        intermediate_values={epoch: value for epoch, value in curve.items() if math.isfinite(value)},
+        system_attrs={CONSTRAINTS: [-1.0 if compared else 1.0]} if state is TrialState.COMPLETE else None,
+    )
+    ends = (trial.finished_at, trial.started_at + trial.seconds, trial.started_at)
+    ended = next(end for end in ends if math.isfinite(end))  # seconds since 1970
+    frozen.datetime_start = datetime.fromtimestamp(trial.started_at)
+    frozen.datetime_complete = datetime.fromtimestamp(ended) if state.is_finished() else None
+    return frozen
 
 
 def _distribution(run: Run, name: str) -> BaseDistribution:
-    """As the space file states it. The values of a list have places of their own; other values a range."""
-    stated = run.info["space"]["parameters"][name]
-    found = [t.config[name] for t in run.history.trials.values() if name in t.config]
+    """Return the distribution of the space file, extended to all values that trials had."""
+    stated = run.info.parameters[name]
+    found = [t.config[name] for t in run.state.trials.values() if name in t.config]
     if "values" in stated:
         return CategoricalDistribution(list(dict.fromkeys([*stated["values"], *found])))
     low, high, log = min(stated["min"], *found), max(stated["max"], *found), bool(stated.get("log"))
@@ -181,7 +157,7 @@ def _distribution(run: Run, name: str) -> BaseDistribution:
 
 
 def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
-    """Whether what the storage has can stay: a finished trial must be the same, another one may have grown."""
+    """Return whether the stored trial can stay: a finished one must be equal, a running one may have grown."""
     if old.params != new.params:
         return False
     if not old.state.is_finished():
@@ -191,7 +167,7 @@ def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
 
 
 def _bring_up_to_date(storage: BaseStorage, old: FrozenTrial, new: FrozenTrial) -> None:
-    """A trial that was running when it was written last."""
+    """Update a stored trial that was still running at the last export."""
     number = old._trial_id
     for epoch in sorted(new.intermediate_values.keys() - old.intermediate_values.keys()):
         storage.set_trial_intermediate_value(number, epoch, new.intermediate_values[epoch])
@@ -201,8 +177,4 @@ def _bring_up_to_date(storage: BaseStorage, old: FrozenTrial, new: FrozenTrial) 
     for name, value in new.system_attrs.items():
         storage.set_trial_system_attr(number, name, value)
     if new.state.is_finished():
-        storage.set_trial_state_values(number, new.state, _values(new))
-
-
-def _values(trial: FrozenTrial) -> Sequence[float] | None:
-    return trial.values if trial.state is TrialState.COMPLETE else None
+        storage.set_trial_state_values(number, new.state, new.values if new.state is TrialState.COMPLETE else None)

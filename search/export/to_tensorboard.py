@@ -1,146 +1,109 @@
-"""A run as TensorBoard logs: a folder a trial with its scalars by epoch, and its settings under HParams.
+"""A run as TensorBoard logs: one folder per trial with its scalars by epoch, and the settings under HParams.
 
-Written with tensorboardX, which Ray brings, as the files are the same as torch's own writer makes: that one would need
-TensorBoard where the run is made, and torch, which nothing in `search` imports.
+Written with tensorboardX, which Ray installs anyway. torch's own writer would need TensorBoard where the run is made.
 """
 
 from __future__ import annotations
 
-import io
+import hashlib
+import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tensorboardX.proto.api_pb2 import DataType, Experiment, HParamInfo, MetricInfo, MetricName, Status
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
-from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
-from tensorboardX.record_writer import RecordWriter
+from tensorboardX import SummaryWriter
+from tensorboardX.proto.api_pb2 import Status
+from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionEndInfo
+from tensorboardX.summary import hparams
 
-from search.record.history import Trial
-from search.results import Run
-from search.text.wording import metric_label
+from search.record.dataframes import Run
+from search.record.run_state import Trial
+from search.text.metrics import metric_label
 
 PREFIX = "events.out.tfevents"
-STATUS = {"running": "STATUS_RUNNING", "complete": "STATUS_SUCCESS", "stopped": "STATUS_SUCCESS"}
+STATUS = {"complete": "STATUS_SUCCESS", "stopped": "STATUS_SUCCESS"}
 
 
 def export(run: Run, folder: Path) -> int:
-    """Write the run's trials into the folder, making it if need be; how many there are.
+    """Write the run's trials into the folder, which is made if it is missing; return the number of trials.
 
-    Called again while the run goes on, it appends what has happened since, and a TensorBoard that has the folder open
-    shows it. Under HParams are the settings that the search chose, and the objectives.
+    A later export adds what has happened since, and a TensorBoard that has the folder open shows it. HParams has the
+    settings that the search chose and the objectives.
     """
-    trials = list(run.history.trials.values())
-    _append(folder, 0, [_experiment(run)])
+    trials = list(run.state.trials.values())
+    columns = {}
+    for name in run.state.parameters():
+        values = [trial.config[name] for trial in trials if name in trial.config]
+        columns[name] = next((v for v in values if isinstance(v, str)), values[0] if values else "")
+    _append(run, folder, [{"columns": columns, "time": run.info.time}])
     for trial in trials:
-        _append(folder / trial.trial_id, trial.started_at, _events(run, trial))
+        _append(run, folder / trial.trial_id, list(_events(run, trial)))
     return len(trials)
 
 
-def _events(run: Run, trial: Trial) -> Iterator[Event]:
-    """What there is to tell of a trial, in an order in which more can only come behind."""
-    chosen = {name: trial.config[name] for name in run.history.parameters() if name in trial.config}
-    yield _hparams(trial.started_at, "session_start_info", session_start_info=_start(trial, chosen))
+def _events(run: Run, trial: Trial) -> Iterator[dict[str, Any]]:
+    """Events of a trial, in an order in which later ones are always last."""
+    chosen = {name: trial.config[name] for name in run.state.parameters() if name in trial.config}
+    yield {"config": chosen, "time": trial.started_at}
     now = trial.started_at
     for epoch, measurement in sorted(trial.curve.items()):
-        now = measurement["time"]
-        yield _scalars(run, now, epoch, measurement["metrics"])
+        now = measurement.time
+        yield {"epoch": epoch, "metrics": measurement.metrics, "time": now}
     if trial.state != "running":
-        status = Status.Value(STATUS.get(trial.state, "STATUS_FAILURE"))
-        end = SessionEndInfo(status=status, end_time_secs=now)
-        yield _hparams(now, "session_end_info", session_end_info=end)
-    if trial.tested:
-        yield _scalars(run, now, trial.epochs, trial.tested)
+        yield {"state": trial.state, "time": now}
+    if trial.test_metrics:
+        yield {"epoch": trial.epochs, "metrics": trial.test_metrics, "time": now}
 
 
-def _start(trial: Trial, chosen: Mapping[str, Any]) -> SessionStartInfo:
-    info = SessionStartInfo(start_time_secs=trial.started_at, group_name=trial.trial_id)
-    for name, value in chosen.items():
-        if isinstance(value, bool):
-            info.hparams[name].bool_value = value
-        elif isinstance(value, int | float):
-            info.hparams[name].number_value = value
-        else:
-            info.hparams[name].string_value = f"{value}"
-    return info
+def _append(run: Run, folder: Path, events: Sequence[dict[str, Any]]) -> None:
+    """Write the events that the folder does not have into a new file; all of them if earlier ones have changed.
 
-
-def _experiment(run: Run) -> Event:
-    """What the columns of HParams are."""
-    history = run.history
-    columns = []
-    for name in history.parameters():
-        values = [t.config[name] for t in history.trials.values() if name in t.config]
-        kind = "STRING"
-        if values and all(isinstance(value, bool) for value in values):
-            kind = "BOOL"
-        elif values and all(isinstance(value, int | float) for value in values):
-            kind = "FLOAT64"
-        columns.append(HParamInfo(name=name, type=DataType.Value(f"DATA_TYPE_{kind}")))
-    metrics = [
-        MetricInfo(name=MetricName(tag=_tag(run, o.metric)), display_name=metric_label(o.metric, run.info["data"]))
-        for o in history.objectives
-    ]
-    experiment = Experiment(
-        name=run.name, description=run.info["data"]["description"], hparam_infos=columns, metric_infos=metrics
-    )
-    return _hparams(run.info["time"], "experiment", experiment=experiment)
-
-
-def _hparams(time: float, tag: str, **content: Any) -> Event:
-    data = SummaryMetadata.PluginData(
-        plugin_name="hparams", content=HParamsPluginData(version=0, **content).SerializeToString(deterministic=True)
-    )
-    value = Summary.Value(tag=f"_hparams_/{tag}", metadata=SummaryMetadata(plugin_data=data))
-    return Event(wall_time=time, summary=Summary(value=[value]))
-
-
-def _scalars(run: Run, time: float, epoch: int, metrics: Mapping[str, float]) -> Event:
-    """What was measured; what could not be is left out."""
-    values = [
-        Summary.Value(tag=_tag(run, metric), simple_value=value)
-        for metric, value in metrics.items()
-        if math.isfinite(value)
-    ]
-    return Event(wall_time=time, step=epoch, summary=Summary(value=values))
-
-
-def _tag(run: Run, metric: str) -> str:
-    """In one of two sections, of which TensorBoard shows the objectives first."""
-    return f"{'objectives' if metric in {o.metric for o in run.history.objectives} else 'others'}/{metric}"
-
-
-def _append(folder: Path, started_at: float, events: Iterable[Event]) -> None:
-    """Bring a folder's event file up to date: by its end, which a reader sees; where something else changed, anew.
-
-    The name is the trial's start, not the machine's name and the time of writing, as it usually is.
+    A file's name has its time, by which TensorBoard orders files, and the number and the digest of the events so far.
+    tensorboardX would put the name of this machine into it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    content = _records([Event(wall_time=started_at, file_version="brain.Event:2"), *events])
-    there = sorted(folder.glob(f"{PREFIX}.*"))
-    if there and content.startswith(before := there[-1].read_bytes()):
-        with there[-1].open("ab") as file:
-            file.write(content[len(before) :])
+    exported = max(folder.glob(f"{PREFIX}.*"), default=None)
+    count, digest = exported.name.split(".")[-2:] if exported else ("0", _digest([]))
+    changed = _digest(events[: int(count)]) != digest
+    new = events if changed else events[int(count) :]
+    if not new:
         return
-    (folder / f"{PREFIX}.{int(started_at):010d}.{len(there)}").write_bytes(content)
-    for old in there:
-        old.unlink()
+    with tempfile.TemporaryDirectory() as elsewhere:  # a folder inside `folder` would be a run of its own
+        # from a purge step on, TensorBoard forgets what it read from earlier files
+        with SummaryWriter(elsewhere, purge_step=0 if changed else None) as writer:
+            for event in new:
+                _write(run, event, writer)
+        (made,) = Path(elsewhere).iterdir()
+        shutil.copyfile(made, partial := folder / "partial")
+    partial.replace(folder / f"{PREFIX}.{time.time_ns()}.{len(events)}.{_digest(events)}")
 
 
-class _Memory(RecordWriter):  # type: ignore[misc]
-    """A record writer that writes nowhere."""
+def _write(run: Run, event: dict[str, Any], writer: SummaryWriter) -> None:
+    now, objectives = event["time"], {o.metric for o in run.state.objectives}
+    match event:
+        case {"columns": columns}:
+            experiment, *_ = hparams(columns, dict.fromkeys(f"objectives/{o.metric}" for o in run.state.objectives))
+            writer.file_writer.add_summary(experiment, walltime=now)
+        case {"config": config}:
+            _, start, _ = hparams(config, {})
+            writer.file_writer.add_summary(start, walltime=now)
+        case {"epoch": epoch, "metrics": metrics}:
+            for name, value in metrics.items():
+                if math.isfinite(value):
+                    tag = f"{'objectives' if name in objectives else 'others'}/{name}"  # TensorBoard sorts the sections
+                    label = metric_label(name, run.info.data.name)
+                    writer.add_scalar(tag, value, epoch, walltime=now, display_name=label)
+        case {"state": state}:
+            status = Status.Value(STATUS.get(state, "STATUS_FAILURE"))  # the library itself knows success only
+            data = HParamsPluginData(version=0, session_end_info=SessionEndInfo(status=status, end_time_secs=now))
+            *_, end = hparams({}, {})
+            end.value[0].metadata.plugin_data.content = data.SerializeToString()
+            writer.file_writer.add_summary(end, walltime=now)
 
-    def __init__(self) -> None:
-        self._writer = io.BytesIO()
 
-    def content(self) -> bytes:
-        return self._writer.getvalue()
-
-
-def _records(events: Iterable[Event]) -> bytes:
-    writer = _Memory()
-    for event in events:
-        writer.write(event.SerializeToString(deterministic=True))  # settings are a map, which has no order
-    return writer.content()
+def _digest(events: Sequence[dict[str, Any]]) -> str:
+    return hashlib.sha256(json.dumps(events, sort_keys=True).encode()).hexdigest()[:16]

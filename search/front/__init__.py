@@ -1,1 +1,1 @@
-"""Which configurations none improves upon, by how much, and how sure that is: NumPy and moocore, nothing of runs."""
+"""Pareto fronts, hypervolume and front probabilities. NumPy and moocore; no knowledge of runs."""

@@ -1,4 +1,4 @@
-"""What a study optimises. The only place where "higher is better" is turned round."""
+"""Objectives and constraints of a study. The only place that turns the sign of "higher is better"."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.contract import RENAMED_METRICS
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -19,6 +21,9 @@ class Objective:
     metric: str
     goal: Literal["maximize", "minimize"]
     probed: bool | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metric", RENAMED_METRICS.get(self.metric, self.metric))
 
     def loss(self, value: float) -> float:
         """The value on a scale where lower is better."""
@@ -34,15 +39,18 @@ class Constraint:
     bound: float
     of_baseline: bool = False  # `bound` is a factor
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metric", RENAMED_METRICS.get(self.metric, self.metric))
+
     def given(self, baseline: Mapping[str, float]) -> Constraint | None:
-        """With a bound in the metric's unit, given the baseline's metrics; None: it did not measure this one."""
+        """Constraint with its bound in the metric's unit, or None if the baseline did not measure the metric."""
         if not self.of_baseline:
             return self
         value = baseline.get(self.metric, math.nan)
         return Constraint(self.metric, self.operator, self.bound * value) if math.isfinite(value) else None
 
     def violation(self, value: float) -> float:
-        """How far beyond the bound, in the metric's unit; zero or less: kept."""
+        """Amount by which the bound is exceeded, in the metric's unit; zero or less if the constraint holds."""
         return value - self.bound if self.operator == "<=" else self.bound - value
 
     def excess(self, value: float) -> float:
@@ -78,13 +86,13 @@ def read_constraint(text: str) -> Constraint:
 
 
 def constraint_text(constraint: Constraint) -> str:
-    """With all digits, unlike `str`: it is read back."""
+    """Format the constraint with all digits (unlike `str`), because it is parsed again."""
     of_baseline = " * baseline" if constraint.of_baseline else ""
     return f"{constraint.metric} {constraint.operator} {constraint.bound!r}{of_baseline}"
 
 
 def measured(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> bool:
-    """Whether every objective has a finite value: only then can a trial have a place on a front."""
+    """Check that every objective has a finite value; only such a trial can be on a front."""
     return all(math.isfinite(metrics.get(o.metric, math.nan)) for o in objectives)
 
 

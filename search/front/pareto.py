@@ -33,6 +33,16 @@ def pareto_rank(losses: Losses) -> NDArray[np.int_]:
     return np.asarray(moocore.pareto_rank(_without_nan(losses)), dtype=int)
 
 
+def front_order(losses: Losses, layers: int = 1) -> list[int]:
+    """Indices of the points on the first `layers` fronts, best in the first objective first.
+
+    Raises:
+        ValueError: a loss is NaN.
+    """
+    ranks = pareto_rank(losses)
+    return [int(i) for i in np.lexsort(losses.T[::-1]) if ranks[i] < layers]
+
+
 def hypervolume(losses: Losses, reference_point: NDArray[np.float64]) -> float:
     """Volume that `losses` dominate below `reference_point`.
 

@@ -1,1 +1,1 @@
-"""A run as one page: `report.html`, which needs no network, no server and, to be read, no JavaScript."""
+"""The page of a run, `report.html`: one file that needs no network and no server, and no JavaScript to be read."""

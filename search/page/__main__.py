@@ -1,21 +1,18 @@
-"""The page of a run, from its folder.
+"""Write the page of a run from its folder, or serve it.
 
-    python -m search.page results/throughput-2026-11-20-1           # write report.html anew
-    python -m search.page results/throughput-2026-11-20-1 --serve   # and serve it, also while the run goes on
+    python -m search.page results/throughput-2026-11-20-1           # rewrite report.html
+    python -m search.page results/throughput-2026-11-20-1 --serve   # and serve it, also during the run
 
-Exit codes: 0 done, 1 it cannot be written or served, 2 bad input.
+Exit codes: 0 done, 1 the page cannot be written or served, 2 bad input.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
-from search.commandline import answered, opened, say
-from search.outcome import Parser
+from search.commandline import load_run, print_output, run_command, run_parser
 from search.page.page import write_page
 from search.page.server import HOST, server
 
@@ -23,30 +20,20 @@ PORT = 8080
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write or serve; the exit code."""
-    return answered("search.page", lambda: _answer(_parser().parse_args(arguments)))
+    """Write or serve the page, and return the exit code."""
+    return run_command("search.page", lambda: _answer(arguments))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="python -m search.page", description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
-    parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder, finished or not")
-    parser.add_argument(
-        "--serve",
-        type=int,
-        nargs="?",
-        const=PORT,
-        metavar="PORT",
-        help=f"serve it on this machine until Ctrl-C; default: {PORT}, 0: any port that is free",
-    )
-    return parser
-
-
-def _answer(options: argparse.Namespace) -> str:
-    run = opened(options.run)
+def _answer(arguments: Sequence[str] | None) -> str:
+    parser = run_parser("search.page", __doc__)
+    text = f"serve the page on this machine until Ctrl-C; default: {PORT}, 0: any free port"
+    parser.add_argument("--serve", type=int, nargs="?", const=PORT, metavar="PORT", help=text)
+    options = parser.parse_args(arguments)
+    run = load_run(options.run)
     if options.serve is None:
         return str(write_page(run))
     with server(options.run, options.serve) as serving:
-        say(f"http://{HOST}:{serving.server_port}/ (Ctrl-C ends it)")
+        print_output(f"http://{HOST}:{serving.server_port}/ (Ctrl-C to stop)")
         with suppress(KeyboardInterrupt):
             serving.serve_forever()
     return ""

@@ -1,101 +1,75 @@
-"""Learning curves: what is learned, by epoch and by time."""
+"""Learning curves: the first objective that changes during training, by epoch and by time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
+
+from markupsafe import Markup
 
 from search.front.objective import Objective
 from search.page.axes import axis, thinned
-from search.page.chart import chart, figure, key, lines, metric_axis, metric_title, path
-from search.page.markup import Html, joined, tag
-from search.page.standing import Standings
-from search.record.history import Trial
-from search.text.wording import metric_label
+from search.page.chart import CROWD, metric_axis, metric_title, unit_of
+from search.page.front_status import LINE_CLASSES, FrontStatus
+from search.page.render import render
+from search.record.run_state import Trial
+from search.text.metrics import metric_label
 
-MOST_POINTS = 16_000  # of all curves of a chart: what a page can hold and a browser draws at once
-CROWD = 200  # curves from which on they are drawn faintly
-FEWEST_POINTS = 6  # of one curve
+MAX_POINTS = 16_000  # in all curves of one chart, so that the file stays small and a browser draws it at once
+MIN_POINTS = 6  # in one curve
 EPOCHS = "epochs"
-SHORT_RUN = 900  # seconds of a trial up to which seconds are the unit that people think in
-
-Across = Callable[[Trial, int], float]
+MAX_SECONDS = 900  # of the longest trial, up to which the axis is in seconds; above, in minutes
 
 
-def learning_curves(standings: Standings) -> Html | None:
-    """Charts of the first objective that takes training; None: no trial was measured after two epochs."""
-    history = standings.run.history
-    objective = next((o for o in history.objectives if _is_learned(standings, o)), None)
-    if objective is None:
+def learning_curves(status: FrontStatus) -> Markup | None:
+    """Render the curves by epoch and by time; None: no objective has different values after different epochs."""
+    run_state = status.run.state
+    trials = list(run_state.trials.values())
+    changing = (o for o in run_state.objectives if any(len(set(_values(t, o.metric).values())) > 1 for t in trials))
+    if (objective := next(changing, None)) is None:
         return None
-    trials = [t for t in history.trials.values() if len(_epochs(t, objective.metric)) > 1]
+    trials = status.in_line_order(t for t in trials if len(_values(t, objective.metric)) > 1)
     longest = max((t.seconds for t in trials if math.isfinite(t.seconds)), default=0.0)
-    unit, seconds = ("seconds", 1.0) if longest <= SHORT_RUN else ("minutes", 60.0)
-    by_time = f"{unit} in the workers' hands"
-    return joined(
-        tag(
-            "div",
-            _chart(standings, objective, trials, lambda trial, epoch: float(epoch), EPOCHS),
-            _chart(standings, objective, trials, lambda t, e: _seconds(t, e) / seconds, by_time),
-            class_="pair",
-        ),
-        key([("front", "on the front"), ("behind", "other complete trials"), ("cut", "stopped, failed or running")]),
-    )
+    unit, seconds = ("seconds", 1.0) if longest <= MAX_SECONDS else ("minutes", 60.0)
+    charts = [
+        _chart(status, objective, trials, lambda trial, epoch: float(epoch), EPOCHS),
+        _chart(status, objective, trials, lambda t, e: _seconds(t, e) / seconds, f"{unit} on the workers"),
+    ]
+    return render("curves.html", charts=charts, legend=LINE_CLASSES)
 
 
-def _is_learned(standings: Standings, objective: Objective) -> bool:
-    return any(
-        len(values := _epochs(t, objective.metric)) > 1
-        and len({t.curve[epoch]["metrics"][objective.metric] for epoch in values}) > 1
-        for t in standings.run.history.trials.values()
-    )
-
-
-def _epochs(trial: Trial, metric: str) -> list[int]:
-    """Epochs at which the metric was measured, in order."""
-    return [e for e in sorted(trial.curve) if math.isfinite(trial.curve[e]["metrics"].get(metric, math.nan))]
+def _values(trial: Trial, metric: str) -> dict[int, float]:
+    values = {epoch: trial.curve[epoch].metrics.get(metric, math.nan) for epoch in sorted(trial.curve)}
+    return {epoch: value for epoch, value in values.items() if math.isfinite(value)}
 
 
 def _seconds(trial: Trial, epoch: int) -> float:
-    seconds = trial.curve[epoch].get("seconds")
+    seconds = trial.curve[epoch].seconds
     return math.nan if seconds is None else float(seconds)
 
 
-def _chart(standings: Standings, objective: Objective, trials: list[Trial], across: Across, title: str) -> Html:
-    metric, info = objective.metric, standings.run.info
-    most = max(FEWEST_POINTS, MOST_POINTS // max(len(trials), 1))
-    points = {
-        trial.trial_id: [
-            (across(trial, epoch), trial.curve[epoch]["metrics"][metric])
-            for epoch in thinned(_epochs(trial, metric), most)
-            if math.isfinite(across(trial, epoch))
-        ]
-        for trial in trials
+def _chart(
+    status: FrontStatus, objective: Objective, trials: list[Trial], across: Callable[[Trial, int], float], title: str
+) -> dict[str, Any]:
+    run, metric = status.run, objective.metric
+    most = max(MIN_POINTS, MAX_POINTS // max(len(trials), 1))
+    curves = []
+    for trial in trials:
+        values = _values(trial, metric)
+        points = [(across(trial, epoch), values[epoch]) for epoch in thinned(list(values), most)]
+        curves.append((trial, [(at, value) for at, value in points if math.isfinite(at)]))
+    x = axis([0.0, *(at for _, points in curves for at, _ in points)], whole=title == EPOCHS)
+    y = metric_axis([value for _, points in curves for _, value in points], unit_of(run, metric))
+    return {
+        "title": f"{metric_label(metric, run.info.data.name)} by {title.split()[0]}",
+        "note": f"Thinned to {most} points per curve." if any(len(t.curve) > most for t in trials) else "",
+        "axes": {"x": x, "y": y, "x_title": title, "y_title": metric_title(run, objective, y)},
+        "label": f"learning curves by {title}",
+        "class": "curves crowded" if len(trials) > CROWD else "curves",
+        "paths": [
+            status.line(trial, ((x.position(at), 100 - y.position(value)) for at, value in points))
+            for trial, points in curves
+            if points
+        ],
     }
-    x = axis([0.0, *(at for curve in points.values() for at, _ in curve)], whole=title == EPOCHS)
-    y = metric_axis([v for curve in points.values() for _, v in curve], info.get("metrics", {}).get(metric, ""))
-    ranked = sorted(trials, key=lambda t: ("cut", "behind", "front").index(_class(standings, t)))
-    drawn = [
-        tag(
-            "path",
-            d=path([(x.percent(at), y.percent(value)) for at, value in points[trial.trial_id]]),
-            class_=_class(standings, trial),
-            data_t=trial.trial_id,
-        )
-        for trial in ranked
-        if points[trial.trial_id]
-    ]
-    classes = "curves crowded" if len(trials) > CROWD else "curves"
-    label = metric_label(metric, info["data"])
-    note = f"Thinned to {most} points a curve." if any(len(t.curve) > most for t in trials) else ""
-    return figure(
-        f"{label} by {title.split()[0]}",
-        chart(lines(drawn), x, y, (title, metric_title(objective, info, y)), f"learning curves by {title}", classes),
-        note=note,
-    )
-
-
-def _class(standings: Standings, trial: Trial) -> str:
-    if trial.state != "complete":
-        return "cut"
-    return "front" if standings.of[trial.trial_id] == "front" else "behind"

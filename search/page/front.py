@@ -1,65 +1,84 @@
-"""The Pareto front as a chart: every trial that has all objectives, how sure its place is, and the picks by name."""
+"""Charts of the Pareto front: all trials that have every objective, intervals of the best, and the picks by name."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from markupsafe import Markup
 
 from search.front.objective import Objective
 from search.page.axes import Axis
-from search.page.chart import chart, figure, is_log, key, metric_axis, metric_title, percent
-from search.page.markup import Html, joined, tag
-from search.page.standing import STANDINGS, Standings, interval, stated
-from search.record.history import Trial
-from search.text.wording import count, listed, metric_label
-from search.text.wording import percent as percent_words
+from search.page.chart import is_log, metric_axis, metric_title, unit_of
+from search.page.front_status import STATUSES, FrontStatus
+from search.page.render import render
+from search.record.run_state import Trial
+from search.text.metrics import metric_label
+from search.text.numbers import format_percent, plural
 
 RADIUS = {"front": 6, "tie": 5}
 OTHER_RADIUS = 4
-REACH = 2  # times the extent of the front: trials farther from it stand at the edge, or they would flatten the front
-BARS_ARE = "Bars: 95% intervals; that of an accuracy is the luck of which pictures it was validated on."
-AT_EDGE = "Trials far from the front stand, pale, at the edge."
-BARS = ("front", "tie")  # their intervals always show; those of the others would hide the picture
+REACH = 2  # extents of the front: trials farther from it are drawn at the edge, or they would flatten the front
+INTERVALS = "Bars: 95% intervals; for an accuracy, the sampling error of the validation images."
+AT_EDGE = "Trials far from the front are drawn, pale, at the edge."
+WITH_BARS = ("front", "tie")  # statuses whose intervals are shown; those of all trials would cover the chart
+
+Line = tuple[float, float, float, float]  # x1, y1, x2, y2 in percent from the top left corner
 
 
-def front_charts(standings: Standings) -> Html:
-    """One chart for each objective after the first, against the first; a run of one objective has none."""
-    first, *others = standings.run.history.objectives
-    return joined(*(_front_chart(standings, other, first) for other in others))
+@dataclass(frozen=True)
+class Point:
+    """One trial in one chart; coordinates in percent from the top left corner."""
+
+    trial_id: str
+    css_class: str
+    x: float
+    y: float
+    radius: int
+    label: str  # for screen readers
+    names: list[str]  # of its picks
+    bars: list[Line]
 
 
-def _front_chart(standings: Standings, across: Objective, upward: Objective) -> Html:
-    run, trials = standings.run, standings.drawn()
-    x, y = (_axis(standings, trials, objective) for objective in (across, upward))
-    points = [_Point(standings, trial, (across, upward), (x, y)) for trial in trials]
-    label = f"{upward.metric} against {across.metric}: {count(len(trials), 'trial')}"
-    content = joined(
-        tag("g", *_steps(standings, across, upward, x, y), class_="steps", aria_hidden="true"),
-        *(point.drawn() for point in points),
-        tag("g", *(point.name() for point in points if point.names), class_="names", aria_hidden="true"),
+def front_charts(status: FrontStatus) -> Markup:
+    """Render one chart for each objective after the first, against the first; a run of one objective has none."""
+    upward, *others = status.run.state.objectives
+    return Markup("").join(_chart(status, across, upward) for across in others)
+
+
+def _chart(status: FrontStatus, across: Objective, upward: Objective) -> Markup:
+    run, trials = status.run, status.trials_to_draw()
+    x, y = (_axis(status, trials, objective) for objective in (across, upward))
+    points = [_point(status, trial, {across: x, upward: y}) for trial in trials]
+    far = any("edge" in point.css_class for point in points)
+    totals = Counter(status.of[t.trial_id] for t in trials)
+    return render(
+        "front.html",
+        title=f"{metric_label(upward.metric, run.info.data.name)} against {across.metric}",
+        note=f"{INTERVALS} {AT_EDGE}" if far else INTERVALS,
+        axes={"x": x, "y": y, "x_title": metric_title(run, across, x), "y_title": metric_title(run, upward, y)},
+        label=f"{upward.metric} against {across.metric}: {plural(len(trials), 'trial')}",
+        steps=list(_steps(status, {across: x, upward: y})),
+        points=points,
+        names_above=upward.goal == "maximize",  # the side where no point can be: that of the dominating values
+        legend={name: f"{words} ({totals[name]:,})" for name, words in STATUSES.items() if totals[name]},
     )
-    titles = metric_title(across, run.info, x), metric_title(upward, run.info, y)
-    far = any(point.at_edge for point in points)
-    shown = [name for name in STANDINGS if any(standings.of[t.trial_id] == name for t in trials)]
-    legend = key((name, f"{STANDINGS[name]} ({_number(standings, trials, name)})") for name in shown)
-    return figure(
-        f"{metric_label(upward.metric, run.info['data'])} against {across.metric}",
-        chart(content, x, y, titles, label, "front"),
-        legend,
-        note=f"{BARS_ARE}{f' {AT_EDGE}' if far else ''}",
-    )
 
 
-def _axis(standings: Standings, trials: Sequence[Trial], objective: Objective) -> Axis:
-    """Over the front with its intervals, and over what is no farther from it than `REACH` times its extent."""
-    metric = objective.metric
-    unit = standings.run.info.get("metrics", {}).get(metric, "")
+def _axis(status: FrontStatus, trials: list[Trial], objective: Objective) -> Axis:
+    """Axis over the front with its intervals, and over the trials within `REACH` times its extent."""
+    metric, unit = objective.metric, unit_of(status.run, objective.metric)
     values = [trial.metrics[metric] for trial in trials]
     scale: Callable[[float], float] = math.log if is_log(values, unit) else float
-    near = [
-        value for trial in trials if standings.of[trial.trial_id] in BARS for value in _ends(standings, trial, metric)
-    ]
+    near = []
+    for trial in trials:
+        if status.of[trial.trial_id] in WITH_BARS:
+            value = trial.metrics[metric]
+            ends = status.interval(trial, metric) or ()
+            near += [value, *(end for end in ends if value / 2 < end < value * 2)]  # a wider one would dwarf all else
     if not near or min(near) == max(near):
         return metric_axis(values, unit)
     low, high = scale(min(near)), scale(max(near))
@@ -67,93 +86,36 @@ def _axis(standings: Standings, trials: Sequence[Trial], objective: Objective) -
     return metric_axis([*near, *(v for v in values if low - room <= scale(v) <= high + room)], unit)
 
 
-def _ends(standings: Standings, trial: Trial, metric: str) -> list[float]:
-    """The value and the ends of its interval, if that is not so wide as to dwarf all else."""
-    value = trial.metrics[metric]
-    ends = interval(standings.run, trial, metric) or ()
-    return [value, *(end for end in ends if value / 2 < end < value * 2)]
-
-
-def _number(standings: Standings, trials: Iterable[Trial], standing: str) -> str:
-    return f"{sum(standings.of[t.trial_id] == standing for t in trials):,}"
-
-
-def _steps(standings: Standings, across: Objective, upward: Objective, x: Axis, y: Axis) -> Iterable[Html]:
-    """The edge of what the front dominates; with more than two objectives there is none to draw in a plane."""
-    if len(standings.run.history.objectives) != 2:
+def _steps(status: FrontStatus, axes: dict[Objective, Axis]) -> Iterator[Line]:
+    """Boundary of the area that the front dominates; with more than two objectives a plane has none to draw."""
+    if len(status.run.state.objectives) != 2:
         return
-    front = sorted(standings.run.history.front(), key=lambda t: t.metrics[across.metric])
+    across = next(iter(axes))
+    front = sorted(status.run.state.front(), key=lambda t: t.metrics[across.metric])
     for left, right in itertools.pairwise(front):
-        corner = {o: max((left, right), key=lambda t, o=o: o.loss(t.metrics[o.metric])) for o in (across, upward)}  # type: ignore[misc]
-        middle = _place(x, corner[across], across), _place(y, corner[upward], upward)
+        worse = {o.metric: o.loss(max(o.loss(t.metrics[o.metric]) for t in (left, right))) for o in axes}
+        corner_x, corner_y = _place(axes, worse)
         for end in (left, right):
-            at = _place(x, end, across), _place(y, end, upward)
-            ends = {"x1": at[0], "y1": 100 - at[1], "x2": middle[0], "y2": 100 - middle[1]}
-            yield tag("line", **{name: percent(value) for name, value in ends.items()})
+            yield *_place(axes, end.metrics), corner_x, corner_y
 
 
-def _place(of: Axis, trial: Trial, objective: Objective) -> float:
-    return of.percent(trial.metrics[objective.metric])
+def _place(axes: dict[Objective, Axis], metrics: dict[str, float]) -> tuple[float, float]:
+    x, y = (axis.position(metrics[objective.metric]) for objective, axis in axes.items())
+    return x, 100 - y
 
 
-class _Point:
-    """One trial in one chart."""
-
-    def __init__(
-        self, standings: Standings, trial: Trial, objectives: tuple[Objective, Objective], axes: tuple[Axis, Axis]
-    ) -> None:
-        self.trial, self._standings, self._axes, self._objectives = trial, standings, axes, objectives
-        self.standing = standings.of[trial.trial_id]
-        self.names = standings.pick_names(trial.trial_id)
-        self._x, self._y = (_place(a, trial, o) for a, o in zip(axes, objectives, strict=True))
-        self.at_edge = not {self._x, self._y}.isdisjoint({0.0, 100.0})
-
-    def drawn(self) -> Html:
-        """A link to the trial's row in the table of all, so that it works with keys and without scripts."""
-        classes = [self.standing, *["pick"] * bool(self.names), *["edge"] * self.at_edge]
-        return tag(
-            "a",
-            *(self._bars() if self.standing in BARS else ()),
-            self._circle(RADIUS.get(self.standing, OTHER_RADIUS), "dot"),
-            href=f"#{self.trial.trial_id}",
-            class_=" ".join(classes),
-            data_t=self.trial.trial_id,
-            aria_label=self._words(),
-        )
-
-    def name(self) -> Html:
-        """What it is picked for, on the side where nothing can be: that of what would dominate it."""
-        left, above = self._x > 70, self._objectives[1].goal == "maximize"
-        return tag(
-            "text",
-            listed(self.names),
-            x=percent(self._x),
-            y=percent(100 - self._y),
-            dx="0.2em" if left else "0.5em",
-            dy="-0.9em" if above else "1.7em",
-            text_anchor="end" if left else "start",
-        )
-
-    def _circle(self, radius: int, name: str) -> Html:
-        return tag("circle", cx=percent(self._x), cy=percent(100 - self._y), r=str(radius), class_=name)
-
-    def _bars(self) -> Iterable[Html]:
-        run = self._standings.run
-        for i, (objective, along) in enumerate(zip(self._objectives, self._axes, strict=True)):
-            if (ends := interval(run, self.trial, objective.metric)) is None:
-                continue
-            low, high = (along.percent(end) for end in ends)
-            x, y = self._x, 100 - self._y
-            where = (low, high, y, y) if i == 0 else (x, x, 100 - low, 100 - high)
-            yield tag(
-                "line",
-                class_="bar",
-                **dict(zip(("x1", "x2", "y1", "y2"), map(percent, where), strict=True)),
-            )
-
-    def _words(self) -> str:
-        objectives = self._standings.run.history.objectives
-        values = ", ".join(f"{o.metric} {stated(self._standings.run, self.trial, o.metric)}" for o in objectives)
-        odds = self._standings.odds.get(self.trial.trial_id)
-        sure = f", there with a probability of {percent_words(odds)}" if odds and self.standing in BARS else ""
-        return f"{self.trial.trial_id}: {values}; {STANDINGS[self.standing]}{sure}"
+def _point(status: FrontStatus, trial: Trial, axes: dict[Objective, Axis]) -> Point:
+    name, names = status.of[trial.trial_id], status.pick_names(trial)
+    x, y = _place(axes, trial.metrics)
+    classes = [name, *["pick"] * bool(names), *["edge"] * (not {x, y}.isdisjoint({0.0, 100.0}))]
+    run_state = status.run.state
+    values = ", ".join(f"{o.metric} {run_state.format_metric(trial, o.metric)}" for o in run_state.objectives)
+    label, bars = f"{trial.trial_id}: {values}; {STATUSES[name]}", list[Line]()
+    if name in WITH_BARS:
+        for i, (objective, along) in enumerate(axes.items()):
+            if ends := status.interval(trial, objective.metric):
+                low, high = map(along.position, ends)
+                bars.append((x, 100 - low, x, 100 - high) if i else (low, y, high, y))
+        if probability := status.probability.get(trial.trial_id):
+            label += f", with a probability of {format_percent(probability)}"
+    return Point(trial.trial_id, " ".join(classes), x, y, RADIUS.get(name, OTHER_RADIUS), label, names, bars)

@@ -1,39 +1,39 @@
-"""The page of a run that goes on: written anew as its journal grows, now and then, by a thread that can hurt nobody."""
+"""Background thread that rewrites the page of a running run as its journal grows. It cannot disturb the run."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from search.page.page import try_to_write
+from search.record.dataframes import Run
 from search.record.journal import FILE_NAME as JOURNAL
-from search.results import load
+from search.record.run_state import RunState
 
-LEAST_SECONDS = 10.0  # between two pages
-MOST_SHARE = 0.02  # of the time may be spent on them: a page of many trials takes long, and is written seldom
+MIN_SECONDS = 10.0  # between two pages
+MAX_SHARE = 0.02  # of the time spent on writing pages: a page of many trials takes long, and is written rarely
 
 
 def seconds_to_wait(took: float) -> float:
-    """Until the next page, after one that took so long."""
-    return max(LEAST_SECONDS, took / MOST_SHARE)
+    """Return the pause after a page that took this long to write."""
+    return max(MIN_SECONDS, took / MAX_SHARE)
 
 
 class LivePage:
-    """Writes the page of the run in `folder` while this context is open. The last one is the caller's to write.
+    """Context that rewrites the page of the run in `folder` while it is open. The caller writes the final page.
 
-    What goes wrong is a warning, once, and ends nothing.
+    The first failure is logged as a warning; no failure ends the run.
     """
 
-    def __init__(self, folder: Path, pause: Callable[[float], float] = seconds_to_wait) -> None:
-        """`pause`: seconds to wait after a page that took so many."""
+    def __init__(self, folder: Path, run_state: RunState, pause: Callable[[float], float] = seconds_to_wait) -> None:
+        """`pause`: the seconds to wait after a page, by the seconds that it took."""
         self._folder = folder
+        self._run_state = run_state
         self._pause = pause
-        self._failed = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="page", daemon=True)
 
@@ -45,19 +45,22 @@ class LivePage:
         self._ended.set()
         self._thread.join()
 
+    def _run(self) -> Run:
+        return Run(self._folder, self._run_state.snapshot())
+
     def _watch(self) -> None:
-        written, wait = -1, self._pause(0.0)
+        failed, written, wait = False, -1, self._pause(0.0)
         while not self._ended.wait(wait):
             size = journal_size(self._folder)
-            if size in (0, written):
+            if size == written or self._run_state.opening is None:
                 continue
             began = time.perf_counter()
-            self._failed |= not try_to_write(partial(load, self._folder), going_on=True, quietly=self._failed)
+            failed |= not try_to_write(self._run, running=True, quietly=failed)
             written, wait = size, self._pause(time.perf_counter() - began)
 
 
 def journal_size(folder: Path) -> int:
-    """Bytes; -1: there is none yet."""
+    """Size of the journal in bytes; -1: there is none yet."""
     try:
         return (folder / JOURNAL).stat().st_size
     except OSError:

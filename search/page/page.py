@@ -1,4 +1,4 @@
-"""One file for everything that a run found: `report.html`. What its sections say is in the files beside this one."""
+"""The page of a run, `report.html`: one file with all results. Each section has a file of its own in this package."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
+from markupsafe import Markup
+
 from search.page.answer import answer, pick_cards
 from search.page.curves import learning_curves
 from search.page.front import front_charts
+from search.page.front_status import FrontStatus, front_status
 from search.page.heading import heading
-from search.page.markup import Html, data_block, joined, tag
+from search.page.importance import importance_bars
+from search.page.machine_load import machine_load
 from search.page.parallel import parallel_coordinates
-from search.page.prose import prose, sections
+from search.page.prose import prose
+from search.page.render import render
 from search.page.stage_times import stage_bars
-from search.page.standing import Standings, standings
-from search.page.telemetry import telemetry
 from search.page.trials import filter_form, trial_table
-from search.page.weights import importance_bars
-from search.record.disk import written
-from search.report.report import summary
-from search.results import Run
-from search.text.wording import count
+from search.record.dataframes import Run
+from search.record.disk import write_atomically
+from search.report.report import sections
+from search.text.numbers import plural
 
 logger = logging.getLogger(__name__)
 
@@ -33,28 +35,27 @@ FILE_NAME = "report.html"
 SCRIPTS = ("trials.js", "front.js", "filter.js", "parallel.js", "table.js", "page.js")
 STYLES = ("page.css", "charts.css")
 REFRESH_SECONDS = 10
+NO_TIMES = "Not measured: no trial profiled its steps."
 SWEEPS = ("Loader processes", "Batch size", "Strategies", "Scaling")  # sections of the summary
 
 
-def write_page(run: Run, going_on: bool = False) -> Path:
-    """Write `report.html` into a run's folder.
-
-    `going_on`: the page looks for a newer one of itself every few seconds.
+def write_page(run: Run, running: bool = False) -> Path:
+    """Write `report.html` into a run's folder. While a run is `running` the page reloads itself every few seconds.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     path = run.folder / FILE_NAME
-    text = page(run, time.time() if going_on else None)
-    written(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+    text = page(run, time.time() if running else None)
+    write_atomically(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
     return path
 
 
-def try_to_write(run: Callable[[], Run], going_on: bool = False, quietly: bool = False) -> bool:
-    """Whether it could be written; why not is a warning, or `quietly` no more than a word for who debugs."""
+def try_to_write(run: Callable[[], Run], running: bool = False, quietly: bool = False) -> bool:
+    """Write the page, and return whether that succeeded; a failure is logged as a warning, `quietly` at debug level."""
     try:
-        write_page(run(), going_on)
-    except Exception as error:  # whatever it is, a page is not worth a run
+        write_page(run(), running)
+    except Exception as error:  # of any kind: a page must never end a run
         level = logging.DEBUG if quietly else logging.WARNING
         logger.log(level, "%s cannot be written: %r", FILE_NAME, error)
         return False
@@ -62,100 +63,68 @@ def try_to_write(run: Callable[[], Run], going_on: bool = False, quietly: bool =
 
 
 def page(run: Run, now: float | None = None) -> str:
-    """The whole file. It may load nothing: its style and script are allowed by their hashes, all else is forbidden.
+    """Return the whole file. It loads nothing: its style and script are allowed by their hashes, all else is forbidden.
 
-    `now`: of a run that goes on, the time, in seconds since 1970.
+    `now`: for a run that is still running, the time in seconds since 1970.
     """
-    style, script = (_packaged(names) for names in (STYLES, SCRIPTS))
+    assets = files("search.page").joinpath("assets")
+    style, script = (
+        Markup("\n").join(Markup(assets.joinpath(name).read_text(encoding="utf-8")) for name in names)
+        for names in (STYLES, SCRIPTS)
+    )
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    refresh = tag("meta", http_equiv="refresh", content=str(REFRESH_SECONDS))
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{run.name}: training search"),
-        tag("style", Html(style)),
-        tag("noscript", refresh) if now else None,
+    status, summary = front_status(run), sections(run)
+    found = {title: content for title, content in _sections(status, summary, now is not None).items() if content}
+    return render(
+        "page.html",
+        policy=policy,
+        style=style,
+        script=script,
+        title=f"{run.name}: training search",
+        settings={"run": run.name, "refreshSeconds": REFRESH_SECONDS if now else None},
+        heading=heading(run, now),
+        notes=prose([block for block in summary[""] if block.startswith("> ")]),
+        answer=answer(status, summary),
+        sections=found,
     )
-    settings = data_block("page", {"run": run.name, "refreshSeconds": REFRESH_SECONDS if now else None})
-    body = tag("body", *_body(run, now), settings, tag("script", Html(script)))
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _body(run: Run, now: float | None) -> list[Html]:
-    stands, told = standings(run), sections(summary(run))
-    parts = [(title, content) for title, content in _sections(stands, told, now is not None).items() if content]
-    links = (tag("li", tag("a", title, href=f"#{_anchor(title)}")) for title, _ in parts)
-    return [
-        tag("a", "To the answer", href="#answer", class_="skip"),
-        tag("header", heading(run, now), tag("nav", tag("ul", *links), aria_label="sections")),
-        tag(
-            "main",
-            prose("\n\n".join(block for block in told[""].split("\n\n") if block.startswith("> "))),
-            answer(stands, told),
-            *(tag("section", tag("h2", title), content, id=_anchor(title)) for title, content in parts),
-        ),
-        tag("footer", tag("p", "Written by training search. This file loads nothing and sends nothing.")),
-    ]
-
-
-def _sections(stands: Standings, told: dict[str, str], going_on: bool) -> dict[str, Html | None]:
-    """In the order in which a reader asks."""
-    history = stands.run.history
-    sweeps = {title: prose(told[title]) for title in SWEEPS if title in told}
+def _sections(status: FrontStatus, summary: dict[str, list[str]], running: bool) -> dict[str, Markup | None]:
+    """Return the sections by title, in the order of a reader's questions; None or empty: left out."""
+    run = status.run
+    trials, times = run.state.trials, stage_bars(status)
+    verdicts = [block for block in summary.get("Where the time goes", []) if block.startswith("- ")]
+    settings = (parallel_coordinates(status) or Markup()) + importance_bars(run.state, running) if trials else None
     return {
-        "Pareto front": _front(stands, told),
-        "Picks": pick_cards(stands) if stands.picks else None,
-        "Settings": joined(parallel_coordinates(stands), importance_bars(history, going_on))
-        if history.trials
-        else None,
-        "Learning curves": learning_curves(stands),
-        "Where the time goes": _times(stands, told),
-        **sweeps,
-        "Telemetry": telemetry(history),
-        "Trials": joined(prose(told["Trials"]), trial_table(stands)) if history.trials else prose(told["Trials"]),
-        "Conditions": prose(told["Conditions"]),
-        "As DataFrames": prose(told["As DataFrames"]),
+        "Pareto front": _front(status, summary) if trials else None,
+        "Picks": pick_cards(status) if status.picks else None,
+        "Settings": settings,
+        "Learning curves": learning_curves(status),
+        "Where the time goes": times + prose(verdicts) if times else prose([NO_TIMES]),
+        **{title: prose(summary[title]) for title in SWEEPS if title in summary},
+        "Machine load": machine_load(run),
+        "Trials": prose(summary["Trials"]) + (trial_table(status) if trials else Markup()),
+        "Conditions": prose(summary["Conditions"]),
+        "As DataFrames": prose(summary["As DataFrames"]),
     }
 
 
-def _front(stands: Standings, told: dict[str, str]) -> Html | None:
-    if not stands.run.history.trials:
-        return None
-    drawn, trials = stands.drawn(), stands.run.history.trials
-    panel = tag("aside", id="trial", class_="js", aria_live="polite", aria_label="the trial pointed at")
-    charts = tag("div", front_charts(stands), panel, class_="front-and-trial") if drawn else None
-    undrawn = trials.keys() - {trial.trial_id for trial in drawn}
-    probes = len(undrawn & {trial.trial_id for trial in stands.run.history.preparing()})
-    left = [count(n, word) for n, word in ((len(undrawn) - probes, "trial"), (probes, "probe")) if n]
-    reasons = tag("a", "reasons", href="#trials")
-    missing = joined("Not drawn: ", " and ".join(left), " without all objectives (", reasons, ").")
-    missing = tag("p", missing, class_="note") if left else Html("")
-    return joined(filter_form(stands), charts, missing, prose(told.get("Pareto front", "")))
-
-
-def _times(stands: Standings, told: dict[str, str]) -> Html:
-    bars = stage_bars(stands)
-    if bars is None:
-        return tag("p", "Not measured: no trial profiled its steps.")
-    words = [block for block in told.get("Where the time goes", "").split("\n\n") if block.startswith("- ")]
-    return joined(bars, prose("\n\n".join(words)))
-
-
-def _anchor(title: str) -> str:
-    return title.lower().replace(" ", "-")
-
-
-def _packaged(names: tuple[str, ...]) -> str:
-    folder = files("search.page")
-    return "\n".join(folder.joinpath("assets", name).read_text(encoding="utf-8") for name in names)
+def _front(status: FrontStatus, summary: dict[str, list[str]]) -> Markup:
+    run_state, drawn = status.run.state, {trial.trial_id for trial in status.trials_to_draw()}
+    missing = run_state.trials.keys() - drawn
+    probes = len(missing & {trial.trial_id for trial in run_state.preparing_probes()})
+    return render(
+        "front_section.html",
+        filter=filter_form(status),
+        charts=front_charts(status) if drawn else "",
+        missing=" and ".join(plural(n, noun) for n, noun in ((len(missing) - probes, "trial"), (probes, "probe")) if n),
+        summary=prose(summary.get("Pareto front", [])),
+    )
 
 
 def _hash(text: str) -> str:
-    """As a Content Security Policy names a text that it allows."""
+    """Source expression of a Content Security Policy that allows exactly this text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

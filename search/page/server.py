@@ -1,4 +1,4 @@
-"""A server for one page on this machine: it has nothing else, and answers nobody else."""
+"""HTTP server for the page of one run. It serves no other file, and only clients on this machine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 from search.page.live import journal_size, seconds_to_wait
 from search.page.page import FILE_NAME, write_page
-from search.results import load
+from search.record.dataframes import load
 
 HOST = "127.0.0.1"
 PATHS = ("/", f"/{FILE_NAME}")
 
 
-class Fresh:
-    """The page of a run, written anew when it is asked for and the journal has grown, but not too often."""
+class FreshPage:
+    """The page of a run, rewritten on request if the journal has grown and enough time has passed."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
@@ -27,28 +27,28 @@ class Fresh:
         self._not_before = -float("inf")
 
     def page(self) -> bytes:
-        """The file's content."""
+        """Content of the file."""
         size = journal_size(self._folder)
         if size != self._size and self._clock() >= self._not_before:
             began = self._clock()
             run = load(self._folder)
-            write_page(run, going_on=run.history.end is None)
+            write_page(run, running=run.state.end is None)
             self._size, self._not_before = size, self._clock() + seconds_to_wait(self._clock() - began)
         return (self._folder / FILE_NAME).read_bytes()
 
 
 def server(folder: Path, port: int) -> ThreadingHTTPServer:
-    """Ready to serve, on `port`; 0: any that is free."""
-    return ThreadingHTTPServer((HOST, port), partial(_Handler, Fresh(folder)))
+    """Return a server that listens on `port`; 0: any free port."""
+    return ThreadingHTTPServer((HOST, port), partial(_Handler, FreshPage(folder)))
 
 
 class _Handler(BaseHTTPRequestHandler):
-    def __init__(self, fresh: Fresh, *arguments: Any) -> None:
+    def __init__(self, fresh: FreshPage, *arguments: Any) -> None:
         self._fresh = fresh
         super().__init__(*arguments)
 
     def do_GET(self) -> None:
-        """The page, or nothing. A name that was made to lead here is not this machine's: Host tells."""
+        """Send the page. A foreign host name is refused: by DNS rebinding another site could read the page."""
         name = self.headers.get("Host", "").partition(":")[0]
         if name not in (HOST, "localhost") or self.path.partition("?")[0] not in PATHS:
             self.send_error(404)
@@ -62,4 +62,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """A page that refreshes itself would fill the terminal."""
+        """Log nothing: a page that reloads itself would fill the terminal."""

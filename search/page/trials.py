@@ -1,4 +1,4 @@
-"""Every trial as a row of one table. It is also what the page's scripts read: each figure is in the page once."""
+"""The table of all trials, and the filter. The page's scripts read the table too, so each value is in the page once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from search.page.markup import Html, tag
-from search.page.prose import scrolling
-from search.page.settings import Setting, varied
-from search.page.standing import STANDINGS, Standings, stated
-from search.record.history import STATES, Trial
+from markupsafe import Markup
+
+from search.page.front_status import STATUSES, FrontStatus
+from search.page.render import render
+from search.page.setting_axes import SettingAxis, setting_axes
+from search.record.run_state import STATES, Trial
 from search.report.causes import STAGES, bound, stages
-from search.text.wording import ARROWS, count, duration, metric_label, number, percent, setting
+from search.text.configurations import format_setting
+from search.text.durations import format_duration
+from search.text.metrics import ARROWS, metric_label
+from search.text.numbers import format_number, format_percent
 
 MEASURES = {"peak_memory_gib": "memory GiB"}
 SHARES = {
@@ -21,182 +25,79 @@ SHARES = {
     "gpu_utilization": "GPU",
     "fraction_of_ceiling": "of ceiling",
 }
-MOST_CHOICES = 12  # of a setting that are offered one by one
+MAX_CHOICES = 12  # values of a setting that the filter offers
 
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, what stands below it for a trial, and what to sort by where that differs from what stands there."""
+    """A heading, the text of a trial's cell, and the value to sort by if that is not the text."""
 
     title: str
-    cell: Callable[[Trial], str]
-    sort: Callable[[Trial], float | str] | None = None
-    setting: str | None = None  # the parameter that it shows
-    stage: str | None = None  # the stage that it shows
-    figures: bool = True
+    text: Callable[[Trial], str]
+    value: Callable[[Trial], float] | None = None
+    setting: str = ""  # the parameter that it shows
+    stage: str = ""  # the stage that it shows
+    numeric: bool = True
 
 
-def trial_table(standings: Standings) -> Html:
-    """The table of all trials."""
-    trials = _ordered(standings)
-    columns = [c for c in _columns(standings) if any(c.cell(trial) not in ("", "–") for trial in trials)]
-    head = tag("tr", tag("th", _sorter("trial"), scope="col"), *(_heading(column) for column in columns))
-    body = [_row(standings, trial, columns) for trial in trials]
-    caption = tag("caption", f"All {count(len(trials), 'trial')}", class_="unseen")
-    return scrolling(tag("table", caption, tag("thead", head), tag("tbody", *body), id="all-trials"), "all trials")
+def trial_table(status: FrontStatus) -> Markup:
+    """Render a row for each trial: first the front, then the ties, then all others as they were started."""
+    run_state, ties = status.run.state, status.ties()
+    names = dict.fromkeys([*(trial.trial_id for trial in run_state.front()), *ties, *run_state.trials])
+    trials = [run_state.trials[name] for name in names]
+    columns = [c for c in _columns(status) if any(c.text(trial) not in ("", "–") for trial in trials)]
+    return render("trials.html", status=status, statuses=STATUSES, trials=trials, columns=columns)
 
 
-def _ordered(standings: Standings) -> list[Trial]:
-    """The front first, then what is nearly on it, then all others as they were started."""
-    history, of, odds = standings.run.history, standings.of, standings.odds
-    ties = [name for name, standing in of.items() if standing == "tie"]
-    ties.sort(key=lambda name: -odds[name])
-    first = dict.fromkeys([*(trial.trial_id for trial in history.front()), *ties])
-    return [history.trials[name] for name in dict.fromkeys([*first, *history.trials])]
+def filter_form(status: FrontStatus) -> Markup:
+    """Render the filter of all charts and the table: by state, by values of settings, by words."""
+    run_state = status.run.state
+    trials = list(run_state.trials.values())
+    states = SettingAxis("state", tuple(state for state in STATES if any(trial.state == state for trial in trials)))
+    settings = [s for s in setting_axes(run_state, trials) if len(s.values) <= MAX_CHOICES]
+    return render("filter.html", settings=[states, *settings], total=len(trials))
 
 
-def _heading(column: Column) -> Html:
-    return tag(
-        "th",
-        _sorter(column.title),
-        scope="col",
-        class_="num" if column.figures else None,
-        data_setting=column.setting,
-        data_stage=column.stage,
-    )
+def _columns(status: FrontStatus) -> list[Column]:
+    run_state, info = status.run.state, status.run.info
+    trials = list(run_state.trials.values())
+    tested = dict.fromkeys(name for trial in trials for name in trial.test_metrics if "accuracy" in name)
 
+    def stated(name: str, suffix: str = "") -> Column:
+        title = f"{metric_label(name, info.data.name)}{suffix}"
+        return Column(title, lambda t: run_state.format_metric(t, name), lambda t: t.metrics.get(name, math.nan))
 
-def _sorter(title: str) -> Html:
-    return tag("button", title, type="button")
+    def formatted(name: str, title: str, text: Callable[[float], str]) -> Column:
+        return Column(title, lambda t: text(t.metrics.get(name, math.nan)), lambda t: t.metrics.get(name, math.nan))
 
+    def of_stage(stage: str) -> Column:
+        return Column(f"{stage} ms", lambda t: format_number(stages(t).get(stage, math.nan)), stage=stage)
 
-def _row(standings: Standings, trial: Trial, columns: list[Column]) -> Html:
-    names = ", ".join(standings.pick_names(trial.trial_id))
-    cells = [
-        tag(
-            "td",
-            _state(standings, trial) if column.title == "state" else column.cell(trial),
-            class_="num" if column.figures else None,
-            data_v=column.sort(trial) if column.sort else None,
+    def of_setting(setting: SettingAxis) -> Column:
+        name, is_range = setting.name, setting.range is not None
+        return Column(
+            name,
+            lambda trial: format_setting(trial.config[name]) if trial.config.get(name) is not None else "",
+            (lambda trial: trial.config.get(name, math.nan)) if is_range else None,
+            setting=name,
+            numeric=is_range or all(value[:1].isdigit() for value in setting.values),
         )
-        for column in columns
-    ]
-    head = tag("th", trial.trial_id, tag("small", names) if names else None, scope="row")
-    return tag("tr", head, *cells, id=trial.trial_id, class_=standings.of[trial.trial_id], data_state=trial.state)
 
+    def probability(trial: Trial) -> float:
+        return status.probability.get(trial.trial_id, math.nan)
 
-def _state(standings: Standings, trial: Trial) -> Html:
-    return tag(
-        "span",
-        trial.state,
-        class_=f"state {standings.of[trial.trial_id]}",
-        title=STANDINGS.get(standings.of[trial.trial_id]),
-    )
-
-
-def _columns(standings: Standings) -> list[Column]:
-    """What most people look for first, first."""
-    history, info = standings.run.history, standings.run.info
-    trials = list(history.trials.values())
-    objectives = [
-        Column(
-            f"{metric_label(o.metric, info['data'])} {ARROWS[o.goal]}", _stated(standings, o.metric), _value(o.metric)
-        )
-        for o in history.objectives
-    ]
-    tested = dict.fromkeys(name for trial in trials for name in trial.tested if "accuracy" in name)
     return [
-        Column("state", lambda trial: trial.state, figures=False),
-        *objectives,
-        Column("on the front", lambda t: percent(standings.odds.get(t.trial_id, math.nan)), _odds(standings)),
-        *(Column(metric_label(name, info["data"]), _stated(standings, name), _value(name)) for name in tested),
-        *(_of_setting(s) for s in varied(history, trials)),
+        Column("state", lambda trial: trial.state, numeric=False),
+        *(stated(o.metric, f" {ARROWS[o.goal]}") for o in run_state.objectives),
+        Column("on the front", lambda trial: format_percent(probability(trial)), probability),
+        *map(stated, tested),
+        *map(of_setting, setting_axes(run_state, trials)),
         Column("epochs", lambda trial: str(trial.epochs) if trial.kind != "probe" else "probe"),
-        Column("time", lambda trial: duration(trial.seconds), lambda trial: trial.seconds),
-        Column("bound by", bound, figures=False),
-        *(Column(f"{stage} ms", _stage(stage), stage=stage) for stage in STAGES),
-        *(Column(title, _figure(name)) for name, title in MEASURES.items()),
-        *(Column(title, _share(name), _value(name)) for name, title in SHARES.items()),
+        Column("time", lambda trial: format_duration(trial.seconds), lambda trial: trial.seconds),
+        Column("bound by", bound, numeric=False),
+        *map(of_stage, STAGES),
+        *(formatted(name, title, format_number) for name, title in MEASURES.items()),
+        *(formatted(name, title, format_percent) for name, title in SHARES.items()),
         Column("restarts", lambda trial: str(trial.retries or "")),
-        Column("reason", lambda trial: trial.reason or "", figures=False),
+        Column("reason", lambda trial: trial.reason or "", numeric=False),
     ]
-
-
-def _of_setting(varied: Setting) -> Column:
-    name = varied.name
-    return Column(
-        name,
-        lambda trial: setting(trial.config[name]) if trial.config.get(name) is not None else "",
-        _number_of(name) if varied.range is not None else None,
-        setting=name,
-        figures=varied.range is not None or all(value[:1].isdigit() for value in varied.values),
-    )
-
-
-def _number_of(name: str) -> Callable[[Trial], float | str]:
-    return lambda trial: trial.config.get(name, math.nan)
-
-
-def _stated(standings: Standings, metric: str) -> Callable[[Trial], str]:
-    return lambda trial: stated(standings.run, trial, metric)
-
-
-def _value(metric: str) -> Callable[[Trial], float | str]:
-    return lambda trial: trial.metrics.get(metric, math.nan)
-
-
-def _odds(standings: Standings) -> Callable[[Trial], float | str]:
-    return lambda trial: standings.odds.get(trial.trial_id, math.nan)
-
-
-def _stage(stage: str) -> Callable[[Trial], str]:
-    return lambda trial: number(stages(trial).get(stage, math.nan))
-
-
-def _figure(metric: str) -> Callable[[Trial], str]:
-    return lambda trial: number(trial.metrics.get(metric, math.nan))
-
-
-def _share(metric: str) -> Callable[[Trial], str]:
-    return lambda trial: percent(trial.metrics.get(metric, math.nan))
-
-
-# --- filters ----------------------------------------------------------------------------------------------------------
-
-
-def filter_form(standings: Standings) -> Html:
-    """What may be left out of all charts and the table: states, values of settings, words. Of use with scripts only."""
-    history = standings.run.history
-    trials = list(history.trials.values())
-    states = [state for state in STATES if any(trial.state == state for trial in trials)]
-    parts = [_choices("state", "state", states), *(_of(setting) for setting in varied(history, trials))]
-    search = tag(
-        "label", tag("span", "words"), tag("input", type="search", name="words", placeholder="id, setting, reason")
-    )
-    shown = tag("output", count(len(trials), "trial"), id="shown", aria_live="polite")
-    reset = tag("button", "Show all", type="reset")
-    return tag(
-        "details",
-        tag("summary", "Filter ", shown),
-        tag("form", *parts, search, reset, id="filter"),
-        class_="js filter",
-    )
-
-
-def _of(varied: Setting) -> Html | None:
-    if varied.range is None:
-        return _choices(varied.name, varied.name, varied.values) if len(varied.values) <= MOST_CHOICES else None
-    ends = (("from", "least"), ("to", "most"))
-    fields = [
-        tag("label", words, tag("input", type="number", step="any", data_setting=varied.name, data_end=end))
-        for words, end in ends
-    ]
-    return tag("fieldset", tag("legend", varied.name), *fields)
-
-
-def _choices(name: str, title: str, values: list[str] | tuple[str, ...]) -> Html:
-    boxes = [
-        tag("label", tag("input", type="checkbox", checked=True, data_setting=name, value=value), value)
-        for value in values
-    ]
-    return tag("fieldset", tag("legend", title), *boxes)

@@ -1,1 +1,1 @@
-"""Which configuration of a run to take."""
+"""Choice of a configuration of a run by requirements."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+from search.record.events import Opening
 from trainables.contract import Metric, Parameter, Trainable, load_trainable
 
-# name -> (unit, meaning). Metrics have their units in `run.info["metrics"]`, settings are called `config.<name>`.
+# name -> (unit, meaning). Metrics have their units in `run.info.metrics`, settings are called `config.<name>`.
 COLUMNS = {
     "trial_id": ("", "the trial's name, t0001 onwards"),
     "state": ("", "running, complete, stopped (by the scheduler), infeasible (cannot run here) or failed"),
@@ -37,18 +37,18 @@ measured, or is a setting that was not active.
 """
 
 
-def explained(columns: Iterable[str], info: Mapping[str, Any]) -> str:
+def describe_columns(columns: Iterable[str], info: Opening) -> str:
     """A table in Markdown of these columns, each once; `info`: the journal's `run` event."""
-    units, trainable = info.get("metrics", {}), _trainable(info)
+    units, trainable = info.metrics, _trainable(info)
     metrics, parameters = (trainable.METRICS or {}, trainable.PARAMETERS or {}) if trainable else ({}, {})
     lines = [HEAD, "| column | unit | meaning |", "| --- | --- | --- |"]
     for name in dict.fromkeys(columns):
-        unit, meaning = meaning_of(name, units, metrics, parameters)
+        unit, meaning = describe_column(name, units, metrics, parameters)
         lines.append(f"| `{name}` | {unit} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 
-def meaning_of(
+def describe_column(
     name: str, units: Mapping[str, str], known: Mapping[str, Metric], parameters: Mapping[str, Parameter]
 ) -> tuple[str, str]:
     """Unit and meaning of a column; what nobody explains has neither."""
@@ -68,9 +68,9 @@ def meaning_of(
     return units.get(name, ""), ""
 
 
-def _trainable(info: Mapping[str, Any]) -> Trainable | None:
+def _trainable(info: Opening) -> Trainable | None:
     """What explains metrics and settings; None where it is not known any more."""
     try:
-        return load_trainable(info["trainable"])
+        return load_trainable(info.trainable)
     except (LookupError, ImportError):
         return None

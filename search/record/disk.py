@@ -12,15 +12,15 @@ from pathlib import Path
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def is_full(error: BaseException) -> bool:
+def is_out_of_space(error: BaseException) -> bool:
     """Whether space would have helped."""
     return isinstance(error, OSError) and error.errno in FULL
 
 
-def told(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     """Which path, what went wrong, and of a full disk what is free: one line."""
     what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
-    if not is_full(error) or error.filename is None:
+    if not is_out_of_space(error) or error.filename is None:
         return what
     with contextlib.suppress(OSError):
         place = next(path for path in Path(error.filename).absolute().parents if path.is_dir())
@@ -28,7 +28,7 @@ def told(error: OSError) -> str:
     return what
 
 
-def written(path: Path, write: Callable[[Path], object]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """A reader sees the old file or the new one, never half of one; what could not be written takes no space.
 
     Raises:
@@ -44,7 +44,7 @@ def written(path: Path, write: Callable[[Path], object]) -> None:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
-def refuse_unwritable(folder: Path) -> None:
+def check_writable(folder: Path) -> None:
     """What is not there yet will be made in the nearest folder that is.
 
     Raises:

@@ -1,44 +1,314 @@
-"""What a line of the journal must hold to be an event: what is read back may come from anyone, or be damaged."""
+"""Events of a journal as dataclasses, and the parser of its lines.
+
+A journal may come from anyone, or be damaged: known fields are checked, unknown fields and events are tolerated, and
+names of earlier versions become the present ones.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args
 
-from search.front.objective import read_constraint
-from search.limits import LARGEST, WIDEST
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
-Event = dict[str, Any]
-Check = Callable[[Any], None]  # raises ValueError, which says where and what was expected
+from search.front.objective import Objective, read_constraint
+from search.limits import MAX_COUNT, MAX_INTEGER
+from search.space.budget import Budget
+from search.space.machine import Machine
+from search.space.validation import dotted_key, translate_error
+from trainables.contract import RENAMED_METRICS, Scalar, Verdict
 
-LATEST = 2.0**33  # seconds since 1970, in the year 2242: dates after that have no nanoseconds
+LATEST = 2.0**33  # seconds since 1970, in the year 2242: later dates have no nanoseconds
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # would move a terminal's cursor, or be no text
-STATES = ("complete", "stopped", "infeasible", "failed")
+NO_MACHINE = Machine("unknown", 1, 0.0)  # of a journal that does not say where it was made
+STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+def _current_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Give metrics their present names, and replace null, which stands for a value that is not finite, by NaN."""
+    if None in metrics.values() or not RENAMED_METRICS.keys().isdisjoint(metrics):
+        return {RENAMED_METRICS.get(name, name): math.nan if x is None else x for name, x in metrics.items()}
+    return metrics
+
+
+def _check_scalar(value: Any) -> Any:
+    if not math.isfinite(value) if isinstance(value, float) else isinstance(value, int) and abs(value) >= MAX_INTEGER:
+        raise ValueError("expected a number")
+    if not (value is None or isinstance(value, str | int | float)):
+        raise ValueError("expected a number, a word, true or false")
+    return value
+
+
+class RecordedBudget(Budget):
+    """Budget of a run; one of a later version may have more keys."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+
+def _or_empty(type_: Any, empty: Any) -> Any:
+    """Return the annotation of a field in which null stands for the empty value."""
+    return Annotated[type_, BeforeValidator(lambda value: empty if value is None else value)]
+
+
+if TYPE_CHECKING:
+    Metrics = dict[str, float]
+    Config = dict[str, Scalar]
+    Word = str
+    Words = list[str]
+    Constraints = list[str]
+    Texts = dict[str, str]
+    Units = dict[str, str]
+    Kind = Literal["train", "probe"]
+else:
+    Metrics = Annotated[dict[str, float | None], AfterValidator(_current_metrics)]
+    Config = dict[str, Annotated[Any, AfterValidator(_check_scalar)]]
+    Word, Words, Texts = _or_empty(str, ""), _or_empty(list[str], []), _or_empty(dict[str, str], {})
+    Constraints = _or_empty(list[Annotated[str, AfterValidator(lambda text: read_constraint(text) and text)]], [])
+    Units = Annotated[Texts, AfterValidator(_current_metrics)]
+    Kind = _or_empty(Literal["train", "probe"], "train")
+Count = Annotated[int, Field(ge=1, lt=MAX_COUNT)]
+Time = Annotated[float, Field(ge=0, lt=LATEST)]
+TrialId = Annotated[str, Field(pattern=r"^[a-z]\d{1,9}$")]  # also the name of a folder
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedData:
+    """Name and description of the data of a run."""
+
+    name: str
+    description: str = ""
+
+
+class DataSettings(TypedDict, total=False):
+    """Section `data` of a space file."""
+
+    name: str | None
+    root: str | None
+    train_images: Count | None
+    val_images: Count | None
+
+
+class RecordedSpace(TypedDict, total=False):
+    """Space of a run, as the mapping from which it is resumed."""
+
+    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")  # type: ignore[misc]
+    parameters: dict[str, dict[str, Any]] | None
+    fixed: Config | None
+    data: DataSettings | None
+    evaluation: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    time: Time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TrialEvent(_Event):
+    trial_id: TrialId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening(_Event):
+    """First line of a journal: the task of the run, its machine and its versions."""
+
+    event: Literal["run"]
+    name: str
+    objectives: Annotated[list[Objective], Field(min_length=1)]
+    data: RecordedData
+    space: RecordedSpace | None = None
+    trainable: Word = ""
+    constraints: Constraints = field(default_factory=list)
+    budget: RecordedBudget | None = None
+    grid_points: Annotated[int, Field(ge=0, lt=MAX_COUNT)] | None = None
+    metrics: Units = field(default_factory=dict)
+    machine: Machine = NO_MACHINE
+    versions: Texts = field(default_factory=dict)
+    commit: str | None = None
+    command: Words = field(default_factory=list)
+    left_out: Words = field(default_factory=list)
+    space_file: str | None = None
+    seed: Any = None
+
+    @property
+    def parameters(self) -> dict[str, dict[str, Any]]:
+        """Section `parameters` of the space: what the search chooses."""
+        return (self.space or {}).get("parameters") or {}
+
+    @property
+    def fixed(self) -> Mapping[str, Scalar]:
+        """Section `fixed` of the space: settings that are equal in all trials."""
+        return (self.space or {}).get("fixed") or {}
+
+    @property
+    def data_settings(self) -> DataSettings:
+        """Section `data` of the space."""
+        return (self.space or {}).get("data") or {}
+
+    @property
+    def evaluation(self) -> str:
+        """`coupled`, `decoupled` or `probe`."""
+        return (self.space or {}).get("evaluation") or "coupled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume(_Event):
+    """A new process continues the run, perhaps with a larger budget."""
+
+    event: Literal["resume"]
+    budget: RecordedBudget | None = None
+    command: Words = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownMeasurement:
+    """Configuration that an earlier run measured; `source` names that run and its trial."""
+
+    config: Config
+    metrics: Metrics
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known(_Event):
+    """Measurements of earlier runs that are of use for this one."""
+
+    event: Literal["known"]
+    measurements: list[KnownMeasurement]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start(_TrialEvent):
+    """A trial was started."""
+
+    event: Literal["start"]
+    config: Config
+    kind: Kind = "train"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement(_TrialEvent):
+    """Metrics of a trial after an epoch (0: a probe), and whether it continues; `seconds` counts from its start."""
+
+    event: Literal["measurement"]
+    epoch: Annotated[int, Field(ge=0, lt=MAX_COUNT)]
+    metrics: Metrics
+    seconds: float | None = None
+    decision: Literal["continue", "stop"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry(_TrialEvent):
+    """The workers of a trial died; it continues from its checkpoint."""
+
+    event: Literal["retry"]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish(_TrialEvent):
+    """End of a trial.
+
+    `seconds`: held by workers; `setup_seconds`: waiting for workers. `verdict`: the bottleneck and what would help;
+    None: not known. `metrics`: what is known of a trial that cannot run, such as the memory that it needs.
+    """
+
+    event: Literal["finish"]
+    state: Literal["complete", "stopped", "infeasible", "failed"]
+    reason: str | None = None
+    seconds: float | None = None
+    setup_seconds: float | None = None
+    verdict: Verdict | None = None
+    metrics: Metrics | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat(_TrialEvent):
+    """A point of the front was probed again."""
+
+    event: Literal["repeat"]
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnTestSet(_TrialEvent):
+    """A point of the front was evaluated on the test set."""
+
+    event: Literal["test"]
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End(_Event):
+    """No further trial is started; `reason` says why."""
+
+    event: Literal["end"]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown(_Event):
+    """Event of a later version."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    event: str
+
+
+Event = Opening | Resume | Known | Start | Measurement | Retry | Finish | Repeat | OnTestSet | End | Unknown
+_KNOWN: TypeAdapter[Event] = TypeAdapter(
+    Annotated[Union[*get_args(Event)[:-1]], Field(discriminator="event")],  # type: ignore[arg-type]
+    config=STRICT,
+)
+_UNKNOWN: TypeAdapter[Event] = TypeAdapter(Unknown)
 
 
 def parse(line: bytes) -> Event:
-    """The event of a line.
+    """Return the event of a line.
 
     Raises:
-        ValueError: it is none; says why in a few words.
+        ValueError: the line is not an event; the message names the field and what was expected.
     """
+    if b"\\u" in line or b"\x7f" in line or b"\xc2" in line:
+        try:
+            line = json.dumps(_printable(json.loads(line))).encode()
+        except (ValueError, RecursionError):
+            raise ValueError("no JSON object, or not all of one") from None
     try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        raise ValueError("no JSON object, or not all of one") from None
-    _event(event)
-    fields = KINDS.get(event["event"])
-    if fields is not None:
-        fields(event)
-    printable: Event = _printable(event) if b"\\u" in line or b"\x7f" in line or b"\xc2" in line else event
-    return printable
+        try:
+            return _KNOWN.validate_json(line)
+        except ValidationError as error:
+            if error.errors()[0]["type"] != "union_tag_invalid":
+                raise
+            return _UNKNOWN.validate_json(line)
+    except ValidationError as error:
+        raise ValueError(_complaint(error)) from None
+
+
+def _complaint(error: ValidationError) -> str:
+    """Name the first wrong field and what was expected."""
+    detail = error.errors()[0]
+    path = detail["loc"][error.title != "Unknown" :]  # without the tag of the union
+    match detail["type"]:
+        case "json_invalid":
+            return "no JSON object, or not all of one"
+        case "union_tag_not_found":
+            return "event: missing"
+        case "string_pattern_mismatch":
+            message = "expected the name of a trial, as in t0001"
+        case "value_error":
+            message = detail["msg"].removeprefix("Value error, ")
+        case _:
+            message = translate_error(detail, ()).message
+    return ": ".join(part for part in (dotted_key(path), message) if part)
 
 
 def _printable(value: Any) -> Any:
-    """The same, without what a terminal would obey."""
+    """Replace the characters that a terminal would obey."""
     match value:
         case str():
             return CONTROL.sub("\ufffd", value)
@@ -47,179 +317,3 @@ def _printable(value: Any) -> Any:
         case list():
             return [_printable(item) for item in value]
     return value
-
-
-# --- what a value may be ----------------------------------------------------------------------------------------------
-
-
-def fields(required: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Check:
-    """A mapping with these keys; others are nobody's business. What is optional may also be null."""
-    known = {**required, **{name: null_or(check) for name, check in (optional or {}).items()}}
-
-    def check(value: Any) -> None:
-        if not isinstance(value, dict):
-            raise ValueError("expected a mapping")
-        for name in required:
-            if name not in value:
-                raise ValueError(f"{name}: missing")
-        for name, of_field in known.items():
-            if name in value:
-                _within(name, of_field, value[name])
-
-    return check
-
-
-def every(of_item: Check, least: int = 0) -> Check:
-    """A list of these, so many at least."""
-
-    def check(value: Any) -> None:
-        if not isinstance(value, list) or len(value) < least:
-            raise ValueError("expected a list" + f" of at least {least}" * (least > 0))
-        for i, item in enumerate(value):
-            _within(f"[{i}]", of_item, item)
-
-    return check
-
-
-def by_name(of_item: Check) -> Check:
-    """A mapping with these under any name."""
-
-    def check(value: Any) -> None:
-        if not isinstance(value, dict):
-            raise ValueError("expected a mapping")
-        for name, item in value.items():
-            _within(name, of_item, item)
-
-    return check
-
-
-def null_or(of_value: Check) -> Check:
-    """That, or null."""
-    return lambda value: None if value is None else of_value(value)
-
-
-def matching(pattern: str, expected: str) -> Check:
-    """A text of this form."""
-    form = re.compile(pattern)
-    return lambda value: _expect(isinstance(value, str) and form.fullmatch(value) is not None, expected)
-
-
-def whole(least: int) -> Check:
-    """A whole number, at least that."""
-
-    def check(value: Any) -> None:
-        _expect(type(value) is int and least <= value < LARGEST, f"a whole number, at least {least}")
-
-    return check
-
-
-def text(value: Any) -> None:
-    """Any."""
-    _expect(isinstance(value, str), "a word")
-
-
-def number(value: Any) -> None:
-    """A finite one."""
-    _expect((type(value) is float and math.isfinite(value)) or (type(value) is int and abs(value) < WIDEST), "a number")
-
-
-def positive(value: Any) -> None:
-    """A number above zero."""
-    number(value)
-    _expect(value > 0, "a number above zero")
-
-
-def scalar(value: Any) -> None:
-    """What a setting may be."""
-    if type(value) in (int, float):
-        number(value)
-    else:
-        _expect(value is None or isinstance(value, str | bool), "a number, a word, true or false")
-
-
-def anything(value: Any) -> None:
-    """Nobody computes with it."""
-
-
-def _within(name: str, check: Check, value: Any) -> None:
-    try:
-        check(value)
-    except ValueError as error:
-        separator = "" if str(error).startswith("[") else ": " if str(error).startswith("expected") else "."
-        raise ValueError(f"{name}{separator}{error}") from None
-
-
-def _expect(holds: bool, expected: str) -> None:
-    if not holds:
-        raise ValueError(f"expected {expected}")
-
-
-# --- the events -------------------------------------------------------------------------------------------------------
-
-
-def _time(value: Any) -> None:
-    number(value)
-    _expect(0 <= value < LATEST, "seconds since 1970")
-
-
-def _constraint(value: Any) -> None:
-    try:
-        read_constraint(value)
-    except (TypeError, ValueError):
-        raise ValueError("expected a constraint, as in a <= 0.5") from None
-
-
-metrics = by_name(null_or(number))
-settings = by_name(scalar)
-words = every(text)
-trial_id = matching(r"[a-z]\d{1,9}", "the name of a trial, as in t0001")  # it is a folder's name too
-kind = matching("train|probe", "train or probe")
-
-BUDGET = fields({"epochs": whole(1)}, dict.fromkeys(("trials", "hours", "total_epochs", "least_gain"), positive))
-GPU = fields({"name": text, "memory_gib": number})
-MACHINE = fields(
-    {"cpu_name": text, "cores": whole(1), "memory_gib": number, "gpus": every(GPU)},
-    {"shm_gib": number, "num_nodes": whole(1)},
-)
-DATA = fields({}, {"name": text, "root": text, "train_images": whole(1), "val_images": whole(1)})
-SPACE = fields({}, {"parameters": by_name(by_name(anything)), "fixed": settings, "data": DATA, "evaluation": text})
-ADVICE = fields({"parameter": text, "old": scalar, "new": scalar, "gain": number}, {"why": text})
-VERDICT = fields({"bound_by": text, "share": number}, {"why": text, "advice": every(ADVICE)})
-OBJECTIVE = fields({"metric": text, "goal": matching("maximize|minimize", "maximize or minimize")})
-KNOWN = fields({"config": settings, "metrics": metrics}, {"source": text})
-
-_event = fields({"event": text, "time": _time})
-KINDS: Mapping[str, Check] = {
-    "run": fields(
-        {"name": text, "objectives": every(OBJECTIVE, least=1), "data": fields({"name": text}, {"description": text})},
-        {
-            "space": SPACE,
-            "trainable": text,
-            "constraints": every(_constraint),
-            "budget": BUDGET,
-            "grid_points": whole(0),
-            "metrics": by_name(text),
-            "machine": MACHINE,
-            "versions": by_name(text),
-            "commit": text,
-            "command": words,
-            "left_out": words,
-            "space_file": text,
-        },
-    ),
-    "resume": fields({}, {"budget": BUDGET, "command": words}),
-    "known": fields({"measurements": every(KNOWN)}),
-    "start": fields({"trial_id": trial_id, "config": settings}, {"kind": kind}),
-    "measurement": fields(
-        {"trial_id": trial_id, "epoch": whole(0), "metrics": metrics},
-        {"seconds": number, "decision": matching("continue|stop", "continue or stop")},
-    ),
-    "retry": fields({"trial_id": trial_id}, {"reason": text}),
-    "finish": fields(
-        {"trial_id": trial_id, "state": matching("|".join(STATES), f"one of {', '.join(STATES)}")},
-        {"reason": text, "seconds": number, "setup_seconds": number, "verdict": VERDICT, "metrics": metrics},
-    ),
-    "repeat": fields({"trial_id": trial_id, "metrics": metrics}),
-    "test": fields({"trial_id": trial_id, "metrics": metrics}),
-    "end": fields({}, {"reason": text}),
-}

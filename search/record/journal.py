@@ -1,19 +1,6 @@
 """The append-only record of a run, on disk before anything acts on it; a resumed run replays it.
 
-One JSON object a line, with `event` and `time` (seconds since 1970) in each:
-
-    run          what the run was asked to do, on which machine, with which versions: always the first line
-    resume       the run goes on in a new process
-    known        measurements: config, metrics and source of what earlier runs know that is of use for this one
-    start        trial_id, config, kind
-    measurement  trial_id, epoch (0: a probe), metrics, decision (continue or stop), seconds (of the trial so far)
-    retry        trial_id, reason: the workers died, the trial goes on from its checkpoint
-    finish       trial_id, state, reason, seconds (in the workers' hands), setup_seconds (waiting for workers), verdict
-                 (what bound it and what would help, as `contract.Verdict`; null: nothing is known); metrics (what is
-                 known of a trial that cannot run, such as the memory that it would need)
-    repeat       trial_id, metrics: a probe of a point of the front, before it is published
-    test         trial_id, metrics: what the test set says of a point of the front
-    end          reason: why no further trial was started
+One JSON object a line; `search.record.events` has a class for each. The first one is the `run` event.
 """
 
 from __future__ import annotations
@@ -30,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from search.record.events import Event, parse
+from search.record.events import Event, Opening, parse
+from search.record.run_state import RunState
 
 __all__ = ["FILE_NAME", "Event", "Journal", "Listener", "read_journal", "steady_clock"]
 
@@ -48,9 +36,17 @@ def steady_clock(wall: Clock = time.time, monotonic: Clock = time.monotonic) -> 
 
 
 class Journal:
-    """Appends events to a file, then tells the listeners."""
+    """Appends events to a file, applies them to the state of the run, then calls the listeners."""
 
-    def __init__(self, path: Path, listeners: Sequence[Listener] = (), clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        listeners: Sequence[Listener] = (),
+        clock: Clock | None = None,
+        run_state: RunState | None = None,
+    ) -> None:
+        """`run_state`: of the events that the file has; None: it has none."""
+        self.run_state = run_state or RunState()
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         self._listeners = listeners
@@ -58,17 +54,20 @@ class Journal:
         self._end_torn_line()
 
     def append(self, event: str, **fields: Any) -> Event:
-        """Write one event through to the disk, then hand it to the listeners; return it with its time.
+        """Write one event through to the disk, then apply it and call the listeners; return it as it will be read.
 
         Raises:
             OSError: the disk is full, or the file is gone; nothing may act on this event.
+            ValueError: it is no event that could be read again.
         """
-        record: Event = {"event": event, "time": self._clock(), **fields}
-        line = json.dumps(_without_nan(record), separators=(",", ":"), allow_nan=False)
-        self._write(line.encode() + b"\n")
+        record = {"event": event, "time": self._clock(), **fields}
+        line = json.dumps(_without_nan(record), separators=(",", ":"), allow_nan=False).encode()
+        parsed = parse(line)
+        self._write(line + b"\n")
+        self.run_state.apply(parsed)
         for listener in self._listeners:
-            listener(record)
-        return record
+            listener(parsed)
+        return parsed
 
     def close(self) -> None:
         """Close the file."""
@@ -123,12 +122,12 @@ def read_journal(path: Path) -> list[Event]:
             continue
         try:
             event = parse(line)
-            if events and event["event"] == "run":
+            if events and isinstance(event, Opening):
                 raise ValueError("a run begins once")
             events.append(event)
         except ValueError as error:
             faults[number] = str(error)
-    if not events or events[0]["event"] != "run":
+    if not events or not isinstance(events[0], Opening):
         why = f"line {min(faults)}: {faults[min(faults)]}" if faults else "no event" if not events else "no run event"
         raise ValueError(f"{path}: not the journal of a run: {why}")
     if faults:

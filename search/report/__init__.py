@@ -1,1 +1,1 @@
-"""What is said of a run: its front, its picks, what bounds its trials, what each setting does."""
+"""Report of a run: front, picks, bottlenecks of the trials, and the effect of each setting."""

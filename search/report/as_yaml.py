@@ -1,61 +1,50 @@
-"""One configuration of a run as a space file of its own, and what it measured in words."""
+"""One configuration of a run as a space file, with its measurements in a comment."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from functools import partial
 
-from search.record.history import Trial
+from search.record.dataframes import Run
+from search.record.run_state import Trial
 from search.report.picks import Pick
-from search.results import Run
-from search.text.wording import count, metric_label, spread
+from search.text.metrics import metric_label
+from search.text.numbers import plural
+
+_scalar = partial(json.dumps, ensure_ascii=False)  # JSON is a subset of YAML
 
 
 def as_yaml(run: Run, pick: Pick) -> str:
-    """A space file of this configuration alone: the settings that the search chose have one value each."""
+    """Return a space file with this configuration alone: each searched parameter has one value."""
     trial, info = pick.trial, run.info
-    chosen = [name for name in run.history.parameters() if name in trial.config]
-    data = {key: value for key, value in info["space"].get("data", {}).items() if value is not None}
+    chosen = [name for name in run.state.parameters() if name in trial.config]
+    data = {key: value for key, value in info.data_settings.items() if value is not None}
     lines = [
         f"# {trial.trial_id} of {run.name}: {pick.name}",
-        f"# {', '.join(measured(run, trial, o.metric) for o in run.history.objectives)}, {trained_for(trial)}",
-        f"trainable: {info['trainable']}",
-        *([f"evaluation: {info['space']['evaluation']}"] if run.history.probes else []),
+        f"# {', '.join(measured(run, trial, o.metric) for o in run.state.objectives)}, {trained_for(trial)}",
+        f"trainable: {info.trainable}",
+        *([f"evaluation: {info.evaluation}"] if run.state.is_probe_run else []),
         "objectives:",
-        *(f"  - {{metric: {o.metric}, goal: {o.goal}}}" for o in run.history.objectives),
+        *(f"  - {{metric: {o.metric}, goal: {o.goal}}}" for o in run.state.objectives),
         "parameters:",
         *(f"  {name}: {{values: [{_scalar(trial.config[name])}]}}" for name in chosen),
         "fixed:",
         *(f"  {name}: {_scalar(value)}" for name, value in trial.config.items() if name not in chosen),
         "data:",
-        *(f"  {key}: {_scalar(value)}" for key, value in {**data, "name": info["data"]["name"]}.items()),
+        *(f"  {key}: {_scalar(value)}" for key, value in {**data, "name": info.data.name}.items()),
         "searcher: {name: grid}",
         *([f"budget: {{epochs: {trial.epochs}}}"] if trial.epochs else []),
     ]
-    empty = [line for line, after in zip(lines, [*lines[1:], ""], strict=True) if _section(line) and after[:1] != " "]
+    sections = ("fixed:", "data:", "parameters:")
+    empty = [line for line, after in zip(lines, [*lines[1:], ""], strict=True) if line in sections and after[:1] != " "]
     return "\n".join(line for line in lines if line not in empty)
 
 
-def _section(line: str) -> bool:
-    return line in ("fixed:", "data:", "parameters:")
-
-
-def _scalar(value: Any) -> str:
-    """In YAML; JSON's words and numbers are YAML's too."""
-    return json.dumps(value, ensure_ascii=False)
-
-
-def value_of(run: Run, trial: Trial, name: str) -> str:
-    """With half of its 95% interval, where that is known."""
-    deviation = run.history.deviation(trial, name)
-    return spread(trial.metrics[name], 1.96 * deviation if deviation else None)
-
-
 def measured(run: Run, trial: Trial, name: str) -> str:
-    """`val_accuracy 0.612 ± 0.02`: a metric as people call it, and its value."""
-    return f"{metric_label(name, run.info['data'])} {value_of(run, trial, name)}"
+    """Return a metric with its value, as in `val_accuracy 0.612 ± 0.02`."""
+    return f"{metric_label(name, run.info.data.name)} {run.state.format_metric(trial, name)}"
 
 
 def trained_for(trial: Trial) -> str:
-    """`4 epochs`."""
-    return count(trial.epochs, "epoch") if trial.epochs else "a probe of some seconds"
+    """Return the training time of a trial, as in `4 epochs`."""
+    return plural(trial.epochs, "epoch") if trial.epochs else "a probe of a few seconds"

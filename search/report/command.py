@@ -1,35 +1,34 @@
-"""The commands that train one configuration of a run: as the search did, or in full."""
+"""Commands that train one configuration of a run: as in the search, or in full."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from search.record.history import Trial
-from search.results import Run
+from search.record.dataframes import Run
+from search.record.run_state import Trial
+from search.text.configurations import format_setting
 from search.text.markdown import WIDTH
-from search.text.wording import setting
 
-FULL_EPOCHS = 200  # what VGG19 was trained for by those who asked first, and what most tables of it are of
+FULL_EPOCHS = 200  # usual for VGG19 on CIFAR-10
 
 
 def full_command(folder: Path, trial: Trial, epochs: int = FULL_EPOCHS) -> list[str]:
-    """The command that trains this trial's configuration in full, in parts that belong on a line each."""
+    """Return the command that trains this trial's configuration in full, in parts that stay on one line each."""
     return [f"python -m search.train {shlex.quote(str(folder))}", f"--trial {trial.trial_id}", f"--epochs {epochs}"]
 
 
 def command(run: Run, trial: Trial) -> str:
-    """The command that trains this trial's configuration alone, over lines of at most 80 columns where words allow.
+    """Return the command that trains this trial's configuration as in the search, over lines of at most 80 columns.
 
-    It names the data but not where they lie, and puts what it makes into a folder of its own under `results`.
+    It names the data set but not its folder, and writes into a new folder under `results`.
     """
-    data = run.info.get("space", {}).get("data", {})
+    data = run.info.data_settings
     options = {
-        "--trainable": run.info["trainable"],
+        "--trainable": run.info.trainable,
         "--epochs": trial.epochs or None,  # a probe had none
-        "--data": run.info["data"]["name"],
+        "--data": run.info.data.name,
         "--train-images": data.get("train_images"),
         "--val-images": data.get("val_images"),
         "--folder": f"results/{run.name}-{trial.trial_id}",
@@ -39,16 +38,13 @@ def command(run: Run, trial: Trial) -> str:
 
 
 def settings(run: Run, trial: Trial) -> list[str]:
-    """Its configuration as NAME=VALUE, with all digits."""
-    return [f"{key}={_exact(value)}" for key, value in run.history.ordered(trial).items()]
-
-
-def _exact(value: Any) -> str:
-    return setting(value) if isinstance(value, bool) else str(value)
+    """Return the configuration as NAME=VALUE, with all digits."""
+    config = run.state.ordered_config(trial)
+    return [f"{k}={format_setting(v) if isinstance(v, bool) else v}" for k, v in config.items()]
 
 
 def continued(words: Sequence[str]) -> str:
-    """Words over lines of at most 80 columns that end in a backslash, so that the shell takes them as one."""
+    """Join words into lines of at most 80 columns that end in a backslash, which the shell reads as one."""
     lines = [words[0]]
     for word in words[1:]:
         if len(lines[-1]) + len(word) + len("  \\") <= WIDTH:

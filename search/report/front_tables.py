@@ -1,87 +1,62 @@
-"""The Pareto front as tables, with what its figures mean and how sure they are."""
+"""Pareto front as tables, with a legend and the uncertainty of its numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
-from search.record.history import Trial
-from search.results import Run
-from search.text.markdown import fits, tables, wrapped
-from search.text.wording import ARROWS, count, half_width, listed, metric_label, percent, setting, spread
+from search.front.intervals import half_interval
+from search.record.dataframes import Run
+from search.record.run_state import Trial
+from search.text.configurations import format_setting
+from search.text.markdown import fits, format_tables, wrap
+from search.text.metrics import ARROWS, metric_label
+from search.text.numbers import format_percent, join_words, plural
 
 MEANING = {"maximize": "higher is better", "minimize": "lower is better"}
 RATE = """\
-`images_per_second` is the rate of the whole job, end to end (loading, transfer, forward, backward, update), over
-windows after the warm-up; no evaluation and no checkpoint is inside. The figure after ± is"""
+`images_per_second` is the end-to-end rate of the whole job (loading, transfer, forward, backward, update), over
+windows after the warm-up, without evaluation and checkpoints. The number after ± is"""
 
-INTERVAL = "half of its 95% interval, of one run. A question mark: too little was measured to tell."
+INTERVAL = "half of its 95% interval, of one run. A question mark: too few measurements for an interval."
 DEVIATION = "the standard deviation between those windows, within one run."
 
 ONE_RUN = "Each configuration was trained once (n = 1)."
 ON_FRONT = "on the front"
-HOW_SURE = (
-    f"{ON_FRONT}: how probable it is that the point belongs there, given the intervals of the rates and the luck of "
-    "which pictures the accuracy is of; another seed would add to that, and is not in it."
+PROBABILITY = (
+    f"{ON_FRONT}: probability that the point belongs to the front, from the intervals of the rates and the choice of "
+    "validation images. The variation between random seeds is not included."
 )
-TIE = 0.2  # the least probability with which another trial is named beside the front
+TIE = 0.2  # smallest probability at which a trial that is not on the front is named
 
 
 def front_section(run: Run) -> list[str]:
-    """The front as tables, what its points share, and what the figures mean."""
-    front, data, objectives = run.history.front(), run.info["data"], run.history.objectives
-    objective_columns = {
-        f"{metric_label(o.metric, data)} ({ARROWS[o.goal]})": _cells(front, o.metric) for o in objectives
-    }
-    names = dict.fromkeys(name for t in front for name in t.tested if "accuracy" in name)
-    tested = {metric_label(name, data): _cells(front, name) for name in names}
-    varying = run.history.varying(front)
-    chosen = {name: [setting(t.config[name]) if name in t.config else "" for t in front] for name in varying}
-    certainty = run.certainty
-    tested[ON_FRONT] = [percent(certainty[t.trial_id]) for t in front]
+    """Return the front as tables, the settings that its points share, and the legend."""
+    front, data, objectives = run.state.front(), run.info.data.name, run.state.objectives
+    measured = {f"{metric_label(o.metric, data)} ({ARROWS[o.goal]})": _cells(run, front, o.metric) for o in objectives}
+    names = dict.fromkeys(name for t in front for name in t.test_metrics if "accuracy" in name)
+    tested = {metric_label(name, data): _cells(run, front, name) for name in names}
+    tested[ON_FRONT] = [format_percent(run.front_probabilities[t.trial_id]) for t in front]
+    varying = run.state.varying_parameters(front)
+    chosen = {name: [format_setting(t.config[name]) if name in t.config else "" for t in front] for name in varying}
     first = {"trial": [t.trial_id for t in front]}
-    groups = (
-        (objective_columns | tested, chosen)
-        if fits(first | objective_columns | tested)
-        else (objective_columns, tested | chosen)
-    )
-    shared = [f"{key}={setting(value)}" for key, value in run.history.ordered(front[0]).items() if key not in varying]
+    groups = (measured | tested, chosen) if fits(first | measured | tested) else (measured, tested | chosen)
+    config = run.state.ordered_config(front[0])
+    shared = [f"{key}={format_setting(value)}" for key, value in config.items() if key not in varying]
     legend = " ".join(f"{ARROWS[goal]}: {MEANING[goal]}." for goal in dict.fromkeys(o.goal for o in objectives))
     same = f" The same for all of them: {', '.join(shared)}." if len(front) > 1 and shared else ""
-    notes = [legend + same, _how_sure(run, certainty)]
-    return [*tables(first, *groups), *map(wrapped, notes), *_rates(front)]
+    most = max(len(t.repeats) for t in front)
+    repeats = f" The front was then probed {plural(most, 'time')} more, in turn." if most else ""
+    probable = {t: p for t, p in run.front_probabilities.items() if t not in first["trial"] and p >= TIE}
+    ties = [f"{t} ({format_percent(probable[t])})" for t in sorted(probable, key=lambda t: -probable[t])[:8]]
+    tied = f" Not distinguishable from them: {', '.join(ties)}." if ties else ""
+    notes = [legend + same, f"{ONE_RUN}{repeats} {PROBABILITY}{tied}"]
+    if any(half_interval(trial.metrics, "images_per_second") for trial in front):
+        earlier_version = any("images_per_second_std" in trial.metrics for trial in front)
+        notes.append(f"{RATE} {DEVIATION if earlier_version else INTERVAL}")
+    if contended := [trial.trial_id for trial in front if trial.metrics.get("contended")]:
+        notes.append(f"Measured while other processes used the cores, so perhaps too low: {join_words(contended)}.")
+    return [*format_tables(first, *groups), *map(wrap, notes)]
 
 
-def _how_sure(run: Run, certainty: Mapping[str, float]) -> str:
-    """What was measured how often, and which trials the front cannot be told apart from."""
-    front = run.history.front()
-    most = max(len(trial.repeats) for trial in front)
-    again = f" Before this was written the front was probed {count(most, 'time')} more, in turn." if most else ""
-    names = {trial.trial_id for trial in front}
-    ties = sorted((t for t, p in certainty.items() if t not in names and p >= TIE), key=lambda t: -certainty[t])
-    tied = (
-        f" Not told apart from them: {', '.join(f'{t} ({percent(certainty[t])})' for t in ties[:8])}." if ties else ""
-    )
-    return f"{ONE_RUN}{again} {HOW_SURE}{tied}"
-
-
-def _rates(front: Sequence[Trial]) -> list[str]:
-    """How rates were measured, where they were, and which of them others disturbed."""
-    blocks = []
-    if any(half_width(trial.metrics, "images_per_second") is not None for trial in front):
-        of_old = any("images_per_second_std" in trial.metrics for trial in front)
-        blocks = [wrapped(f"{RATE} {DEVIATION if of_old else INTERVAL}")]
-    disturbed = [trial.trial_id for trial in front if trial.metrics.get("disturbed")]
-    if disturbed:
-        blocks.append(
-            wrapped(f"Measured while something else took the cores, so perhaps too low: {listed(disturbed)}.")
-        )
-    return blocks
-
-
-def measured(trial: Trial, metric: str) -> str:
-    """A metric with half of its interval; empty: not measured."""
-    return spread(trial.metrics[metric], half_width(trial.metrics, metric)) if metric in trial.metrics else ""
-
-
-def _cells(trials: Iterable[Trial], metric: str) -> list[str]:
-    return [measured(trial, metric) for trial in trials]
+def _cells(run: Run, trials: Iterable[Trial], metric: str) -> list[str]:
+    return [run.state.format_metric(trial, metric) for trial in trials]

@@ -1,7 +1,7 @@
-"""How much each setting decides of each objective: PED-ANOVA on the trials of a run, beside what chance would give.
+"""Importance of each setting for an objective: PED-ANOVA on the trials of a run, beside the importance by chance.
 
 Watanabe, Bansal and Hutter, PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary Subspaces,
-IJCAI 2023, as Optuna has it. It asks which settings the best trials have that the others have not.
+IJCAI 2023, as implemented in Optuna. It compares the settings of the best trials with those of all trials.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from search.front.bearing import without_bearing
+from search.front.affects import without_effect
 from search.front.objective import Objective
-from search.record.history import History, Trial
+from search.record.run_state import RunState, Trial
 
 Judge = Callable[[Sequence[float]], dict[str, float]]
 
-FEWEST_TRIALS = 10  # below that the best of them are too few to tell anything
-MOST_TRIALS = 300  # a tenth of a second for each look at them
+FEWEST_TRIALS = 10  # below that the best of them are too few
+MOST_TRIALS = 300  # 0.1 s for each evaluation
 SHUFFLES = 10
 FEWEST_BEST = 5  # trials, as Optuna advises
 BEST_SHARE = 0.1
@@ -29,98 +29,85 @@ BEST_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Importance:
-    """Of the settings for one metric, most important first; the shares add up to 1."""
+    """Importance of the settings for one metric, most important first; the shares add up to 1."""
 
     metric: str
-    trials: int  # that it is of
-    measured: int  # that it might have been of: it takes at most 300
+    trials: int  # number of trials evaluated
+    measured: int  # number of trials that measured the metric
     shares: Mapping[str, float]
-    chance: Mapping[str, float]  # the most that the setting reached when the results were dealt out anew, 10 times
+    chance: Mapping[str, float]  # largest importance under 10 random permutations of the results
 
 
-def importance(history: History, objective: Objective) -> Importance | str:
-    """For one objective, or why there is none."""
-    trials = _comparable(history, objective.metric)
-    if len(trials) < FEWEST_TRIALS:
-        return f"Too few trials: {len(trials)} measured it, {FEWEST_TRIALS} are needed."
+def importance(run_state: RunState, objective: Objective) -> Importance | str:
+    """Return the importance for one objective, or the reason why there is none."""
+    measured = [t for t in run_state.trials.values() if t.state == "complete"]
+    measured = [t for t in measured if math.isfinite(t.metrics.get(objective.metric, math.nan))]
+    if not any(t.kind == "probe" for t in measured):  # training: only those with the most epochs are comparable
+        most = max((t.epochs for t in measured), default=0)
+        measured = [t for t in measured if t.epochs == most]
+    if len(measured) < FEWEST_TRIALS:
+        return f"Too few trials: {len(measured)} measured it, {FEWEST_TRIALS} are needed."
     if importlib.util.find_spec("optuna") is None:
-        return "Not computed: Optuna is not installed where this was written."
-    measured, trials = len(trials), _thinned(trials)
-    idle = without_bearing(history.info, objective.metric)  # else noise would seem to decide
-    names = [name for name in _judged(history, trials) if name not in idle]
+        return "Not computed: Optuna was not installed."
+    size = min(len(measured), MOST_TRIALS)
+    trials = [measured[i * len(measured) // size] for i in range(size)]  # evenly spaced
+    info = run_state.info
+    idle = without_effect(info.trainable, info.parameters, objective.metric)  # else noise would appear as importance
+    has = {name: sum(t.config.get(name) is not None for t in trials) for name in run_state.varying_parameters(trials)}
+    # at least two trials have the parameter, and no trial or at least two trials lack it
+    judged = {name for name, number in has.items() if number > 1 and size - number != 1} - {*idle}
+    names = [name for name in run_state.parameters() if name in judged]
     values = [objective.loss(t.metrics[objective.metric]) for t in trials]
-    if not names or sorted(values)[_best(len(values)) - 1] == max(values):
-        return "Nothing to tell: the trials hardly differ in it."
-    divergences = _judge(history, trials, names)
+    if not names or sorted(values)[_number_of_best(size) - 1] == max(values):
+        return "No importance: the trials hardly differ in this metric."
+    divergences = _judge(run_state, trials, names)
     raw = divergences(values)
     whole = sum(raw.values())
     if whole <= 0:
-        return "Nothing to tell: the best trials have the settings of all others."
+        return "No importance: the best trials have the same settings as the others."
     shuffler, dealt = random.Random(0), [dict.fromkeys(names, 0.0)]
     for _ in range(SHUFFLES):
         shuffler.shuffle(values)
         dealt.append(divergences(values))
     chance = {name: max(each[name] for each in dealt) / whole for name in names}
-    return Importance(objective.metric, len(trials), measured, {name: raw[name] / whole for name in raw}, chance)
+    return Importance(objective.metric, size, len(measured), {name: raw[name] / whole for name in raw}, chance)
 
 
-def _comparable(history: History, metric: str) -> list[Trial]:
-    """Complete trials that measured it; where it takes training, those with the most epochs only."""
-    found = [
-        t for t in history.trials.values() if t.state == "complete" and math.isfinite(t.metrics.get(metric, math.nan))
-    ]
-    if any(t.kind == "probe" for t in found):
-        return found
-    most = max((t.epochs for t in found), default=0)
-    return [t for t in found if t.epochs == most]
+def _number_of_best(trials: int) -> int:
+    return max(FEWEST_BEST, math.ceil(BEST_SHARE * trials))
 
 
-def _thinned(trials: list[Trial]) -> list[Trial]:
-    return [trials[i * len(trials) // MOST_TRIALS] for i in range(MOST_TRIALS)] if len(trials) > MOST_TRIALS else trials
-
-
-def _judged(history: History, trials: Sequence[Trial]) -> list[str]:
-    """Parameters that at least two trials have and, if any lacks them, at least two lack: one tells nothing."""
-    has = {name: sum(t.config.get(name) is not None for t in trials) for name in history.varying(trials)}
-    return [
-        n for n in history.parameters() if has.get(n, 0) > 1 and (len(trials) - has[n] == 0 or len(trials) - has[n] > 1)
-    ]
-
-
-def _best(number_of: int) -> int:
-    """How many trials are the best."""
-    return max(FEWEST_BEST, math.ceil(BEST_SHARE * number_of))
-
-
-def _judge(history: History, trials: Sequence[Trial], names: list[str]) -> Judge:
-    """Of losses of these trials: how differently the best of them and all spread over each parameter."""
-    import optuna  # half a second, and not needed to read a run
+def _judge(run_state: RunState, trials: Sequence[Trial], names: list[str]) -> Judge:
+    """Return a function from losses to the divergence between the best trials and all trials, per parameter."""
+    import optuna  # takes 0.5 s, and reading a run does not need it
 
     level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # it announces each study
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # Optuna logs each new study
     study = optuna.create_study()
     optuna.logging.set_verbosity(level)
-    kinds = {name: _distribution(history, name, trials) for name in names}
+    kinds = {name: _distribution(run_state, name, trials) for name in names}
     for trial in trials:
         own = {name: trial.config[name] for name in names if trial.config.get(name) is not None}
         known = {name: kinds[name] for name in own}
         study.add_trial(optuna.trial.create_trial(params=own, distributions=known, value=0.0))
-    quantile = (_best(len(trials)) - 0.5) / len(trials)  # half: whatever is rounded, so many are the best
+    quantile = (_number_of_best(len(trials)) - 0.5) / len(
+        trials
+    )  # half a trial: rounding does not change the number of the best
     evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=quantile)
 
     def divergences(losses: Sequence[float]) -> dict[str, float]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns that low values are taken as the best, which they are
+            warnings.simplefilter("ignore")  # the warning says that low values count as the best, which is correct
             return evaluator.evaluate(study, params=names, target=lambda trial: losses[trial.number])
 
     return divergences
 
 
-def _distribution(history: History, name: str, trials: Sequence[Trial]) -> Any:
-    """As the space file states it; what it does not state is what was tried."""
+def _distribution(run_state: RunState, name: str, trials: Sequence[Trial]) -> Any:
+    """Return the distribution from the space file; its ends and values are those that trials had."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    stated = history.info["space"]["parameters"].get(name, {})
+    stated = run_state.info.parameters.get(name, {})
     found = [t.config[name] for t in trials if t.config.get(name) is not None]
     if "min" not in stated:
         return CategoricalDistribution(list(dict.fromkeys(found)))

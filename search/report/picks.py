@@ -1,4 +1,4 @@
-"""Points of a front that are worth naming: the best of each objective, and the knee between them."""
+"""Named points of a front: the best of each objective, and the knee."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from dataclasses import dataclass
 
 from search.front.objective import measured
 from search.front.pareto import knee
-from search.record.history import Trial
-from search.results import Run
-from search.text.wording import count, metric_label
+from search.record.dataframes import Run
+from search.record.run_state import Trial
+from search.text.metrics import metric_label
+from search.text.numbers import plural
 
-# what people call the best of an objective; others are "best <metric>"
+# names of the best of an objective; others are "best <metric>"
 BEST = {"val_accuracy": "most accurate", "images_per_second": "fastest"}
-NEAREST = "nearest to the best of all objectives at once, each scaled to its range"
+NEAREST = "nearest to the best values of all objectives, each scaled to its range"
 
 
 @dataclass(frozen=True)
 class Pick:
-    """A trial worth running, what it is called, and why."""
+    """A trial worth running, with its name and the reason."""
 
     name: str
     why: str
@@ -27,29 +28,29 @@ class Pick:
 
 
 def picks(run: Run) -> list[Pick]:
-    """The best of the first objective, the knee, the best of each other objective; none without a front.
+    """Return the best of the first objective, the knee, and the best of each other objective; empty without a front.
 
-    One trial may be several of them.
+    One trial may be several of these picks.
     """
-    front = run.history.front()
+    front = run.state.front()
     if not front:
         return []
-    losses = run.history.losses(front)
+    losses = run.state.losses(front)
     middle = Pick("knee", NEAREST, front[knee(losses)])
-    compared = count(len(run.history.candidates()), "trial")
+    compared = plural(len(run.state.candidates()), "trial")
     ends = [
         Pick(
             BEST.get(objective.metric, f"best {objective.metric}"),
-            f"best {metric_label(objective.metric, run.info['data'])} of the {compared} compared",
+            f"best {metric_label(objective.metric, run.info.data.name)} of the {compared} compared",
             front[int(column.argmin())],
         )
-        for objective, column in zip(run.history.objectives, losses.T, strict=True)
+        for objective, column in zip(run.state.objectives, losses.T, strict=True)
     ]
     return [ends[0], middle, *ends[1:]]
 
 
 def merged(named: Iterable[Pick]) -> list[list[Pick]]:
-    """Picks that are the same trial together."""
+    """Group the picks by trial."""
     by_trial: dict[str, list[Pick]] = defaultdict(list)
     for pick in named:
         by_trial[pick.trial.trial_id].append(pick)
@@ -57,29 +58,29 @@ def merged(named: Iterable[Pick]) -> list[list[Pick]]:
 
 
 def against(run: Run, trial: Trial, others: Sequence[Sequence[Pick]]) -> list[str]:
-    """A sentence for each other pick (the same trial's together) and the baseline: how this trial compares to it."""
+    """Return one sentence for each other picked trial and for the baseline that compares this trial with it."""
     named = [(same[0].name, same[0].trial) for same in others]
-    usual = run.history.baseline
-    if usual is not None and usual.state == "complete" and measured(usual.metrics, run.history.objectives):
+    usual = run.state.baseline
+    if usual is not None and usual.state == "complete" and measured(usual.metrics, run.state.objectives):
         named.append((f"baseline, {usual.trial_id}", usual))
     return [f"Against the {name}: {_beside(run, trial, other)}." for name, other in named if other is not trial]
 
 
 def no_front(run: Run) -> str:
-    """Why a run has no front."""
-    if not run.history.trials:
+    """Return the reason why a run has no front."""
+    if not run.state.trials:
         return "no trial was started"
-    if not run.history.counts()["complete"]:
+    if not run.state.counts()["complete"]:
         return "no trial completed, so there is no Pareto front"
     return "no complete trial has every objective measured within the constraints, so there is no Pareto front"
 
 
 def _beside(run: Run, trial: Trial, other: Trial) -> str:
-    """Each objective beside that of the other trial: fractions as a difference, the rest as a ratio."""
+    """Compare each objective with that of the other trial: fractions by difference, others by ratio."""
     parts = []
-    for metric in (o.metric for o in run.history.objectives):
-        value, base, label = trial.metrics[metric], other.metrics[metric], metric_label(metric, run.info["data"])
-        if "accuracy" in metric or run.info.get("metrics", {}).get(metric) == "fraction" or base <= 0:
+    for metric in (o.metric for o in run.state.objectives):
+        value, base, label = trial.metrics[metric], other.metrics[metric], metric_label(metric, run.info.data.name)
+        if "accuracy" in metric or run.info.metrics.get(metric) == "fraction" or base <= 0:
             parts.append(f"{label} {value - base:+.4f}")
         else:
             parts.append(f"{value / base:.2f} times its {label}")

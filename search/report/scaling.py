@@ -1,262 +1,245 @@
-"""What strategies and more processes do: rates side by side, scaling efficiency, and why it is below one."""
+"""Effect of strategies and of the number of processes: rates, scaling efficiency, and causes of lost efficiency."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from search.record.history import Trial
+from search.record.run_state import Trial
 from search.report.causes import stages
-from search.report.sweeps import LEARNING, RATE, alike, measured, point_of, present, rate, utilization, which
-from search.text.markdown import tables, wrapped
-from search.text.wording import count, number, percent, setting, short_settings
+from search.report.sweeps import RATE, alike, group_heading, measured, point_of, present, rate, utilization
+from search.text.configurations import format_setting, format_settings
+from search.text.markdown import format_tables, wrap
+from search.text.numbers import format_number, format_percent, plural
+from trainables.contract import Strategy
 
-# What belongs to one strategy or another. Trials that differ in these alone are of the same work.
-OWN = ("num_microbatches", "schedule", "server", "batch_norm", "placement")
-STRATEGY = ("strategy", "world_size", *OWN)
-ALONE = ("single", "data_parallel")  # strategies of one process
 MOST_TABLES = 3
-SCALES = 0.95  # an efficiency above which no cause is worth looking for
-SHARE_WORTH_SAYING = 0.1
-UNEVEN = 1.1  # times the mean is what the busiest process may have before it is worth a word
+SCALES = 0.95  # efficiency above which no cause is given
+LEAST_SHARE = 0.1  # of the lost time, for a cause to be named
+UNEVEN = 1.1  # smallest ratio of the busiest process to the mean that is mentioned
 
 
 def processes(trial: Trial) -> int | None:
-    """How many a trial had; None: its configuration does not say."""
-    if trial.config.get("strategy", "single") in ALONE:
-        return 1
+    """Return the number of a trial's processes; None: its configuration does not say."""
     size = trial.config.get("world_size")
     return size if type(size) is int else None
+
+
+def _counted(trial: Trial, strategies: Mapping[str, Strategy]) -> Trial:
+    """Return the trial with its `world_size` where the strategy decides it."""
+    known = strategies.get(str(trial.config.get("strategy", "single")))
+    return replace(trial, config={**trial.config, "world_size": 1}) if known and known.one_process else trial
+
+
+def _own_settings(strategies: Mapping[str, Strategy]) -> list[str]:
+    """Return the settings of single strategies. Trials that differ in these alone do the same work."""
+    return [*dict.fromkeys(name for each in strategies.values() for name in each.settings), "placement"]
 
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
 
-def strategy_tables(trials: Sequence[Trial], varying: Sequence[str]) -> list[str]:
-    """Rate, share of communication, memory and imbalance by strategy, where the run varied it; beside `single`."""
+def strategy_tables(
+    trials: Sequence[Trial],
+    varying: Sequence[str],
+    strategies: Mapping[str, Strategy],
+    without_effect: Collection[str] = (),
+) -> list[str]:
+    """Return rate, share of communication, memory and imbalance by strategy, where the run varied the strategy."""
     blocks: list[str] = []
-    ended = [t for t in trials if measured(t) or t.state in ("infeasible", "failed")]
-    for group in alike([t for t in ended if "strategy" in t.config], STRATEGY)[:MOST_TABLES]:
-        rows = sorted(filter(measured, group), key=_order)
+    own = _own_settings(strategies)
+    names = ("strategy", "world_size", *own)
+
+    def single_first(trial: Trial) -> tuple[bool, str, int, str]:
+        strategy = str(trial.config.get("strategy"))
+        return strategy != "single", strategy, processes(trial) or 0, repr(_own(trial, own))
+
+    ended = [t for t in trials if "strategy" in t.config and (measured(t) or t.state in ("infeasible", "failed"))]
+    for group in alike([_counted(t, strategies) for t in ended], names, without_effect)[:MOST_TABLES]:
+        ordered = sorted(group, key=single_first)
+        rows = list(filter(measured, ordered))
         if len({t.config["strategy"] for t in rows}) > 1:
-            refused = [f"{_named(t)} did not run: {t.reason}" for t in sorted(group, key=_order) if not measured(t)]
-            words = [_strategy_words(rows), *refused]
-            blocks += [*which(rows, varying, STRATEGY), *_strategy_table(rows), *map(wrapped, words)]
-    return [*blocks, wrapped(COLUMNS)] if blocks else []
+            best, second = sorted(rows, key=lambda t: -t.metrics[RATE])[:2]
+            tie = "" if point_of(best).differs_from(point_of(second)) else ", a tie"
+            ratio = best.metrics[RATE] / second.metrics[RATE]
+            notes = [f"Fastest: {_named(best, own)}, {ratio:.2f} times the rate of {_named(second, own)}{tie}."]
+            notes += [f"{_named(t, own)} did not run: {t.reason}" for t in ordered if not measured(t)]
+            single = next((t for t in rows if t.config["strategy"] == "single"), None)
+            differing = [name for name in own if len({repr(t.config.get(name)) for t in rows if name in t.config}) > 1]
+            counts = [processes(t) or 1 for t in rows]
+            first = {
+                "strategy": [f"{t.config['strategy']}{f' x{n}' * (n > 1)}" for t, n in zip(rows, counts, strict=True)],
+                "settings": [format_settings(t.config, differing) for t in rows],
+            }
+            rates = {
+                "images/s": [rate(t) for t in rows],
+                "of single": [f"{t.metrics[RATE] / single.metrics[RATE]:.2f}x" if single else "" for t in rows],
+                "comm.": [format_percent(communication(t)) for t in rows],
+            }
+            tables = format_tables(present(first), present(rates), _devices(rows))
+            blocks += [*group_heading(rows, varying, names), *tables, *map(wrap, notes)]
+    return [*blocks, wrap(COLUMNS)] if blocks else []
 
 
 COLUMNS = (
-    "comm.: the share of a step that waits for other processes or talks to them. GiB: memory at its peak; uneven: of "
-    "the fullest process or GPU over the mean. uneven work: likewise, of the busiest."
+    "comm.: share of a step spent in communication or in waiting for other processes. GiB: peak memory. uneven: memory "
+    "of the process or GPU with the most, over the mean. uneven work: utilization of the busiest, over the mean."
 )
 
 
-def _order(trial: Trial) -> tuple[bool, str, int, str]:
-    """`single` first, to compare with."""
-    strategy = str(trial.config.get("strategy"))
-    return strategy != "single", strategy, processes(trial) or 0, repr(_own(trial))
-
-
-def _own(trial: Trial) -> dict[str, Any]:
-    return {name: trial.config[name] for name in OWN if name in trial.config}
-
-
-def _strategy_table(rows: Sequence[Trial]) -> list[str]:
-    single = next((t for t in rows if t.config["strategy"] == "single"), None)
-    own = [name for name in OWN if len({repr(t.config.get(name)) for t in rows if name in t.config}) > 1]
-    first = {
-        "strategy": [_with_processes(t) for t in rows],
-        "settings": [short_settings(t.config, own) for t in rows],
-    }
-    rates = {
-        "images/s": [rate(t) for t in rows],
-        "of single": [f"{t.metrics[RATE] / single.metrics[RATE]:.2f}x" if single else "" for t in rows],
-        "comm.": [percent(communication(t)) for t in rows],
-    }
-    return tables(present(first), present(rates), _devices(rows))
-
-
-def _with_processes(trial: Trial) -> str:
-    """`ddp x2`: narrow, for the tables that it begins have many columns."""
-    number_of = processes(trial) or 1
-    return f"{trial.config['strategy']}" + (f" x{number_of}" if number_of > 1 else "")
+def _own(trial: Trial, own: Sequence[str]) -> dict[str, Any]:
+    return {name: trial.config[name] for name in own if name in trial.config}
 
 
 def _devices(rows: Sequence[Trial]) -> dict[str, list[str]]:
-    """Memory and how unevenly it and the work are spread, nodes, and what bound them."""
-    columns = {
-        "GiB": "peak_memory_gib",
-        "uneven": "memory_imbalance",
-        "uneven work": "utilization_imbalance",
-        "nodes": "nodes",
-    }
-    measures = {name: [number(t.metrics.get(metric, math.nan)) for t in rows] for name, metric in columns.items()}
-    measures["nodes"] = [f"{t.metrics['nodes']:.0f}" if "nodes" in t.metrics else "" for t in rows]
-    return {**present(measures), **utilization(rows)}
+    """Return columns for memory, imbalance, nodes, bottleneck and utilization."""
+    names = {"GiB": "peak_memory_gib", "uneven": "memory_imbalance", "uneven work": "utilization_imbalance"}
+    columns = {label: [format_number(t.metrics.get(name, math.nan)) for t in rows] for label, name in names.items()}
+    columns["nodes"] = [f"{t.metrics['nodes']:.0f}" if "nodes" in t.metrics else "" for t in rows]
+    return {**present(columns), **utilization(rows)}
 
 
 def communication(trial: Trial) -> float:
-    """The share of a step that is spent waiting for other processes, or talking to them; NaN: not measured."""
+    """Return the share of a step spent in communication or in waiting for other processes; NaN: not measured."""
     row = stages(trial)
     total = sum(row.values())
     return row.get("communicate", 0.0) / total if total else math.nan
 
 
-def _strategy_words(rows: Sequence[Trial]) -> str:
-    best = max(rows, key=lambda t: t.metrics[RATE])
-    others = [t for t in rows if t is not best]
-    second = max(others, key=lambda t: t.metrics[RATE])
-    tie = "" if point_of(best).differs_from(point_of(second)) else ", a tie"
-    ratio = best.metrics[RATE] / second.metrics[RATE]
-    return f"Fastest: {_named(best)}, {ratio:.2f} times the rate of {_named(second)}{tie}."
-
-
-def _named(trial: Trial) -> str:
-    number_of = processes(trial) or 1
-    several = f" on {number_of} processes" if number_of > 1 else ""
-    own = ", ".join(f"{name}={setting(value)}" for name, value in _own(trial).items())
-    return f"{trial.config.get('strategy', 'single')}{several}" + (f" ({own})" if own else "")
+def _named(trial: Trial, own: Sequence[str]) -> str:
+    number = processes(trial) or 1
+    several = f" on {number} processes" if number > 1 else ""
+    settings = ", ".join(f"{name}={format_setting(value)}" for name, value in _own(trial, own).items())
+    return f"{trial.config.get('strategy', 'single')}{several}" + (f" ({settings})" if settings else "")
 
 
 # --- scaling ----------------------------------------------------------------------------------------------------------
 
 
-def efficiency(together: float, number_of: int, alone: float) -> float:
-    """rate(n) / (n * rate(1))."""
-    return together / (number_of * alone)
+def efficiency(rate_of_n: float, n: int, rate_of_one: float) -> float:
+    """Return rate(n) / (n * rate(1))."""
+    return rate_of_n / (n * rate_of_one)
 
 
-def excess(together: Mapping[str, float], number_of: int, alone: Mapping[str, float]) -> dict[str, float]:
-    """By stage, how much longer a step of n processes takes than an n-th of the same step of one; same unit.
+def excess(stages_of_n: Mapping[str, float], n: int, stages_of_one: Mapping[str, float]) -> dict[str, float]:
+    """Return, by stage, the time of a step of n processes minus 1/n of the time of one process, in the same unit.
 
-    The sum is all that keeps the efficiency below one.
+    The sum is the whole difference to an efficiency of one.
     """
-    names = dict.fromkeys([*together, *alone])
-    return {name: together.get(name, 0.0) - alone.get(name, 0.0) / number_of for name in names}
+    names = dict.fromkeys([*stages_of_n, *stages_of_one])
+    return {name: stages_of_n.get(name, 0.0) - stages_of_one.get(name, 0.0) / n for name in names}
 
 
-def scaling_tables(trials: Sequence[Trial], varying: Sequence[str], cores: int, gpus: int) -> list[str]:
-    """Rate and efficiency of a strategy by its number of processes, where the run varied it, and what the loss is.
+def scaling_tables(
+    trials: Sequence[Trial],
+    varying: Sequence[str],
+    cores: int,
+    gpus: int,
+    strategies: Mapping[str, Strategy],
+    without_effect: Collection[str] = (),
+) -> list[str]:
+    """Return rate and efficiency of a strategy by its number of processes, where the run varied it, and the losses.
 
-    `cores` and `gpus`: of the machine. What one process does is measured with the same strategy, else with `single`.
+    `cores` and `gpus` are those of the machine. The reference is one process with the same strategy, else `single`.
     """
     blocks: list[str] = []
-    known = [t for t in trials if measured(t) and processes(t)]
-    for group in alike(known, STRATEGY)[:MOST_TABLES]:
-        for rows in _by_strategy(group):
+    own = _own_settings(strategies)
+    known = [t for t in (_counted(t, strategies) for t in trials) if measured(t) and processes(t)]
+    for group in alike(known, ("strategy", "world_size", *own), without_effect)[:MOST_TABLES]:
+        by_strategy: dict[str, list[Trial]] = defaultdict(list)
+        for trial in sorted(group, key=lambda t: processes(t) or 0):
+            by_strategy[f"{trial.config.get('strategy', 'single')} {_own(trial, own)}"].append(trial)
+        for rows in by_strategy.values():
             single = [t for t in group if t.config.get("strategy") == "single"]
             alone = next((t for t in [*rows, *single] if processes(t) == 1), None)
             if len({processes(t) for t in rows}) < 2 or alone is None:
                 continue
             others = [t for t in rows if t is not alone]
-            reasons = "\n".join(_why(trial, alone, cores, gpus) for trial in others)
-            blocks += [_heading(alone, others, varying), *_scaling_table([alone, *others], alone), reasons]
-    return [*blocks, wrapped(_MEANING)] if blocks else []
-
-
-_MEANING = f"Efficiency is the rate of n processes over n times the rate of one. {COLUMNS}"
-
-
-def _by_strategy(group: Iterable[Trial]) -> list[list[Trial]]:
-    """Trials that differ in their number of processes alone, of the strategies that have several."""
-    found: dict[str, list[Trial]] = defaultdict(list)
-    for trial in sorted(group, key=lambda t: processes(t) or 0):
-        if (strategy := trial.config.get("strategy", "single")) not in ALONE:
-            found[f"{strategy} {_own(trial)}"].append(trial)
-    return list(found.values())
+            rows, base = [alone, *others], alone.metrics[RATE]
+            columns = {
+                "images/s": [rate(t) for t in rows],
+                "times one": [f"{t.metrics[RATE] / base:.2f}x" for t in rows],
+                "efficiency": [format_percent(efficiency(t.metrics[RATE], processes(t) or 1, base)) for t in rows],
+                "comm.": [format_percent(communication(t)) for t in rows],
+            }
+            tables = format_tables({"processes": [str(processes(t)) for t in rows]}, present(columns), _devices(rows))
+            reasons = "\n".join(wrap(_losses(trial, alone, cores, gpus), "  ") for trial in others)
+            blocks += [_heading(alone, others, varying), *tables, reasons]
+    legend = f"Efficiency is the rate of n processes over n times the rate of one. {COLUMNS}"
+    return [*blocks, wrap(legend)] if blocks else []
 
 
 def _heading(alone: Trial, rows: Sequence[Trial], varying: Sequence[str]) -> str:
     config = rows[0].config
-    left = [n for n in varying if n in config and n not in ("strategy", "world_size", *LEARNING)]
-    settings = "".join(f", {name}={setting(config[name])}" for name in left)
+    names = [n for n in varying if n in config and n not in ("strategy", "world_size")]
+    settings = "".join(f", {name}={format_setting(config[name])}" for name in names)
     base = alone.config.get("strategy")
-    beside = "" if base == config["strategy"] else f"; what one process does is of `{base}`"
-    return wrapped(f"Strategy `{config['strategy']}`{settings}{beside}:")
+    reference = "" if base == config["strategy"] else f"; the reference of one process is `{base}`"
+    return wrap(f"Strategy `{config['strategy']}`{settings}{reference}:")
 
 
-def _scaling_table(rows: Sequence[Trial], alone: Trial) -> list[str]:
-    base = alone.metrics[RATE]
-    figures = {
-        "images/s": [rate(t) for t in rows],
-        "times one": [f"{t.metrics[RATE] / base:.2f}x" for t in rows],
-        "efficiency": [percent(efficiency(t.metrics[RATE], processes(t) or 1, base)) for t in rows],
-        "comm.": [percent(communication(t)) for t in rows],
-    }
-    return tables({"processes": [str(processes(t)) for t in rows]}, present(figures), _devices(rows))
-
-
-def _why(trial: Trial, alone: Trial, cores: int, gpus: int) -> str:
-    """Where the time went that n processes took longer than an n-th of one's."""
-    number_of = processes(trial) or 1
-    fraction = efficiency(trial.metrics[RATE], number_of, alone.metrics[RATE])
-    text = [f"- {number_of} processes: efficiency {percent(fraction)}."]
+def _losses(trial: Trial, alone: Trial, cores: int, gpus: int) -> str:
+    """Explain the lost efficiency of n processes by cores and stages."""
+    n = processes(trial) or 1
+    fraction = efficiency(trial.metrics[RATE], n, alone.metrics[RATE])
+    text = [f"- {n} processes: efficiency {format_percent(fraction)}."]
     if fraction >= SCALES:
-        return wrapped(f"{text[0]} Nothing to explain.", "  ")
-    text += _cores_words(trial, number_of, cores, gpus)
-    together, one = stages(trial), stages(alone)
-    if not together or not one:
-        return wrapped(" ".join([*text, "Its stages were not measured."]), "  ")
-    step, ideal = sum(together.values()), sum(one.values()) / number_of
-    text.append(
-        f"A step takes {number(step)} ms; {_part(number_of)} of the step of one process would be {number(ideal)} ms."
-    )
-    lost = {name: max(0.0, ms) for name, ms in excess(together, number_of, one).items()}
-    whole = sum(lost.values())
-    causes = sorted(lost, key=lambda name: -lost[name])
-    words = [
-        f"{percent(lost[name] / whole)} of the difference {_cause(name, trial, number_of, together, one)}"
-        for name in causes
-        if whole and lost[name] / whole >= SHARE_WORTH_SAYING
+        return f"{text[0]} Nothing to explain."
+    if not gpus:
+        threads, threads_alone = (trial.config.get("threads") or max(1, cores // size) for size in (n, 1))
+        if threads < threads_alone:
+            text.append(f"They share the cores: each has {plural(threads, 'thread')}, one alone had {threads_alone}.")
+        elif n * threads > cores:
+            text.append(f"{n * threads} threads share {plural(cores, 'core')}.")
+    of_n, of_one = stages(trial), stages(alone)
+    if not of_n or not of_one:
+        return " ".join([*text, "Its stages were not measured."])
+    step, ideal = format_number(sum(of_n.values())), format_number(sum(of_one.values()) / n)
+    text.append(f"A step takes {step} ms; {_part(n)} of the step of one process would be {ideal} ms.")
+    lost = {name: max(0.0, milliseconds) for name, milliseconds in excess(of_n, n, of_one).items()}
+    total = sum(lost.values())
+    causes = [
+        f"{format_percent(lost[name] / total)} of the difference {_cause(name, trial, n, of_n, of_one)}"
+        for name in sorted(lost, key=lambda name: -lost[name])
+        if total and lost[name] / total >= LEAST_SHARE
     ]
-    text += [f"{'; '.join(words)}."] * bool(words)
+    text += [f"{'; '.join(causes)}."] * bool(causes)
     uneven = trial.metrics.get("utilization_imbalance", math.nan)
     if uneven > UNEVEN:
         text.append(f"The busiest is {uneven:.2f} times as busy as the mean: the others wait for it.")
-    return wrapped(" ".join(text), "  ")
+    return " ".join(text)
 
 
-def _cause(name: str, trial: Trial, number_of: int, together: Mapping[str, float], one: Mapping[str, float]) -> str:
-    """What a stage that did not get n times as short has spent its time on."""
+def _cause(name: str, trial: Trial, n: int, of_n: Mapping[str, float], of_one: Mapping[str, float]) -> str:
+    """Explain why a stage of n processes takes longer than 1/n of the stage of one."""
     match name:
         case "communicate":
-            share = together[name] / sum(together.values())
-            return f"is communication: {percent(share)} of each step waits for other processes"
+            share = of_n[name] / sum(of_n.values())
+            return f"is communication: {format_percent(share)} of each step waits for other processes"
         case "load":
-            return "is input: batches do not come n times as fast"
+            return "is input: batches do not arrive n times as fast"
         case "transfer":
-            return "is copying: the devices share the way to them"
+            return "is copying: the devices share the link from the host"
         case "update":
-            return "is the update, which each process does for all its weights whatever its share of the batch"
-    slower = number_of * together[name] / one[name] if one.get(name) else math.nan
+            return "is the update: each process updates all its weights, however small its share of the batch"
+    slower = f", {n * of_n[name] / of_one[name]:.2f} times as long per image" if of_one.get(name) else ""
     size = trial.config.get("batch_size")
-    share_of = f"{size / number_of:.0f} of {size}" if type(size) is int else f"{_part(number_of)} of the"
-    slower_words = f", {slower:.2f} times as long a picture" if math.isfinite(slower) else ""
-    return f"is {name}{slower_words}: each process has {share_of} pictures of a batch to fill its cores or device with"
+    images = f"{size / n:.0f} of {size}" if type(size) is int else f"{_part(n)} of the"
+    return f"is {name}{slower}: each process has {images} images of a batch to fill its cores or device with"
 
 
-def _cores_words(trial: Trial, number_of: int, cores: int, gpus: int) -> list[str]:
-    """Whether one process had more to compute with than each of several has."""
-    if gpus:
-        return []
-    mine, its = (trial.config.get("threads") or max(1, cores // n) for n in (number_of, 1))
-    if mine < its:
-        return [f"They share the cores: each has {count(mine, 'thread')}, the one alone had {its}."]
-    asked = number_of * mine
-    return [f"{asked} threads share {count(cores, 'core')}."] if asked > cores else []
-
-
-def _part(number_of: int) -> str:
-    return "half" if number_of == 2 else f"1/{number_of}"
+def _part(n: int) -> str:
+    return "half" if n == 2 else f"1/{n}"
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
 def nodes_used(trials: Iterable[Trial], num_nodes: int) -> str:
-    """On how many nodes of a cluster trials were, by placement; empty where there is one node."""
+    """Describe the numbers of nodes that trials used, by placement; empty on a single node."""
     used: dict[str, set[int]] = defaultdict(set)
     for trial in trials:
         if "nodes" in trial.metrics:

@@ -1,122 +1,103 @@
-"""What one setting does: trials that differ in it alone, side by side, and where a larger batch no longer pays."""
+"""Effect of one setting: tables of trials that differ in it alone, and the batch size at which the rate saturates."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from search.record.history import Trial
+from search.front.intervals import half_interval
+from search.record.run_state import Trial
 from search.report.causes import bound, stages, verdicts
-from search.text.markdown import tables, wrapped
-from search.text.wording import half_width, number, percent, setting, spread
+from search.text.configurations import format_setting
+from search.text.markdown import format_tables, wrap
+from search.text.numbers import format_number, format_percent, plus_minus
 
 RATE = "images_per_second"
-LOADING = ("loader", "num_workers", "pin_memory")
-LEARNING = ("learning_rate", "momentum", "weight_decay", "label_smoothing", "seed")  # no step takes longer by these
+LOADING = ("loader", "pin_memory", "num_workers")  # the last one varies fastest in a table
 MOST_TABLES = 3  # of one kind
-TIE = 0.03  # of a rate whose interval is not known, that it may be off by
-SLOWER = 1.05  # times as long is worth a word
+TIE = 0.03  # assumed half width of a rate without an interval, as a fraction of the rate
+SLOWER = 1.05  # smallest ratio of two times that is mentioned
 
 
-def alike(trials: Iterable[Trial], names: Sequence[str]) -> list[list[Trial]]:
-    """Groups of trials that differ in `names` only, as far as a step's time is concerned; the largest group first.
+def alike(trials: Iterable[Trial], names: Sequence[str], without_effect: Collection[str] = ()) -> list[list[Trial]]:
+    """Return groups of trials that differ only in `names` and in settings without effect; the largest group first.
 
-    Of trials with equal values of `names` the one with the middle rate stands for all.
+    Trials with equal values of `names` are represented by the one with the median rate.
     """
     groups: dict[str, dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
     for trial in trials:
-        others = {k: v for k, v in sorted(trial.config.items()) if k not in (*names, *LEARNING)}
+        others = {k: v for k, v in sorted(trial.config.items()) if k not in {*names, *without_effect}}
         groups[repr(others)][repr([trial.config.get(name) for name in names])].append(trial)
-    chosen = [[_middle(same) for same in group.values()] for group in groups.values() if len(group) > 1]
+
+    def median(same: list[Trial]) -> Trial:
+        ordered = sorted(filter(measured, same), key=lambda t: t.metrics[RATE])
+        return ordered[len(ordered) // 2] if ordered else same[0]
+
+    chosen = [[median(same) for same in group.values()] for group in groups.values() if len(group) > 1]
     return sorted(chosen, key=len, reverse=True)
 
 
-def _middle(trials: list[Trial]) -> Trial:
-    ordered = sorted(filter(measured, trials), key=lambda t: t.metrics[RATE])
-    return ordered[len(ordered) // 2] if ordered else trials[0]
-
-
 def measured(trial: Trial) -> bool:
-    """Whether it has a rate to compare."""
+    """Return whether the trial is complete and has a rate."""
     return trial.state == "complete" and 0 < trial.metrics.get(RATE, math.nan) < math.inf
 
 
-def _number_of(trial: Trial, name: str) -> bool:
-    return type(trial.config.get(name)) in (int, float)
-
-
 def _sorted(group: Sequence[Trial], names: Sequence[str]) -> list[Trial]:
-    """By these settings; values of several types, which have no order, by type."""
+    """Sort by these settings; values of different types, which have no order, by type."""
     return sorted(group, key=lambda t: [(type(t.config.get(name)).__name__, t.config.get(name)) for name in names])
 
 
-def which(group: Sequence[Trial], varying: Iterable[str], names: Sequence[str]) -> list[str]:
-    """What sets this group apart from the others."""
+def group_heading(group: Sequence[Trial], varying: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Return a line with the settings that distinguish this group from others, if there are any."""
     config = group[0].config
-    settings = [f"{n}={setting(config[n])}" for n in varying if n in config and n not in (*names, *LEARNING)]
-    return [wrapped(f"With {', '.join(settings)}:")] if settings else []
+    settings = [f"{n}={format_setting(config[n])}" for n in varying if n in config and n not in names]
+    return [wrap(f"With {', '.join(settings)}:")] if settings else []
 
 
 # --- loaders ----------------------------------------------------------------------------------------------------------
 
 
-def loader_tables(trials: Sequence[Trial], varying: Sequence[str]) -> list[str]:
-    """Stage times and rate by loader, number of loader processes and pinned memory, where the run varied these."""
+def loader_tables(trials: Sequence[Trial], varying: Sequence[str], without_effect: Collection[str] = ()) -> list[str]:
+    """Return stage times and rates by loader, number of workers and pinned memory, where the run varied these."""
     blocks = []
-    for group in alike([t for t in trials if measured(t) and stages(t)], LOADING)[:MOST_TABLES]:
-        rows = _sorted(group, _order(group))
-        slowest = min(rows, key=lambda trial: trial.metrics[RATE])
-        words = [wrapped(_loader_words(rows)), *verdicts([slowest])]
-        blocks += [*which(rows, varying, LOADING), *_loader_table(rows), *words]
+    for group in alike([t for t in trials if measured(t) and stages(t)], LOADING, without_effect)[:MOST_TABLES]:
+        names = [name for name in LOADING if len({repr(t.config.get(name)) for t in group}) > 1]
+        rows = _sorted(group, names)
+        times = [stages(trial) for trial in rows]
+        settings = {n: [format_setting(t.config[n]) if n in t.config else "–" for t in rows] for n in names}
+        columns = {
+            "load": [format_number(row.get("load", math.nan)) for row in times],
+            "forward": [format_number(row.get("forward", math.nan)) for row in times],
+            "backward and update": [format_number(_sum(row, "backward", "communicate", "update")) for row in times],
+            "images/s": [rate(trial) for trial in rows],
+        }
+        tables = format_tables(settings, columns, utilization(rows))
+        ranked = sorted(rows, key=lambda t: t.metrics[RATE])
+        named = {
+            t.trial_id: ", ".join(f"{n}={format_setting(t.config[n])}" for n in names if n in t.config) for t in rows
+        }
+        slowest, fastest = ranked[0], ranked[-1]
+        ratio = fastest.metrics[RATE] / slowest.metrics[RATE]
+        note = f"Fastest: {named[fastest.trial_id]}, {ratio:.2f} times the rate of {named[slowest.trial_id]}."
+        without = [_forward_backward(t) for t in rows if not t.config.get("num_workers")]
+        with_workers = [t for t in rows if t.config.get("num_workers")]
+        if without and with_workers:
+            slow = max(with_workers, key=_forward_backward)
+            longer = _forward_backward(slow) / min(without) if min(without) > 0 else 0.0
+            if longer > SLOWER:
+                note += (
+                    f" With {named[slow.trial_id]}, forward and backward take {longer:.2f} times as long as without "
+                    "loader processes, which use cores that the training needs."
+                )
+        blocks += [*group_heading(rows, varying, LOADING), *tables, wrap(note), *verdicts([slowest])]
     return ["Milliseconds per step.", *blocks] if blocks else []
 
 
-def _order(group: Sequence[Trial]) -> list[str]:
-    """The names that differ in the group, so that the number of processes varies fastest."""
-    names = ("loader", "pin_memory", "num_workers")
-    return [name for name in names if len({repr(t.config.get(name)) for t in group}) > 1]
-
-
-def _loader_table(group: Sequence[Trial]) -> list[str]:
-    rows = [stages(trial) for trial in group]
-    settings = {name: [setting(t.config[name]) if name in t.config else "–" for t in group] for name in _order(group)}
-    times = {
-        "load": [number(row.get("load", math.nan)) for row in rows],
-        "forward": [number(row.get("forward", math.nan)) for row in rows],
-        "backward and update": [number(_sum(row, "backward", "communicate", "update")) for row in rows],
-        "images/s": [rate(trial) for trial in group],
-    }
-    return tables(settings, times, utilization(group))
-
-
-def _loader_words(group: Sequence[Trial]) -> str:
-    """The fastest, and what loader processes cost the training beside them."""
-    ranked = sorted(group, key=lambda t: t.metrics[RATE])
-    words = (
-        f"Fastest: {_named(ranked[-1], group)}, {_times(ranked[-1], ranked[0])} the rate of {_named(ranked[0], group)}."
-    )
-    alone = [t for t in group if not t.config.get("num_workers")]
-    beside = [t for t in group if t.config.get("num_workers")]
-    if not alone or not beside:
-        return words
-    before, slow = min(map(_training, alone)), max(beside, key=_training)
-    if _training(slow) > SLOWER * before > 0:
-        words += (
-            f" With {_named(slow, group)}, forward and backward take {_training(slow) / before:.2f} times as long as "
-            "without loader processes, which take the cores that training needs."
-        )
-    return words
-
-
-def _training(trial: Trial) -> float:
+def _forward_backward(trial: Trial) -> float:
     return _sum(stages(trial), "forward", "backward")
-
-
-def _named(trial: Trial, group: Sequence[Trial]) -> str:
-    return ", ".join(f"{n}={setting(trial.config[n])}" for n in _order(group) if n in trial.config)
 
 
 # --- batch size -------------------------------------------------------------------------------------------------------
@@ -124,28 +105,25 @@ def _named(trial: Trial, group: Sequence[Trial]) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """A rate, in images per second, and what it may be off by; None: that is not known."""
+    """Rate at a batch size, in images per second, with half of its 95% interval; None: unknown."""
 
     batch_size: float
     rate: float
     half_width: float | None = None
 
     def differs_from(self, other: Point) -> bool:
-        """Whether the rates differ by more than both may be off."""
-        return abs(self.rate - other.rate) > math.hypot(self._off, other._off)
-
-    @property
-    def _off(self) -> float:
-        return TIE * self.rate if self.half_width is None else self.half_width
+        """Return whether the rates differ by more than the root of the sum of their squared half widths."""
+        halves = [TIE * p.rate if p.half_width is None else p.half_width for p in (self, other)]
+        return abs(self.rate - other.rate) > math.hypot(*halves)
 
 
 def point_of(trial: Trial) -> Point:
-    """Of a measured trial."""
-    return Point(trial.config.get("batch_size", math.nan), trial.metrics[RATE], half_width(trial.metrics, RATE))
+    """Return the point of a measured trial."""
+    return Point(trial.config.get("batch_size", math.nan), trial.metrics[RATE], half_interval(trial.metrics, RATE))
 
 
 def saturation(points: Sequence[Point]) -> Point | None:
-    """The smallest batch than which no larger one is faster beyond doubt; None: the largest is faster than all."""
+    """Return the smallest batch size for which no larger one is faster beyond its interval; None: not saturated."""
     ordered = sorted(points, key=lambda point: point.batch_size)
     for i, point in enumerate(ordered[:-1]):
         if not any(larger.rate > point.rate and larger.differs_from(point) for larger in ordered[i + 1 :]):
@@ -153,53 +131,47 @@ def saturation(points: Sequence[Point]) -> Point | None:
     return None
 
 
-def batch_tables(trials: Sequence[Trial], varying: Sequence[str]) -> list[str]:
-    """Rate, memory and utilization by batch size, where the run varied it, and where a larger one stops to pay."""
+def batch_tables(trials: Sequence[Trial], varying: Sequence[str], without_effect: Collection[str] = ()) -> list[str]:
+    """Return rate, memory and utilization by batch size, where the run varied it, and the size that saturates."""
     blocks = []
-    ended = [t for t in trials if (measured(t) or t.state == "infeasible") and _number_of(t, "batch_size")]
-    for group in alike(ended, ["batch_size"])[:MOST_TABLES]:
+    ended = [t for t in trials if measured(t) or t.state == "infeasible"]
+    ended = [t for t in ended if type(t.config.get("batch_size")) in (int, float)]
+    for group in alike(ended, ["batch_size"], without_effect)[:MOST_TABLES]:
         rows = _sorted(group, ["batch_size"])
-        if sum(map(measured, rows)) > 1:
-            blocks += [*which(rows, varying, ["batch_size"]), *_batch_table(rows), *_batch_words(rows)]
+        if sum(map(measured, rows)) < 2:
+            continue
+        rates = [trial.metrics[RATE] if measured(trial) else math.nan for trial in rows]
+        ratios = [after / before for before, after in itertools.pairwise(rates)]
+        columns = {
+            "images/s": [rate(trial) for trial in rows],
+            "gain": ["", *(f"{ratio:.2f}x" if math.isfinite(ratio) else "–" for ratio in ratios)],
+            "memory (GiB)": [format_number(trial.metrics.get("peak_memory_gib", math.nan)) for trial in rows],
+        }
+        sizes = {"batch_size": [format_setting(t.config["batch_size"]) for t in rows]}
+        tables = format_tables(sizes, present(columns), utilization(rows))
+        runs = [trial for trial in rows if measured(trial)]
+        points = [point_of(trial) for trial in runs]
+        if point := saturation(points):
+            best = max((p for p in points if p.batch_size > point.batch_size), key=lambda p: p.rate)
+            tie = "" if best.differs_from(point) else ", a tie"
+            text = [
+                f"Saturated at batch_size {format_setting(point.batch_size)}: of the larger ones "
+                f"{format_setting(best.batch_size)} is the fastest, at {best.rate / point.rate:.2f} times its "
+                f"rate{tie}.",
+                *_why_saturated(runs[points.index(point)], runs[-1]),
+            ]
+        else:
+            largest = format_setting(points[-1].batch_size)
+            text = [f"Not saturated: batch_size {largest} is faster than all smaller ones."]
+        notes = [" ".join(text)]
+        refused = [t for t in rows if not measured(t)]
+        notes += [f"batch_size {format_setting(t.config['batch_size'])} did not run: {t.reason}" for t in refused]
+        blocks += [*group_heading(rows, varying, ["batch_size"]), *tables, *map(wrap, notes)]
     return blocks
 
 
-def _batch_table(group: Sequence[Trial]) -> list[str]:
-    rates = [trial.metrics[RATE] if measured(trial) else math.nan for trial in group]
-    gains = ["", *(_ratio(after, before) for before, after in itertools.pairwise(rates))]
-    figures = {
-        "images/s": [rate(trial) for trial in group],
-        "gain": gains,
-        "memory (GiB)": [number(trial.metrics.get("peak_memory_gib", math.nan)) for trial in group],
-    }
-    return tables(
-        {"batch_size": [setting(t.config["batch_size"]) for t in group]}, present(figures), utilization(group)
-    )
-
-
-def _batch_words(group: Sequence[Trial]) -> list[str]:
-    """Where it saturates and why, and which batches did not run."""
-    runs = [trial for trial in group if measured(trial)]
-    points = [point_of(trial) for trial in runs]
-    point = saturation(points)
-    refused = [
-        f"batch_size {setting(t.config['batch_size'])} did not run: {t.reason}" for t in group if not measured(t)
-    ]
-    if point is None:
-        text = [f"Not saturated: batch_size {setting(points[-1].batch_size)} is faster than all smaller ones."]
-    else:
-        best = max((p for p in points if p.batch_size > point.batch_size), key=lambda p: p.rate)
-        tie = "" if best.differs_from(point) else ", a tie"
-        text = [
-            f"Saturated at batch_size {setting(point.batch_size)}: of the larger ones {setting(best.batch_size)} is "
-            f"the fastest, at {best.rate / point.rate:.2f} times its rate{tie}.",
-            *_why_saturated(runs[points.index(point)], runs[-1]),
-        ]
-    return [wrapped(" ".join(text)), *map(wrapped, refused)]
-
-
 def _why_saturated(trial: Trial, largest: Trial) -> list[str]:
-    """What a picture costs there, of which a larger batch shares out the last part only."""
+    """Explain saturation by the time per image: a larger batch shortens only the update and the communication."""
     row, total = stages(trial), sum(stages(trial).values())
     if not total:
         return []
@@ -209,18 +181,17 @@ def _why_saturated(trial: Trial, largest: Trial) -> list[str]:
         "forward and backward": _sum(row, "forward", "backward"),
         "update and communication": _sum(row, "update", "communicate"),
     }
-    shares = ", ".join(f"{percent(part / total)} {name}" for name, part in parts.items() if part / total >= 0.005)
-    shared = parts["update and communication"] / total
+    fractions = {name: part / total for name, part in parts.items()}
+    shares = ", ".join(f"{format_percent(part)} {name}" for name, part in fractions.items() if part >= 0.005)
     text = [
-        f"Why: a picture takes {number(total / trial.config['batch_size'])} ms there: {shares}. A larger batch shares "
-        f"out the update and the communication only, {percent(shared)} of it."
+        f"Why: an image takes {format_number(total / trial.config['batch_size'])} ms there: {shares}. A larger batch "
+        "reduces only the update and the communication per image, "
+        f"{format_percent(fractions['update and communication'])} of the time."
     ]
-    each, later = (_training(t) / t.config["batch_size"] for t in (trial, largest))
+    each, later = (_forward_backward(t) / t.config["batch_size"] for t in (trial, largest))
     if later > SLOWER * each > 0:
-        text += [
-            f"At batch_size {setting(largest.config['batch_size'])} forward and backward take {later / each:.2f} times "
-            "as long a picture."
-        ]
+        size = format_setting(largest.config["batch_size"])
+        text.append(f"At batch_size {size} forward and backward take {later / each:.2f} times as long per image.")
     fraction = trial.metrics.get("fraction_of_ceiling", math.nan)
     return text + [f"It reaches {fraction:.0%} of the machine's ceiling."] * math.isfinite(fraction)
 
@@ -229,34 +200,22 @@ def _why_saturated(trial: Trial, largest: Trial) -> list[str]:
 
 
 def utilization(trials: Sequence[Trial]) -> dict[str, list[str]]:
-    """What bound them and what was in use meanwhile, as far as it was measured; whether others took of it."""
-    names = {
-        "CPU": "cpu_utilization",
-        "GPU": "gpu_utilization",
-        "of ceiling": "fraction_of_ceiling",
-    }
-    columns = {label: [percent(t.metrics.get(name, math.nan)) for t in trials] for label, name in names.items()}
-    columns["GPU memory (GiB)"] = [number(t.metrics.get("gpu_memory_gib", math.nan)) for t in trials]
-    columns["disturbed"] = ["yes" if t.metrics.get("disturbed") else "" for t in trials]
+    """Return columns with the bottleneck, the utilization and the contention of each trial, as far as measured."""
+    names = {"CPU": "cpu_utilization", "GPU": "gpu_utilization", "of ceiling": "fraction_of_ceiling"}
+    columns = {label: [format_percent(t.metrics.get(name, math.nan)) for t in trials] for label, name in names.items()}
+    columns["GPU memory (GiB)"] = [format_number(t.metrics.get("gpu_memory_gib", math.nan)) for t in trials]
+    columns["contended"] = ["yes" if t.metrics.get("contended") else "" for t in trials]
     return present({"bound by": [bound(trial) for trial in trials], **columns})
 
 
 def present(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Without the columns that say nothing."""
+    """Return the columns that have at least one value."""
     return {name: cells for name, cells in columns.items() if any(cell not in ("", "–") for cell in cells)}
 
 
 def rate(trial: Trial) -> str:
-    """With what it may be off by; a dash for none."""
-    return spread(trial.metrics[RATE], half_width(trial.metrics, RATE)) if measured(trial) else "–"
-
-
-def _ratio(after: float, before: float) -> str:
-    return f"{after / before:.2f}x" if math.isfinite(after / before) else "–"
-
-
-def _times(trial: Trial, other: Trial) -> str:
-    return f"{trial.metrics[RATE] / other.metrics[RATE]:.2f} times"
+    """Return the rate with half of its interval; a dash if there is none."""
+    return plus_minus(trial.metrics[RATE], half_interval(trial.metrics, RATE)) if measured(trial) else "–"
 
 
 def _sum(row: Mapping[str, float], *names: str) -> float:

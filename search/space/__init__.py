@@ -1,1 +1,1 @@
-"""What to search and towards what: a space file, checked, against the machine too."""
+"""Space files: what to search, towards which objectives, checked against the trainable and the machine."""

@@ -1,22 +1,20 @@
-"""What proposes the trials, how long they are, what ends them early, and when the search is over."""
-
-from __future__ import annotations
+"""Searcher, stopping rule and budget of a space file, and the checks of their combination."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from search.limits import LARGEST
-from search.space.faults import Fault
+from search.limits import MAX_COUNT
 from search.space.parameters import STRICT, Choice, Range
+from search.space.validation import Problem
 
-Count = Annotated[int, Field(ge=1, lt=LARGEST)]
+Count = Annotated[int, Field(ge=1, lt=MAX_COUNT)]
 Evaluation = Literal["coupled", "decoupled", "probe"]
 
 
 class SearcherSettings(BaseModel):
-    """What proposes configurations."""
+    """Algorithm that proposes configurations, and its seed."""
 
     model_config = STRICT
     name: Literal["gp", "tpe", "nsga2", "random", "grid"] = "gp"
@@ -24,11 +22,11 @@ class SearcherSettings(BaseModel):
 
 
 class StoppingSettings(BaseModel):
-    """What ends trials early.
+    """Rule that stops trials early.
 
-    forecast: whatever promises less per epoch than a new trial would. halving: at `grace_epochs`, then at
-    `reduction_factor` times as many, and so on, whatever is behind the others. auto: forecast for the searcher gp where
-    hours or total_epochs bound the search, as what is saved buys other trials; none where only trials are counted.
+    forecast: stop a trial that promises less per epoch than a new trial would. halving: successive halving with rungs
+    at `grace_epochs`, then `reduction_factor` times as many, and so on. auto: forecast for the searcher gp where hours
+    or total_epochs limit the search, because saved epochs pay for other trials; none where only trials are counted.
     """
 
     model_config = STRICT
@@ -38,10 +36,10 @@ class StoppingSettings(BaseModel):
 
 
 class Budget(BaseModel):
-    """When to start no further trial: whichever comes first. `epochs` are those of one trial at full length.
+    """Limits of the search; the first one that is reached ends it. `epochs` is the full length of one trial.
 
-    `least_gain`: the part of the front's hypervolume that the next trial must be expected to add. `repeats`: how often
-    the points of the front are measured again, in turn, before it is published.
+    `least_gain`: fraction of the front's hypervolume that the next trial must be expected to add. `repeats`: how often
+    the points of the front are measured again, in turn, before the front is published.
     """
 
     model_config = STRICT
@@ -50,39 +48,33 @@ class Budget(BaseModel):
     hours: Annotated[float, Field(gt=0)] | None = None
     total_epochs: Count | None = None
     least_gain: Annotated[float, Field(gt=0, lt=1)] | None = None
-    repeats: Annotated[int, Field(ge=0, lt=LARGEST)] = 1
+    repeats: Annotated[int, Field(ge=0, lt=MAX_COUNT)] = 1
 
 
-def budget_faults(
+def find_budget_problems(
     evaluation: Evaluation,
     parameters: Mapping[str, Choice | Range],
     searcher: SearcherSettings,
     stopping: StoppingSettings,
     budget: Budget,
-) -> Iterator[Fault]:
-    """All that is wrong with them together."""
-    if searcher.name == "grid" and evaluation == "decoupled":
-        yield Fault(("evaluation",), "a grid trains every combination; decoupled leaves some out; set coupled")
+) -> Iterator[Problem]:
+    """Find settings that exclude each other, and searches without an end."""
     if searcher.name == "grid":
+        if evaluation == "decoupled":
+            yield Problem(("evaluation",), "a grid trains every combination; decoupled leaves some out; set coupled")
         for name, parameter in parameters.items():
             if isinstance(parameter, Range):
-                yield Fault(
-                    ("searcher", "name"), f"a grid needs values, and {name} is a range; give values, or use tpe"
-                )
+                message = f"a grid needs values, and {name} is a range; give values, or use tpe"
+                yield Problem(("searcher", "name"), message)
     elif budget.trials is None and budget.hours is None and budget.total_epochs is None:
-        yield Fault(("budget",), "the search would never end; set trials, hours or total_epochs")
+        yield Problem(("budget",), "the search would never end; set trials, hours or total_epochs")
     if budget.least_gain is not None and searcher.name != "gp":
-        yield Fault(("budget", "least_gain"), f"{searcher.name} expects nothing of its trials; leave it out, or use gp")
+        yield Problem(("budget", "least_gain"), f"{searcher.name} predicts no gain; leave it out, or use gp")
     if evaluation == "probe":
-        yield from _probe_faults(stopping, budget)
+        if stopping.name not in ("none", "auto"):
+            yield Problem(("stopping", "name"), f'found "{stopping.name}"; probes have no epochs; leave it out')
+        for name in ("epochs", "total_epochs"):
+            if (epochs := getattr(budget, name)) not in (None, 1):
+                yield Problem(("budget", name), f"found {epochs}; probes have no epochs; leave it out")
     if budget.total_epochs is not None and budget.total_epochs < budget.epochs:
-        yield Fault(("budget", "total_epochs"), f"found {budget.total_epochs}; one trial alone has {budget.epochs}")
-
-
-def _probe_faults(stopping: StoppingSettings, budget: Budget) -> Iterator[Fault]:
-    """A probe is over before its first epoch."""
-    if stopping.name not in ("none", "auto"):
-        yield Fault(("stopping", "name"), f'found "{stopping.name}"; probes have no epochs to be stopped at')
-    for name in ("epochs", "total_epochs"):
-        if (epochs := getattr(budget, name)) not in (None, 1):
-            yield Fault(("budget", name), f"found {epochs}; probes have no epochs; leave it out")
+        yield Problem(("budget", "total_epochs"), f"found {budget.total_epochs}; one trial alone has {budget.epochs}")

@@ -1,6 +1,4 @@
-"""What this machine has for us: cores, memory, GPUs, and which versions of what would run on it."""
-
-from __future__ import annotations
+"""Description of this machine: usable cores, memory, GPUs, and the versions of the packages that matter."""
 
 import importlib.metadata
 import math
@@ -9,22 +7,26 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import psutil
+from pydantic import Field
+
+from search.limits import MAX_COUNT
 
 GIB = 2**30
-SMALL_SHM_GIB = 0.25  # 64 MiB is what a container gets unless asked for more
+SMALL_SHM_GIB = 0.25  # a container's default is 64 MiB
 
-# Whatever can move a figure, by the names that pip knows.
-PACKAGES = ("torch", "torchvision", "ray", "optuna", "moocore", "numpy", "pandas", "pyarrow", "pydantic")
+# Packages whose version can change a result, by their names in pip.
+LIBRARIES = ("torch", "torchvision", "ray", "optuna", "moocore", "numpy", "pandas", "pyarrow", "pydantic")
+PACKAGES = ("training-search", *LIBRARIES)
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that this process may use."""
+    """GPU that this process may use."""
 
     name: str
     memory_gib: float
@@ -32,16 +34,17 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """What this process may use, which in a container is less than what the machine has."""
+    """Resources that this process may use; in a container, less than the machine has."""
 
     cpu_name: str
-    cores: int
+    cores: Annotated[int, Field(ge=1, lt=MAX_COUNT)]
     memory_gib: float
-    shm_gib: float | None  # /dev/shm, through which loader processes pass pictures; None: there is none
+    shm_gib: float | None = None  # /dev/shm, through which loader processes pass samples; None: absent
     gpus: tuple[Gpu, ...] = ()
+    num_nodes: Annotated[int, Field(ge=1, lt=MAX_COUNT)] = 1
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain data, for the journal."""
+        """Return plain data, for the journal."""
         return asdict(self) | {"gpus": [asdict(gpu) for gpu in self.gpus]}
 
     def __str__(self) -> str:
@@ -52,53 +55,55 @@ class Machine:
 
 
 def describe_machine() -> Machine:
-    """This machine, as far as this process may use it."""
-    memory_bytes = min(psutil.virtual_memory().total, memory_limit_bytes())
+    """Describe the part of this machine that this process may use."""
+    import psutil  # a results folder loads without it
+
+    memory_gib = min(psutil.virtual_memory().total, memory_limit_bytes()) / GIB
     shm = Path("/dev/shm")
-    return Machine(
-        cpu_name=cpu_name(),
-        cores=usable_cores(),
-        memory_gib=memory_bytes / GIB,
-        shm_gib=shutil.disk_usage(shm).total / GIB if shm.is_dir() else None,
-        gpus=visible_gpus(),
-    )
+    shm_gib = shutil.disk_usage(shm).total / GIB if shm.is_dir() else None
+    return Machine(cpu_name(), usable_cores(), memory_gib, shm_gib, visible_gpus())
 
 
-def small_shm(machine: Machine | None = None) -> list[str]:
-    """What is to be said of a /dev/shm that loader processes cannot pass large batches through; empty: nothing."""
+def shm_warnings(machine: Machine | None = None) -> list[str]:
+    """Return a warning if /dev/shm is too small for large batches of loader processes, else nothing."""
     size = (machine or describe_machine()).shm_gib
     if size is not None and size >= SMALL_SHM_GIB:
         return []
     has = "there is no /dev/shm" if size is None else f"/dev/shm has {size * 1024:.0f} MiB"
-    return [
-        f"{has}: batches of the loader `workers` that do not fit go through pipes, which is slower; "
-        "in a container more is had by --shm-size=1g"
-    ]
+    slower = "batches of the loader `workers` that do not fit go through pipes, which is slower"
+    return [f"{has}: {slower}; in a container, --shm-size=1g gives more"]
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python and of the installed packages that can move a figure."""
+def package_versions() -> dict[str, str]:
+    """Return the versions of Python and of the installed packages that can change a result."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 
 def git_commit(folder: Path) -> str | None:
-    """`abc1234`, or `abc1234-dirty` where files that git knows have changed since; None: no repository, or no git."""
-    command = ["git", "-C", f"{folder}", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]
+    """Return the commit of the repository that tracks this folder, as `abc1234`, or `abc1234-dirty` with changed files.
+
+    None: there is no git, or no commit that contains the folder. An installed package lies in the environment of some
+    project, whose commit says nothing about the package.
+    """
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", f"{folder}", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        if not git("ls-tree", "HEAD", "./"):
+            return None
+        return git("describe", "--always", "--dirty", "--abbrev=7", "--exclude=*")
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None
 
 
 def cpu_name(proc: Path = Path("/proc")) -> str:
-    """The processor's model name, or its architecture where that is not told."""
+    """Return the processor's model name, or its architecture if the name is unknown."""
     try:
         lines = (proc / "cpuinfo").read_text().splitlines()
     except OSError:
@@ -108,34 +113,41 @@ def cpu_name(proc: Path = Path("/proc")) -> str:
 
 
 def usable_cores(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Cores that this process can keep busy: those it is bound to, within the quota of its control group."""
+    """Return the cores that this process can keep busy: those it is bound to, within its control group's quota."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, math.floor(min(bound, _quota_cores(proc, cgroups))))
+    quotas = _control_group_limits(proc, cgroups, "", "cpu.max")
+    quotas += _control_group_limits(proc, cgroups, "cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+    quota = min((pair[0] / pair[1] for pair in quotas if len(pair) == 2 and min(pair) > 0), default=math.inf)
+    return max(1, math.floor(min(bound, quota)))
 
 
 def memory_limit_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> float:
-    """What the control group allows, infinite where it sets no limit."""
-    limits = [_numbers(group / "memory.max") for group in _groups(proc, cgroups, "")]
-    limits += [_numbers(group / "memory.limit_in_bytes") for group in _groups(proc, cgroups, "memory")]
+    """Return the memory limit of the control group, infinite if there is none."""
+    limits = _control_group_limits(proc, cgroups, "", "memory.max")
+    limits += _control_group_limits(proc, cgroups, "memory", "memory.limit_in_bytes")
     return min((limit[0] for limit in limits if limit), default=math.inf)
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """The NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves to this process."""
+    """Return the NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves to this process."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
         try:
-            return _gpus(pynvml)
+            handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+            uuids = [_decode(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+            shown = [handles[i] for i in visible_devices(uuids, os.environ.get("CUDA_VISIBLE_DEVICES"))]
+            sizes = [pynvml.nvmlDeviceGetMemoryInfo(handle).total / GIB for handle in shown]
+            return tuple(Gpu(_decode(pynvml.nvmlDeviceGetName(h)), gib) for h, gib in zip(shown, sizes, strict=True))
         finally:
             pynvml.nvmlShutdown()
-    except Exception:  # no library, no driver, no device: whatever fails on the way means that there is none
+    except Exception:  # no library, no driver or no device: any failure means that there is no GPU
         return ()
 
 
-def visible(uuids: Sequence[str], setting: str | None) -> list[int]:
-    """Which of the devices CUDA would show, by its rules: numbers or beginnings of UUIDs, up to the first bad one."""
+def visible_devices(uuids: Sequence[str], setting: str | None) -> list[int]:
+    """Return the devices CUDA would show, by its rules: indices or prefixes of UUIDs, up to the first invalid one."""
     if setting is None:
         return list(range(len(uuids)))
     shown: list[int] = []
@@ -148,46 +160,30 @@ def visible(uuids: Sequence[str], setting: str | None) -> list[int]:
     return shown
 
 
-def _gpus(nvml: Any) -> tuple[Gpu, ...]:
-    handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-    uuids = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-    shown = [handles[i] for i in visible(uuids, os.environ.get("CUDA_VISIBLE_DEVICES"))]
-    return tuple(
-        Gpu(_text(nvml.nvmlDeviceGetName(handle)), nvml.nvmlDeviceGetMemoryInfo(handle).total / GIB) for handle in shown
-    )
+def _control_group_limits(proc: Path, cgroups: Path, controller: str, *names: str) -> list[list[float]]:
+    """Read the numbers in these files, for this process's control group and all its parents; controller "": version 2.
 
-
-def _quota_cores(proc: Path, cgroups: Path) -> float:
-    quotas = [_numbers(group / "cpu.max") for group in _groups(proc, cgroups, "")]
-    quotas += [
-        [*_numbers(group / "cpu.cfs_quota_us"), *_numbers(group / "cpu.cfs_period_us")]
-        for group in _groups(proc, cgroups, "cpu")
-    ]
-    return min((pair[0] / pair[1] for pair in quotas if len(pair) == 2 and min(pair) > 0), default=math.inf)
-
-
-def _groups(proc: Path, cgroups: Path, controller: str) -> list[Path]:
-    """The folders of this process's control group and of those around it; controller "": version 2."""
+    "max" is infinite. A missing or unreadable file adds no number.
+    """
     try:
         lines = (proc / "self/cgroup").read_text().splitlines()
     except OSError:
         return []
     root = cgroups / controller
+    limits = list[list[float]]()
     for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
         if controller in controllers.split(","):
             group = root / path.lstrip("/")
-            return [group, *(parent for parent in group.parents if parent.is_relative_to(root))]
-    return []
+            for folder in (group, *(parent for parent in group.parents if parent.is_relative_to(root))):
+                numbers = list[float]()
+                for name in names:
+                    with suppress(OSError, ValueError):
+                        words = (folder / name).read_text().split()
+                        numbers += [math.inf if word == "max" else float(word) for word in words]
+                limits.append(numbers)
+            break
+    return limits
 
 
-def _numbers(file: Path) -> list[float]:
-    """The numbers in a small file; "max" is infinite. Empty where there is no such file."""
-    try:
-        return [math.inf if word == "max" else float(word) for word in file.read_text().split()]
-    except (OSError, ValueError):
-        return []
-
-
-def _text(value: str | bytes) -> str:
-    """The binding gives bytes in its older releases."""
-    return value.decode() if isinstance(value, bytes) else value
+def _decode(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value  # older releases of pynvml return bytes

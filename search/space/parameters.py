@@ -1,37 +1,29 @@
-"""Parameters of a search: a choice of values or a range, each perhaps only `when` others have certain values."""
-
-from __future__ import annotations
+"""Parameters of a search: a choice of values or a range, optionally active only `when` others have given values."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    GetPydanticSchema,
-    PlainValidator,
-    Tag,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, GetPydanticSchema, Tag
 from pydantic_core import PydanticCustomError
 
-from search.space.faults import Fault, KeyPath, SpaceError, nearest, shown
+from search.front.objective import Constraint
+from search.space.validation import KeyPath, Problem, did_you_mean, format_value
 from trainables import contract
 
-# Strict: "12" and true are no int. Yet YAML has lists and mappings only: tuples and dataclasses are made of them.
+# Strict: "12" and true are not ints. YAML has no tuples and dataclasses, so these fields accept lists and mappings.
 STRICT = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
-Listed = Field(strict=False)
-Mapped = GetPydanticSchema(lambda source, handler: {**handler.resolve_ref_schema(handler(source)), "strict": False})
+LIST_TO_TUPLE = Field(strict=False)
+MAPPING_TO_DATACLASS = GetPydanticSchema(
+    lambda source, handler: {**handler.resolve_ref_schema(handler(source)), "strict": False}
+)
 
 
 def _scalar(value: Any) -> contract.Scalar:
     if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise PydanticCustomError("expected", "a finite number, a word, true or false")
+    raise PydanticCustomError("expected", "a finite number, a string, true or false")
 
 
 def _number(value: Any) -> int | float:
@@ -40,38 +32,35 @@ def _number(value: Any) -> int | float:
     raise PydanticCustomError("expected", "a finite number")
 
 
-def _list(value: Any) -> Any:
-    return value if isinstance(value, list | tuple) else (value,)
-
-
-Scalar = Annotated[contract.Scalar, PlainValidator(_scalar)]
-Scalars = Annotated[tuple[Scalar, ...], Listed]
-Number = Annotated[int | float, PlainValidator(_number)]
-BearsOn = Literal["all", "probed", "trained"] | None  # metrics; None: as the trainable says
-Condition = dict[str, Annotated[Scalars, BeforeValidator(_list)]]
+Scalar = Annotated[contract.Scalar, BeforeValidator(_scalar)]
+Scalars = Annotated[tuple[Scalar, ...], LIST_TO_TUPLE]
+Number = Annotated[int | float, BeforeValidator(_number)]
+Condition = dict[
+    str, Annotated[Scalars, BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))]
+]
 
 
 class Choice(BaseModel):
-    """One of `values`; only where every parameter named in `when` has one of the values given there."""
+    """One of `values`. Active only while every parameter named in `when` has one of the values given there."""
 
     model_config = STRICT
     values: Scalars
     when: Condition = {}
-    bears_on: BearsOn = None
+    affects: contract.Affects | None = None  # None: as the trainable says
 
-    def takes(self, value: contract.Scalar) -> bool:
-        """Whether the parameter can have this value."""
+    def contains(self, value: contract.Scalar) -> bool:
+        """Return whether the parameter can have this value."""
         return value in self.values
 
     @property
-    def is_ladder(self) -> bool:
-        """Whether the values are numbers: 64, 128, 256, ...; what is good beside 256 is likely to be 128 or 512."""
+    def is_ordinal(self) -> bool:
+        """True for numbers (64, 128, 256, ...), where neighbouring values have similar effects."""
         return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
 
     @property
-    def options(self) -> list[contract.Scalar]:
-        """The values in the order in which they are numbered: a ladder from the lowest up, names as listed."""
-        return sorted(self.values) if self.is_ladder else list(self.values)
+    def ordered_values(self) -> list[contract.Scalar]:
+        """Values in the order of their indices: numbers ascending, names as listed."""
+        return sorted(self.values) if self.is_ordinal else list(self.values)
 
 
 class Range(BaseModel):
@@ -83,187 +72,188 @@ class Range(BaseModel):
     log: bool = False
     type: Literal["float", "int"] = "float"
     when: Condition = {}
-    bears_on: BearsOn = None
+    affects: contract.Affects | None = None  # None: as the trainable says
 
-    def takes(self, value: contract.Scalar) -> bool:
-        """Whether the parameter can have this value."""
+    def contains(self, value: contract.Scalar) -> bool:
+        """Return whether the parameter can have this value."""
         return not isinstance(value, str) and self.min <= value <= self.max
 
-    def at(self, place: float) -> int | float:
-        """The number at a place between 0, where `min` is, and 1, where `max` is."""
-        x = self.min * (self.max / self.min) ** place if self.log else self.min + place * (self.max - self.min)
+    def value_at(self, fraction: float) -> int | float:
+        """Return the number at a fraction of the range: 0 is `min`, 1 is `max`."""
+        x = self.min * (self.max / self.min) ** fraction if self.log else self.min + fraction * (self.max - self.min)
         x = min(max(x, self.min), self.max)
         return round(x) if self.type == "int" else x
 
 
-def _kind(value: Any) -> str:
-    """The tag of what was meant: whatever has `values` is a choice, else whatever has a key of a range is a range."""
+def _discriminate(value: Any) -> str:
+    """Return the tag: a mapping with `values` is a choice, otherwise one with a key of a range is a range."""
     if isinstance(value, Choice | Range):
         return f"<{type(value).__name__}>"
     keys = set(value) if isinstance(value, Mapping) else set()
     return "<Range>" if "values" not in keys and keys & {"min", "max", "log", "type"} else "<Choice>"
 
 
-def _one_way(value: Any) -> Any:
+def _check_form(value: Any) -> Any:
     if not isinstance(value, Mapping | Choice | Range):
-        way = "{values: [...]} or {min: ..., max: ...}; one value alone belongs under fixed"
-        raise PydanticCustomError("expected", way)
+        form = "{values: [...]} or {min: ..., max: ...}; one value alone belongs under fixed"
+        raise PydanticCustomError("expected", form)
     if isinstance(value, Mapping) and "values" in value and ("min" in value or "max" in value):
         raise PydanticCustomError("expected", "values, or else min and max, not both")
+    if isinstance(value, Mapping) and "bears_on" in value:  # the old name
+        return {**{key: x for key, x in value.items() if key != "bears_on"}, "affects": value["bears_on"]}
     return value
 
 
 AnyParameter = Annotated[
     Annotated[Choice, Tag("<Choice>")] | Annotated[Range, Tag("<Range>")],
-    Discriminator(_kind),
-    BeforeValidator(_one_way),
+    Discriminator(_discriminate),
+    BeforeValidator(_check_form),
 ]
 
 
-def ordered(parameters: Mapping[str, Choice | Range]) -> dict[str, Choice | Range]:
-    """The same, each after those that its `when` names.
+def sort_by_dependency(parameters: Mapping[str, Choice | Range]) -> dict[str, Choice | Range]:
+    """Sort parameters so that each comes after those that its `when` names.
 
     Raises:
-        graphlib.CycleError: some wait for each other.
+        graphlib.CycleError: some depend on each other.
     """
-    above = {name: [other for other in p.when if other in parameters] for name, p in parameters.items()}
-    return {name: parameters[name] for name in TopologicalSorter(above).static_order()}
+    predecessors = {name: [other for other in p.when if other in parameters] for name, p in parameters.items()}
+    return {name: parameters[name] for name in TopologicalSorter(predecessors).static_order()}
 
 
-def unmet(
+def explain_unsatisfiable(
     condition: Mapping[str, tuple[contract.Scalar, ...]],
     parameters: Mapping[str, Choice | Range],
     fixed: Mapping[str, contract.Scalar],
 ) -> str | None:
-    """Why no configuration meets the condition; None: some may."""
+    """Say why no configuration meets the condition; None: some may."""
     for name, wanted in condition.items():
-        takes = parameters[name].takes if name in parameters else (fixed[name],).__contains__ if name in fixed else None
-        if takes is None or not any(takes(value) for value in wanted):
-            return f"{name} is never {' or '.join(shown(value) for value in wanted)}"
+        known = parameters.get(name)
+        if not any(known.contains(value) if known else name in fixed and fixed[name] == value for value in wanted):
+            return f"{name} is never {' or '.join(format_value(value) for value in wanted)}"
     return None
 
 
-def parameter_faults(
+def find_parameter_problems(
     parameters: Mapping[str, Choice | Range],
     fixed: Mapping[str, contract.Scalar],
     known: Mapping[str, contract.Parameter] | None,
     owner: str,
-) -> Iterator[Fault]:
-    """All that is wrong with them, given the parameters that the trainable `owner` knows; None: it takes any."""
+) -> Iterator[Problem]:
+    """Find invalid parameters, given those that the trainable `owner` knows; None: it accepts any."""
     for name, parameter in parameters.items():
-        at: KeyPath = ("parameters", name)
+        path: KeyPath = ("parameters", name)
         if name in fixed:
-            yield Fault(("fixed", name), f"{name} is searched under parameters too; keep one of the two")
+            yield Problem(("fixed", name), f"{name} is searched under parameters too; keep one of the two")
         if known is not None and name not in known:
-            yield Fault(at, f'{owner} has no "{name}"{nearest(name, known)}')
+            yield Problem(path, f'{owner} has no "{name}"{did_you_mean(name, known)}')
             continue
-        yield from _own_faults(parameter, at)
-        yield from _when_faults(name, parameters, fixed)
+        yield from _domain_problems(parameter, path)
+        yield from _condition_problems(name, parameters, fixed)
         if known is not None:
-            yield from _foreign_faults(parameter, known[name], at)
+            yield from _trainable_problems(parameter, known[name], path)
     for name, value in fixed.items():
         if known is not None and name not in known:
-            yield Fault(("fixed", name), f'{owner} has no "{name}"{nearest(name, known)}')
+            yield Problem(("fixed", name), f'{owner} has no "{name}"{did_you_mean(name, known)}')
         elif known is not None:
-            yield from _value_faults(value, known[name], ("fixed", name))
+            yield from _value_problems(value, known[name], ("fixed", name))
     try:
-        ordered(parameters)
+        sort_by_dependency(parameters)
     except CycleError as error:
         names = [name for name in parameters if name in error.args[1]]
-        yield Fault(("parameters", names[0], "when"), f"{' and '.join(names)} wait for each other")
+        yield Problem(("parameters", names[0], "when"), f"{' and '.join(names)} depend on each other")
 
 
-def _own_faults(parameter: Choice | Range, at: KeyPath) -> Iterator[Fault]:
+def find_baseline_problems(
+    baseline: Mapping[str, contract.Scalar],
+    parameters: Mapping[str, Choice | Range],
+    fixed: Mapping[str, contract.Scalar],
+    constraints: Sequence[Constraint],
+) -> Iterator[Problem]:
+    """Find what keeps a baseline from being a configuration of the space; an empty baseline is none."""
+    for i, constraint in enumerate(constraints):
+        if constraint.of_baseline and not baseline:
+            yield Problem(("constraints", i), "there is no baseline; give one, e.g. baseline: {batch_size: 128, ...}")
+    for name in baseline:
+        if name not in parameters:
+            yield Problem(("baseline", name), f"{name} is not searched; leave it out")
+    values = {**fixed, **baseline}
+    for name, parameter in parameters.items() if baseline else ():
+        active = all(values.get(other) in wanted for other, wanted in parameter.when.items())
+        if active and name not in baseline:
+            yield Problem(("baseline",), f"{name} is missing; a baseline sets every searched parameter")
+        elif name in baseline and not active:
+            yield Problem(("baseline", name), f"{name} is inactive in the baseline; leave it out")
+        elif active and not parameter.contains(baseline[name]):
+            yield Problem(("baseline", name), f"{format_value(baseline[name])} is outside the searched values")
+
+
+def _domain_problems(parameter: Choice | Range, path: KeyPath) -> Iterator[Problem]:
     if isinstance(parameter, Choice):
         if not parameter.values:
-            yield Fault((*at, "values"), "an empty list; give at least one value")
+            yield Problem((*path, "values"), "an empty list; give at least one value")
         for i, value in enumerate(parameter.values):
             if value in parameter.values[:i]:
-                yield Fault((*at, "values", i), f"{shown(value)} is there twice; values must differ")
+                yield Problem((*path, "values", i), f"{format_value(value)} is listed twice; values must differ")
         return
-    if parameter.type == "int":
-        for end in ("min", "max"):
-            if not isinstance(value := getattr(parameter, end), int):
-                yield Fault((*at, end), f"found {value}; the ends of an int range are whole numbers, as {round(value)}")
+    for end, value in (("min", parameter.min), ("max", parameter.max)):
+        if parameter.type == "int" and not isinstance(value, int):
+            whole = f"the ends of an int range are whole numbers, for example {round(value)}"
+            yield Problem((*path, end), f"found {value}; {whole}")
     if parameter.min >= parameter.max:
-        yield Fault(at, f"an empty range: min {parameter.min} is not below max {parameter.max}")
+        yield Problem(path, f"an empty range: min {parameter.min} is not below max {parameter.max}")
     if parameter.log and parameter.min <= 0:
-        yield Fault((*at, "min"), f"found {parameter.min}; a log range starts above 0")
+        yield Problem((*path, "min"), f"found {parameter.min}; a log range starts above 0")
 
 
-def _when_faults(
+def _condition_problems(
     name: str, parameters: Mapping[str, Choice | Range], fixed: Mapping[str, contract.Scalar]
-) -> Iterator[Fault]:
+) -> Iterator[Problem]:
     for other, values in parameters[name].when.items():
-        at: KeyPath = ("parameters", name, "when", other)
+        path: KeyPath = ("parameters", name, "when", other)
         if other == name:
-            yield Fault(at, f"{name} waits for itself; name another parameter")
+            yield Problem(path, f"{name} depends on itself; name another parameter")
         elif other not in parameters and other not in fixed:
-            yield Fault(at, f'no parameter "{other}" here{nearest(other, [*parameters, *fixed])}')
+            yield Problem(path, f'no parameter "{other}" here{did_you_mean(other, [*parameters, *fixed])}')
         elif not values:
-            yield Fault(at, "an empty list; give at least one value")
+            yield Problem(path, "an empty list; give at least one value")
         elif other in parameters:
-            parameter = parameters[other]
-            for value in values:
-                if not parameter.takes(value):
-                    yield Fault(at, f"{other} is never {shown(value)}{_takes(parameter, value)}")
+            domain = parameters[other]
+            for value in (value for value in values if not domain.contains(value)):
+                if isinstance(domain, Range):
+                    hint = f"; it goes from {domain.min} to {domain.max}"
+                else:
+                    hint = did_you_mean(value, [f"{v}" for v in domain.values])
+                yield Problem(path, f"{other} is never {format_value(value)}{hint}")
 
 
-def _takes(parameter: Choice | Range, value: contract.Scalar) -> str:
-    if isinstance(parameter, Range):
-        return f"; it goes from {parameter.min} to {parameter.max}"
-    return nearest(value, [f"{v}" for v in parameter.values])
-
-
-def _foreign_faults(parameter: Choice | Range, known: contract.Parameter, at: KeyPath) -> Iterator[Fault]:
-    """What the trainable would not take."""
+def _trainable_problems(parameter: Choice | Range, known: contract.Parameter, path: KeyPath) -> Iterator[Problem]:
     if isinstance(parameter, Choice):
         for i, value in enumerate(parameter.values):
-            yield from _value_faults(value, known, (*at, "values", i))
+            yield from _value_problems(value, known, (*path, "values", i))
     elif known.choices or known.type in ("str", "bool"):
-        yield Fault(at, f"a range has no meaning here; give values among {_names(known)}")
+        yield Problem(path, f"a range is not possible here; give values among {_list_choices(known)}")
     else:
         if known.type == "int" and parameter.type != "int":
-            yield Fault((*at, "type"), f'found "{parameter.type}"; expected int, as {at[-1]} is a whole number')
+            yield Problem((*path, "type"), f'found "{parameter.type}"; expected int, as {path[-1]} is a whole number')
         for end in ("min", "max"):
-            yield from _bound_faults(getattr(parameter, end), known, (*at, end))
+            yield from _value_problems(getattr(parameter, end), known, (*path, end))
 
 
-def _value_faults(value: contract.Scalar, known: contract.Parameter, at: KeyPath) -> Iterator[Fault]:
+def _value_problems(value: contract.Scalar, known: contract.Parameter, path: KeyPath) -> Iterator[Problem]:
+    found = f"found {format_value(value)}"
     python_type = {"int": int, "float": int | float, "str": str, "bool": bool}[known.type]
     if not isinstance(value, python_type) or (isinstance(value, bool) and known.type != "bool"):
-        expected = _names(known) or {"int": "a whole number", "float": "a number", "str": "a word"}[known.type]
-        yield Fault(at, f"found {shown(value)}; expected {expected}")
+        names = {"int": "a whole number", "float": "a number", "str": "a string"}
+        yield Problem(path, f"{found}; expected {_list_choices(known) or names[known.type]}")
     elif known.choices and value not in known.choices:
-        yield Fault(at, f"found {shown(value)}{nearest(value, [f'{choice}' for choice in known.choices])}")
+        yield Problem(path, f"{found}{did_you_mean(value, [f'{choice}' for choice in known.choices])}")
     elif not isinstance(value, str):
-        yield from _bound_faults(value, known, at)
+        if known.low is not None and value < known.low:
+            yield Problem(path, f"{found}; expected at least {known.low:g}")
+        if known.high is not None and value > known.high:
+            yield Problem(path, f"{found}; expected at most {known.high:g}")
 
 
-def _bound_faults(value: float, known: contract.Parameter, at: KeyPath) -> Iterator[Fault]:
-    if known.low is not None and value < known.low:
-        yield Fault(at, f"found {value}; expected at least {known.low:g}")
-    if known.high is not None and value > known.high:
-        yield Fault(at, f"found {value}; expected at most {known.high:g}")
-
-
-def _names(known: contract.Parameter) -> str:
+def _list_choices(known: contract.Parameter) -> str:
     return "true or false" if known.type == "bool" else ", ".join(f"{choice}" for choice in known.choices)
-
-
-def restricted(
-    name: str, parameter: Choice | Range, refusal: Callable[[str, contract.Scalar], str | None]
-) -> tuple[Choice | Range, list[str]]:
-    """The parameter with the values that are not refused, and a line for each other; `refusal` says why, if it does.
-
-    Raises:
-        SpaceError: nothing is left.
-    """
-    if isinstance(parameter, Range):
-        return parameter, []
-    reasons = [refusal(name, value) for value in parameter.values]
-    lines = [f"{name} {value}: {reason}" for value, reason in zip(parameter.values, reasons, strict=True) if reason]
-    values = tuple(value for value, reason in zip(parameter.values, reasons, strict=True) if not reason)
-    if not values:
-        raise SpaceError(f"parameters.{name}: no value of it can be used here: {'; '.join(lines)}")
-    return parameter.model_copy(update={"values": values}), lines

@@ -1,68 +1,66 @@
-"""What to search, and towards what: a space file becomes a `Space`, or one line that says what is wrong with it."""
+"""Checked search space: a space file becomes a `Space`, or a one-line `SpaceError`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, PlainSerializer, ValidationError
+from pydantic_core import PydanticCustomError
 
-from search.front.objective import Constraint, Objective
-from search.space.bounds import Bound, baseline_faults
-from search.space.budget import Budget, Count, Evaluation, SearcherSettings, StoppingSettings, budget_faults
-from search.space.faults import Fault, KeyPath, Source, SpaceError, malformed, nearest, shown
+from search.front.objective import Constraint, Objective, constraint_text, read_constraint
+from search.space.budget import Budget, Count, Evaluation, SearcherSettings, StoppingSettings, find_budget_problems
 from search.space.parameters import (
+    LIST_TO_TUPLE,
+    MAPPING_TO_DATACLASS,
     STRICT,
     AnyParameter,
     Choice,
-    Listed,
-    Mapped,
     Range,
     Scalar,
-    ordered,
-    parameter_faults,
-    restricted,
-    unmet,
+    explain_unsatisfiable,
+    find_baseline_problems,
+    find_parameter_problems,
+    sort_by_dependency,
 )
-from search.space.space_file import OVERLAY, merged, read
+from search.space.space_file import OVERLAY, merge_settings, read_space_file
+from search.space.validation import KeyPath, Problem, Source, SpaceError, did_you_mean, format_value, translate_error
 from trainables import contract
 from trainables.contract import TRAINABLES, Data, Resources, Trainable, load_trainable
 
-__all__ = [
-    "Budget",
-    "Choice",
-    "Range",
-    "SearcherSettings",
-    "Space",
-    "SpaceError",
-    "StoppingSettings",
-    "load_space",
-    "parse_space",
-]
+MAX_GRID_POINTS = 100_000
 
 
-MOST_POINTS = 100_000  # of a grid
+def _parse_constraint(value: Any) -> Constraint:
+    try:
+        return value if isinstance(value, Constraint) else read_constraint(value)
+    except (TypeError, ValueError):
+        message = '"METRIC <= NUMBER", "METRIC >= NUMBER" or "METRIC >= NUMBER * baseline"'
+        raise PydanticCustomError("expected", message) from None
+
+
+ConstraintField = Annotated[Constraint, BeforeValidator(_parse_constraint), PlainSerializer(constraint_text)]
 
 
 class Space(BaseModel):
-    """A checked space file. Each of `parameters` comes after those that its `when` names.
+    """Checked content of a space file. Each of `parameters` comes after those that its `when` names.
 
-    `evaluation`: coupled trains every trial; decoupled first probes for the settings that give the best rate, and
-    trains with those; probe only probes, for what takes no training. `baseline`, what people run today, is the first
-    trial, as it is; constraints may be in parts of what it reaches.
+    `evaluation`: coupled trains every trial; decoupled first probes for the settings with the best rate and trains with
+    those; probe only probes, for metrics that need no training. `baseline`, the configuration in use today, is the
+    first trial, unchanged; constraints may be given as multiples of its metrics.
     """
 
     model_config = STRICT
     trainable: str | None = None
     evaluation: Evaluation = "coupled"
-    objectives: Annotated[tuple[Annotated[Objective, Mapped], ...], Listed]
-    constraints: Annotated[tuple[Bound, ...], Listed] = ()
+    objectives: Annotated[tuple[Annotated[Objective, MAPPING_TO_DATACLASS], ...], LIST_TO_TUPLE]
+    constraints: Annotated[tuple[ConstraintField, ...], LIST_TO_TUPLE] = ()
     parameters: dict[str, AnyParameter]
     fixed: dict[str, Scalar] = {}
     baseline: dict[str, Scalar] = {}
-    data: Annotated[Data, Mapped] = Data()
+    data: Annotated[Data, MAPPING_TO_DATACLASS] = Data()
     searcher: SearcherSettings = SearcherSettings()
     stopping: StoppingSettings = StoppingSettings()
     budget: Budget = Budget()
@@ -71,266 +69,234 @@ class Space(BaseModel):
 
     @property
     def last_epoch(self) -> int:
-        """The epoch at which a trial is complete; 0: a probe has none."""
+        """Epoch at which a trial is complete; 0 for probes."""
         return 0 if self.evaluation == "probe" else self.budget.epochs
 
     @property
-    def kind(self) -> Literal["train", "probe"]:
-        """What the trials are that the budget counts."""
+    def trial_kind(self) -> Literal["train", "probe"]:
+        """Kind of the trials that the budget counts."""
         return "probe" if self.evaluation == "probe" else "train"
 
     @property
-    def stops_by(self) -> Literal["none", "halving", "forecast"]:
-        """`stopping.name`, with `auto` decided."""
+    def stopping_rule(self) -> Literal["none", "halving", "forecast"]:
+        """`stopping.name`, with `auto` resolved."""
         if self.stopping.name != "auto":
             return self.stopping.name
-        bounded = self.budget.hours is not None or self.budget.total_epochs is not None
-        return "forecast" if self.searcher.name == "gp" and self.kind == "train" and bounded else "none"
+        limited = self.budget.hours is not None or self.budget.total_epochs is not None
+        return "forecast" if self.searcher.name == "gp" and self.trial_kind == "train" and limited else "none"
 
     @property
-    def bounds(self) -> tuple[Constraint, ...]:
-        """The constraints, and what a trial cannot have more of than there is."""
-        known = (load_trainable(self.trainable).METRICS if self.trainable else None) or {}
-        limits = {name: metric.limit for name, metric in known.items() if metric.limit is not None}
-        bounded = {c.metric for c in self.constraints if c.operator == "<=" and not c.of_baseline}
-        more = (Constraint(name, "<=", limit) for name, limit in limits.items() if name not in bounded)
+    def _known_metrics(self) -> Mapping[str, contract.Metric]:
+        return (load_trainable(self.trainable).METRICS if self.trainable else None) or {}
+
+    @property
+    def all_constraints(self) -> tuple[Constraint, ...]:
+        """Constraints of the file, and the limits of the machine: no trial can use more memory than there is."""
+        limits = {name: metric.limit for name, metric in self._known_metrics.items() if metric.limit is not None}
+        limited = {c.metric for c in self.constraints if c.operator == "<=" and not c.of_baseline}
+        more = (Constraint(name, "<=", limit) for name, limit in limits.items() if name not in limited)
         return (*self.constraints, *more)
 
     def is_probed(self, objective: Objective) -> bool:
-        """Whether a probe measures it, so that training for longer changes nothing."""
-        known = load_trainable(self.trainable).METRICS if self.trainable else None
-        if objective.probed is None and known is not None:
-            return known[objective.metric].probed
+        """Return whether a probe measures the objective; its value then does not depend on the number of epochs."""
+        if objective.probed is None and objective.metric in self._known_metrics:
+            return self._known_metrics[objective.metric].probed
         return bool(objective.probed)
 
-    def bearing_on(self, what: Literal["probed", "trained"]) -> set[str]:
-        """Names of the parameters that bear on the metrics that a probe measures, or on those that take training."""
+    def affecting(self, what: Literal["probed", "trained"]) -> set[str]:
+        """Names of the parameters that affect the metrics that a probe measures, or those that need training."""
         known = (load_trainable(self.trainable).PARAMETERS if self.trainable else None) or {}
-        names = set()
-        for name, parameter in self.parameters.items():
-            said = parameter.bears_on or (known[name].bears_on if name in known else "all")
-            if said in ("all", what):
-                names.add(name)
-        return names
+        said = {
+            name: p.affects or (known[name].affects if name in known else "all") for name, p in self.parameters.items()
+        }
+        return {name for name, affected in said.items() if affected in ("all", what)}
 
     @property
-    def tuned_by_probes(self) -> set[str]:
-        """Names of the parameters that are set before a trial is trained: they bear on nothing that training tells."""
-        return self.parameters.keys() - self.bearing_on("trained") if self.evaluation == "decoupled" else set()
+    def probe_tuned_parameters(self) -> set[str]:
+        """Names of the parameters that probes choose before a training starts: they affect no metric of training."""
+        return self.parameters.keys() - self.affecting("trained") if self.evaluation == "decoupled" else set()
 
     @property
     def grid_points(self) -> int | None:
-        """How many configurations the grid has; None: the searcher is another."""
+        """Number of configurations in the grid; None for other searchers."""
         return len(self.grid()) if self.searcher.name == "grid" else None
 
     @property
-    def num_trials(self) -> int | None:
-        """How many trials there can be at most; None: that is not bounded."""
+    def max_trials(self) -> int | None:
+        """Largest possible number of trials; None: not limited."""
         return min((n for n in (self.budget.trials, self.grid_points) if n is not None), default=None)
 
     def active(self, name: str, config: Mapping[str, Any]) -> bool:
-        """Whether a parameter is in play, given the values of those that come before it."""
+        """Return whether a parameter is active, given the values of the parameters before it."""
         values = {**self.fixed, **config}
         return all(other in values and values[other] in wanted for other, wanted in self.parameters[name].when.items())
 
-    def share(self, total: Resources) -> Resources:
-        """What one of the concurrent trials gets: whole nodes, or where these are too few its part of one.
+    def resources_per_trial(self, total: Resources) -> Resources:
+        """Return the resources of one of the concurrent trials: whole nodes, or an equal part of one node.
 
         Raises:
-            SpaceError: there is too little for so many.
+            SpaceError: there is too little for so many trials.
         """
         trials, node = self.concurrent_trials, total.node
-        nodes, on_one = max(1, total.nodes // trials), math.ceil(trials / total.nodes)  # of a trial; trials
-        share = Resources(nodes * (node.cpus // on_one), nodes * (node.gpus // on_one), nodes)
-        if share.cpus == 0 or (total.gpus and not share.gpus):
-            raise SpaceError(
-                f"concurrent_trials: {trials} trials cannot share {total.cpus} cores and {total.gpus} GPUs"
-            )
-        return share
+        nodes_per_trial, trials_per_node = max(1, total.nodes // trials), math.ceil(trials / total.nodes)
+        cpus, gpus = nodes_per_trial * (node.cpus // trials_per_node), nodes_per_trial * (node.gpus // trials_per_node)
+        if cpus == 0 or (total.gpus and not gpus):
+            shared = f"{total.cpus} cores and {total.gpus} GPUs"
+            raise SpaceError(f"concurrent_trials: {trials} trials cannot share {shared}")
+        return Resources(cpus, gpus, nodes_per_trial)
 
-    def restricted(self, resources: Resources) -> tuple[Space, list[str]]:
-        """What these resources of one trial can do, and a line for each thing left out or changed.
+    def restrict_to(self, resources: Resources) -> tuple[Space, list[str]]:
+        """Return the part of the space that one trial's resources can run, and a line for each thing left out.
 
         Raises:
-            SpaceError: nothing is left of a parameter, or a fixed value cannot be done.
+            SpaceError: no value of a parameter is available, or a fixed value is not.
         """
         space, lines = self, list[str]()
         if self.without_gpu and resources.gpus == 0:
-            space, line = self._overlaid()
-            lines.append(line)
-        refusal = _refusals(space.trainable, resources)
+            before = {**self.to_mapping(), OVERLAY: {}}
+            space = parse_space(merge_settings(before, self.without_gpu), OVERLAY)
+            old, new = _flatten(before), _flatten(space.to_mapping())
+            changed = ", ".join(key for key in old | new if old.get(key) != new.get(key))
+            lines.append(f"no GPU here: {OVERLAY} sets {changed or 'nothing else'}")
+        trainable = load_trainable(space.trainable) if space.trainable else None
+
+        def reason_against(name: str, value: contract.Scalar) -> str | None:
+            return trainable.unavailable(name, value, resources) if trainable else None
+
         for name, value in space.fixed.items():
-            if reason := refusal(name, value):
-                raise SpaceError(f"fixed.{name}: {shown(value)} cannot be done here: {reason}")
+            if reason := reason_against(name, value):
+                raise SpaceError(f"fixed.{name}: {format_value(value)} is not available here: {reason}")
         kept: dict[str, Choice | Range] = {}
         for name, parameter in space.parameters.items():
-            if never := unmet(parameter.when, kept, space.fixed):
+            if never := explain_unsatisfiable(parameter.when, kept, space.fixed):
                 lines.append(f"{name}: left out, as {never} here")
                 continue
-            kept[name], without = restricted(name, parameter, refusal)
-            lines += without
-        for fault in baseline_faults(space.baseline, kept, space.fixed, ()):
-            raise SpaceError(f"baseline: cannot be done here: {fault.message}")
+            kept[name] = parameter
+            if isinstance(parameter, Choice):
+                pairs = [(value, reason_against(name, value)) for value in parameter.values]
+                left_out = [f"{name} {value}: {reason}" for value, reason in pairs if reason]
+                values = tuple(value for value, reason in pairs if not reason)
+                if not values:
+                    raise SpaceError(f"parameters.{name}: none of its values is available here: {'; '.join(left_out)}")
+                kept[name] = parameter.model_copy(update={"values": values})
+                lines += left_out
+        for problem in find_baseline_problems(space.baseline, kept, space.fixed, ()):
+            raise SpaceError(f"baseline: not available here: {problem.message}")
         return space.model_copy(update={"parameters": kept}), lines
 
     def grid(self) -> list[dict[str, contract.Scalar]]:
-        """All distinct choices of active parameters, without the `fixed` ones; the last parameter varies fastest.
+        """Return all distinct choices of active parameters, without `fixed`; the last parameter varies fastest.
 
         Raises:
-            SpaceError: a parameter is a range, or there are too many.
+            SpaceError: a parameter is a range, or there are too many points.
         """
         configs: list[dict[str, contract.Scalar]] = [{}]
         for name, parameter in self.parameters.items():
             if isinstance(parameter, Range):
                 raise SpaceError(f"parameters.{name}: a grid needs values, and this is a range")
             choices = [{name: value} for value in parameter.values]
-            if len(configs) * len(choices) > MOST_POINTS:
-                raise SpaceError(f"parameters: a grid of more than {MOST_POINTS:,} points; use another searcher")
-            configs = [
-                {**config, **choice}
-                for config in configs
-                for choice in (choices if self.active(name, config) else [{}])
-            ]
+            if len(configs) * len(choices) > MAX_GRID_POINTS:
+                raise SpaceError(f"parameters: a grid of more than {MAX_GRID_POINTS:,} points; use another searcher")
+            configs = [{**c, **choice} for c in configs for choice in (choices if self.active(name, c) else [{}])]
         return configs
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain data, fit for JSON, that `parse_space` reads back to an equal space."""
+        """Return plain data, fit for JSON, from which `parse_space` makes an equal space."""
         return self.model_dump(mode="json")
-
-    def _overlaid(self) -> tuple[Space, str]:
-        """The space of a machine without GPU, and what is different in it."""
-        before = {**self.to_mapping(), OVERLAY: {}}
-        space = parse_space(merged(before, self.without_gpu), OVERLAY)
-        old, new = _flat(before), _flat(space.to_mapping())
-        changed = [key for key in old | new if old.get(key) != new.get(key)]
-        return space, f"no GPU here: {OVERLAY} sets {', '.join(changed) or 'nothing else'}"
 
 
 def load_space(path: Path, overrides: Sequence[str] = ()) -> Space:
-    """The space of a YAML file, checked whole, with `a.b=value` settings over it.
+    """Load and check a YAML file with `a.b=value` settings over it.
 
     Raises:
-        SpaceError: the first fault, with file and line.
+        SpaceError: the first problem, with file and line.
     """
-    return _parse(*read(path, overrides))
+    return _parse(*read_space_file(path, overrides))
 
 
 def parse_space(mapping: Mapping[str, Any], origin: str = "space") -> Space:
-    """The same from plain data; messages begin with `origin`.
+    """Check plain data; error messages begin with `origin`.
 
     Raises:
-        SpaceError: the first fault.
+        SpaceError: the first problem.
     """
     return _parse(mapping, Source(origin))
 
 
 def _parse(mapping: Mapping[str, Any], source: Source) -> Space:
-    space = _checked(mapping, source)
+    space = _check(mapping, source)
     if OVERLAY in space.without_gpu:
-        raise source.error(Fault((OVERLAY, OVERLAY), "found within itself; leave it out"))
+        raise source.error(Problem((OVERLAY, OVERLAY), "cannot contain itself; leave it out"))
     if space.without_gpu:
-        _checked(merged({**mapping, OVERLAY: {}}, space.without_gpu), source.overlaid(OVERLAY))
+        _check(merge_settings({**mapping, OVERLAY: {}}, space.without_gpu), source.overlaid(OVERLAY))
     return space
 
 
-def _checked(mapping: Mapping[str, Any], source: Source) -> Space:
+def _check(mapping: Mapping[str, Any], source: Source) -> Space:
     try:
         space = Space.model_validate(mapping)
         trainable = load_trainable(space.trainable) if space.trainable is not None else None
     except ValidationError as error:
-        raise source.error(_first(error)) from None
+        # a missing key is reported last: it may be there under a wrong name
+        detail = min(error.errors(include_url=False), key=lambda detail: detail["type"] == "missing")
+        enclosing = detail["loc"] if detail["type"] in ("model_type", "dataclass_type") else detail["loc"][:-1]
+        owner = next((_OWNERS[part] for part in reversed(enclosing) if part in _OWNERS), Space)
+        raise source.error(translate_error(detail, owner.__annotations__)) from None
     except LookupError:
         name = mapping["trainable"]
-        raise source.error(Fault(("trainable",), f"found {shown(name)}{nearest(name, TRAINABLES)}")) from None
-    space = _typed(space, trainable)
-    for fault in _faults(space, trainable):
-        raise source.error(fault)
-    return space.model_copy(update={"parameters": ordered(space.parameters)})
+        problem = Problem(("trainable",), f"found {format_value(name)}{did_you_mean(name, TRAINABLES)}")
+        raise source.error(problem) from None
+    # a range is over whole numbers where the trainable accepts nothing else and the file does not say
+    whole = {name for name, known in ((trainable and trainable.PARAMETERS) or {}).items() if known.type == "int"}
+    parameters = dict(space.parameters)
+    for name, parameter in space.parameters.items():
+        if name in whole and isinstance(parameter, Range) and "type" not in parameter.model_fields_set:
+            parameters[name] = parameter.model_copy(update={"type": "int"})
+    space = space.model_copy(update={"parameters": parameters})
+    for problem in _find_problems(space, trainable):
+        raise source.error(problem)
+    return space.model_copy(update={"parameters": sort_by_dependency(parameters)})
 
 
-_OWNERS: dict[str | int, type] = {
-    "objectives": Objective,
-    "<Choice>": Choice,
-    "<Range>": Range,
-    "data": Data,
-    "searcher": SearcherSettings,
-    "stopping": StoppingSettings,
-    "budget": Budget,
-}
+_OWNERS: dict[str | int, Any] = {"objectives": Objective, "<Choice>": Choice, "<Range>": Range}
+_OWNERS |= {section: Space.model_fields[section].annotation for section in ("data", "searcher", "stopping", "budget")}
 
 
-def _first(error: ValidationError) -> Fault:
-    """The fault to tell first. What is missing comes last: it may be there under a wrong name."""
-    detail = min(error.errors(include_url=False), key=lambda detail: detail["type"] == "missing")
-    enclosing = detail["loc"] if detail["type"] in ("model_type", "dataclass_type") else detail["loc"][:-1]
-    owner = next((_OWNERS[part] for part in reversed(enclosing) if part in _OWNERS), Space)
-    return malformed(detail, owner.__annotations__)
-
-
-def _typed(space: Space, trainable: Trainable | None) -> Space:
-    """Ranges are over whole numbers where the trainable takes nothing else and the file does not say."""
-    known = (trainable.PARAMETERS if trainable else None) or {}
-    whole = {name for name, parameter in known.items() if parameter.type == "int"}
-    parameters = {
-        name: parameter.model_copy(update={"type": "int"})
-        if name in whole and isinstance(parameter, Range) and "type" not in parameter.model_fields_set
-        else parameter
-        for name, parameter in space.parameters.items()
-    }
-    return space.model_copy(update={"parameters": parameters})
-
-
-def _faults(space: Space, trainable: Trainable | None) -> Iterator[Fault]:
-    """All that is wrong with a well-formed space."""
-    owner = space.trainable or ""
+def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Problem]:
+    owner, known = space.trainable or "", trainable.PARAMETERS if trainable else None
     if not space.parameters:
-        yield Fault(("parameters",), "nothing to search; name at least one parameter")
-    yield from parameter_faults(space.parameters, space.fixed, trainable.PARAMETERS if trainable else None, owner)
-    yield from baseline_faults(space.baseline, space.parameters, space.fixed, space.constraints)
-    yield from _metric_faults(space, trainable.METRICS if trainable else None, owner)
-    yield from _data_faults(space.data)
-    yield from budget_faults(space.evaluation, space.parameters, space.searcher, space.stopping, space.budget)
+        yield Problem(("parameters",), "nothing to search; name at least one parameter")
+    yield from find_parameter_problems(space.parameters, space.fixed, known, owner)
+    yield from find_baseline_problems(space.baseline, space.parameters, space.fixed, space.constraints)
+    yield from _metric_problems(space, trainable.METRICS if trainable else None, owner)
+    for name in ("train_images", "val_images"):
+        if (images := getattr(space.data, name)) is not None and images < 1:
+            yield Problem(("data", name), f"found {images}; expected at least 1")
+    yield from find_budget_problems(space.evaluation, space.parameters, space.searcher, space.stopping, space.budget)
 
 
-def _metric_faults(space: Space, known: Mapping[str, contract.Metric] | None, owner: str) -> Iterator[Fault]:
+def _metric_problems(space: Space, known: Mapping[str, contract.Metric] | None, owner: str) -> Iterator[Problem]:
     if len(space.objectives) < 2:
-        yield Fault(("objectives",), f"found {len(space.objectives)}; a front needs two objectives or more")
+        yield Problem(("objectives",), f"found {len(space.objectives)}; a front needs two objectives or more")
     metrics = [objective.metric for objective in space.objectives]
-    for i, metric in enumerate(metrics):
-        if metric in metrics[:i]:
-            yield Fault(("objectives", i, "metric"), f"{metric} is there twice; objectives must differ")
-        if metric.startswith("test_"):
-            yield Fault(("objectives", i, "metric"), f"{metric} is read once, at the end; search by a val_ metric")
     named: list[tuple[KeyPath, str]] = [(("objectives", i, "metric"), metric) for i, metric in enumerate(metrics)]
+    for i, (path, metric) in enumerate(named):
+        if metric in metrics[:i]:
+            yield Problem(path, f"{metric} is listed twice; objectives must differ")
+        if metric.startswith("test_"):
+            yield Problem(path, f"{metric} is measured once, after the search; optimize a val_ metric instead")
     named += [(("constraints", i), constraint.metric) for i, constraint in enumerate(space.constraints)]
     for path, metric in named:
         if known is not None and metric not in known:
-            yield Fault(path, f'{owner} reports no "{metric}"{nearest(metric, known)}')
+            yield Problem(path, f'{owner} reports no "{metric}"{did_you_mean(metric, known)}')
         elif known is not None and space.evaluation == "probe" and not known[metric].probed:
-            yield Fault(path, f"a probe does not measure {metric}; leave it out, or set evaluation: coupled")
+            yield Problem(path, f"a probe does not measure {metric}; leave it out, or set evaluation: coupled")
 
 
-def _data_faults(data: Data) -> Iterator[Fault]:
-    for name in ("train_images", "val_images"):
-        count = getattr(data, name)
-        if count is not None and count < 1:
-            yield Fault(("data", name), f"found {count}; expected at least 1")
-
-
-def _refusals(trainable: str | None, resources: Resources) -> Callable[[str, contract.Scalar], str | None]:
-    """Why a parameter cannot have a value with these resources; None: it can."""
-    if trainable is None:
-        return lambda parameter, value: None
-    unavailable = load_trainable(trainable).unavailable
-    return lambda parameter, value: unavailable(parameter, value, resources)
-
-
-def _flat(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted key; a parameter is one setting."""
+def _flatten(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted key; a parameter is one setting."""
     flat: dict[str, Any] = {}
     for section, content in mapping.items():
-        if isinstance(content, Mapping):
-            flat |= {f"{section}.{key}": value for key, value in content.items()}
-        else:
-            flat[section] = content
+        nested = isinstance(content, Mapping)
+        flat |= {f"{section}.{key}": value for key, value in content.items()} if nested else {section: content}
     return flat

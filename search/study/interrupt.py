@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import Self
 
-from search.execution.watch import end_children, watched
+from search.execution.ray_watchdog import end_children, watchdog
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHOW_CURSOR = "\x1b[?25h"  # which the live view hides
@@ -29,15 +29,15 @@ class Interrupted(BaseException):
 
 
 class Interrupts:
-    """At first a signal raises Interrupted at once; when `deferred`, not before `check`.
+    """Signal handling of a run: a signal raises Interrupted at once, or in `check` when `deferred`.
 
     Ray's compiled code turns an exception out of a signal handler into a SystemError, so a run that uses Ray defers. A
-    second signal ends the process there and then, with `last_words` on the standard error.
+    second signal ends the process there and then, with `exit_message` on the standard error.
     """
 
     def __init__(self) -> None:
         self.deferred = False
-        self.last_words = ""
+        self.exit_message = ""
         self._leaving: threading.Timer | None = None
         self._number: int | None = None
         self._heard, self._written = socket.socketpair()  # each signal's number, as soon as the process has it
@@ -71,17 +71,17 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int | None:
-        """Of a run that a signal has asked to end; None: none came."""
+        """Exit code of a run that a signal has ended, or None if no signal came."""
         number = self._came()
         return None if number is None else 128 + number
 
-    def obeyed_at_once(self) -> AbstractContextManager[None]:
+    def ending_at_once(self) -> AbstractContextManager[None]:
         """While Ray starts: there is nothing to lose yet, and it may be half a minute until the main thread hears."""
-        return watched(lambda: self.exit_code, _leave)
+        return watchdog(lambda: self.exit_code, _leave)
 
     @contextlib.contextmanager
-    def blamed(self) -> Iterator[None]:
-        """What fails after a signal has failed by it: one to all processes of a terminal ends those of Ray as well.
+    def attributed_to_signal(self) -> Iterator[None]:
+        """Attribute failures after a signal to it: a signal to all processes of a terminal also ends those of Ray.
 
         Raises:
             Interrupted: a signal came, then a fault.
@@ -93,8 +93,8 @@ class Interrupts:
                 raise Interrupted(number) from error
             raise
 
-    def leave_within(self, seconds: float, exit_code: int) -> None:
-        """From here on nothing is left but to take leave of Ray, which may wait for long where it is half gone."""
+    def exit_within(self, seconds: float, exit_code: int) -> None:
+        """Limit the time of the shutdown, because Ray may wait for long when parts of it are gone."""
         self._leaving = threading.Timer(seconds, _leave, [exit_code])
         self._leaving.daemon = True
         self._leaving.start()
@@ -121,7 +121,7 @@ class Interrupts:
         if self._number is not None:
             with contextlib.suppress(OSError):
                 shown = SHOW_CURSOR if sys.stderr.isatty() else ""
-                os.write(sys.stderr.fileno(), f"{shown}{self.last_words}".encode())
+                os.write(sys.stderr.fileno(), f"{shown}{self.exit_message}".encode())
             _leave(128 + number)
         self._number = number
         if not self.deferred:
@@ -129,7 +129,7 @@ class Interrupts:
 
 
 def _leave(exit_code: int) -> None:
-    """At once."""
+    """End the process at once."""
     with contextlib.suppress(Exception):
         end_children()  # Ray's would look for this process a while
     os._exit(exit_code)

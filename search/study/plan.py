@@ -1,4 +1,4 @@
-"""What a run would do, before anything is started: for `--dry-run`."""
+"""Plan of a run, printed by `--dry-run` before anything starts."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from search.space.machine import Machine, small_shm
+from search.space.machine import Machine, shm_warnings
 from search.space.parameters import Choice
 from search.space.space import Space
-from search.study.estimate import KEPT_CHECKPOINTS, PROBE_SECONDS, Estimate, Span
-from search.text.wording import about, count, setting, short_settings
+from search.study.run_estimate import KEPT_CHECKPOINTS, PROBE_SECONDS, Estimate, Span
+from search.text.configurations import format_setting, format_settings
+from search.text.durations import rough_duration
+from search.text.numbers import plural
 from trainables.contract import Resources
 
 WIDTH, INDENT = 80, 13  # columns
@@ -22,16 +24,16 @@ def describe_plan(
 ) -> str:
     """The plan as text, at most 80 columns where the names allow it."""
     lines = [*_entry("trainable", str(space.trainable)), *_entry("data", data), *_entry("machine", str(machine))]
-    lines += [row for remark in small_shm(machine) for row in _entry("", remark)]
+    lines += [row for remark in shm_warnings(machine) for row in _entry("", remark)]
     nodes = f", on {share.nodes} nodes" if share.nodes > 1 else ""
-    lines += _entry("per trial", f"{count(share.cpus, 'core')}, {count(share.gpus, 'GPU')}{nodes}")
+    lines += _entry("per trial", f"{plural(share.cpus, 'core')}, {plural(share.gpus, 'GPU')}{nodes}")
     lines += [f"objective    {o.metric}, {o.goal}" for o in space.objectives]
     lines += [f"constraint   {c}" for c in space.constraints]
     lines.append(f"searcher     {space.searcher.name}, seed {space.searcher.seed}; stopping: {space.stopping.name}")
     lines += _entry("budget", _budget(space))
     lines += ["", "searched"] + [f"  {name:<16}{_choices(p)}" for name, p in space.parameters.items()]
     if space.fixed:
-        lines += ["", "fixed"] + [f"  {name:<16}{setting(value)}" for name, value in space.fixed.items()]
+        lines += ["", "fixed"] + [f"  {name:<16}{format_setting(value)}" for name, value in space.fixed.items()]
     if left_out:
         lines += ["", "left out here"]
         lines += [
@@ -44,7 +46,7 @@ def describe_plan(
 
 def _estimate_lines(space: Space, guess: Estimate) -> list[str]:
     if not guess.timed:
-        time = "until it is stopped" if guess.seconds is None else f"at most {about(guess.seconds[1])}"
+        time = "until it is stopped" if guess.seconds is None else f"at most {rough_duration(guess.seconds[1])}"
         return _entry("time", f"{time}: a probe takes up to {PROBE_SECONDS[1]:.0f} s")
     lines = []
     if guess.epochs is not None:
@@ -57,7 +59,7 @@ def _estimate_lines(space: Space, guess: Estimate) -> list[str]:
         )
     if not guess.costs:
         why, config = guess.timed[0].why_not, guess.timed[0].config
-        settings = ", ".join(f"{name}={setting(value)}" for name, value in config.items())
+        settings = ", ".join(f"{name}={format_setting(value)}" for name, value in config.items())
         return [*lines, *_entry("time", f"not estimated: {why} ({settings})")]
     if guess.trials is not None:
         lines += _entry("trials", f"{_between(guess.trials)} of full length in {space.budget.hours:g} h")
@@ -71,11 +73,11 @@ def _time(space: Space, guess: Estimate) -> str:
     """The range, and what it means."""
     if guess.seconds is None:
         return "until it is stopped"
-    least, most = map(about, guess.seconds)
+    least, most = map(rough_duration, guess.seconds)
     hours = space.budget.hours
     ends = ", when budget.hours is spent" if hours and guess.seconds[1] >= hours * 3600 else ""
     span = most if least == most else f"{least} to {most.removeprefix('about ')}"
-    timed = count(len(guess.costs), "configuration")
+    timed = plural(len(guess.costs), "configuration")
     ranging = (
         f"if every trial is as fast as the fastest of {timed} that ran here for a moment, to as slow as the slowest"
         if len(guess.costs) > 1
@@ -88,13 +90,13 @@ def _time(space: Space, guess: Estimate) -> str:
 def _timings(space: Space, guess: Estimate) -> list[str]:
     """A line for each configuration that was timed, by what distinguishes it."""
     configs = [timed.config for timed in guess.timed]
-    bearing = space.bearing_on("probed")
+    bearing = space.affecting("probed")
     names = [name for name in space.parameters if name in bearing and len({repr(c.get(name)) for c in configs}) > 1]
     lines = []
     for timed in guess.timed:
         found = f"{timed.cost.images_per_second:>9,.0f} images/s" if timed.cost else f"{'cannot run':>18}"
         why = f": {timed.why_not}" if timed.why_not else ""
-        lines.append(f"{found}  {short_settings(timed.config, names)}{why}".rstrip())
+        lines.append(f"{found}  {format_settings(timed.config, names)}{why}".rstrip())
     most = WIDTH - INDENT
     return [line if len(line) <= most else f"{line[: most - 1]}…" for line in lines]
 
@@ -116,20 +118,22 @@ def _entry(name: str, text: str) -> list[str]:
 def _budget(space: Space) -> str:
     budget = space.budget
     parts = [
-        budget.trials and count(budget.trials, "trial"),
-        budget.total_epochs and f"{count(budget.total_epochs, 'epoch')} in all",
+        budget.trials and plural(budget.trials, "trial"),
+        budget.total_epochs and f"{plural(budget.total_epochs, 'epoch')} in all",
         budget.hours and f"{budget.hours:g} h",
     ]
-    length = count(1, "probe") if space.evaluation == "probe" else count(budget.epochs, "epoch")
-    points = f"all {count(space.num_trials, 'grid point')}" if space.num_trials else ""
+    length = plural(1, "probe") if space.evaluation == "probe" else plural(budget.epochs, "epoch")
+    points = f"all {plural(space.max_trials, 'grid point')}" if space.max_trials else ""
     enough = budget.least_gain and f"; ends when the next trial promises a gain below {budget.least_gain:.1%}"
     return f"{length} a trial; {' or '.join(p for p in parts if p) or points}{enough or ''}"
 
 
 def _choices(parameter: Any) -> str:
     if isinstance(parameter, Choice):
-        text = ", ".join(setting(value) for value in parameter.values)
+        text = ", ".join(format_setting(value) for value in parameter.values)
     else:
         text = f"{parameter.min:g} to {parameter.max:g}" + (", log" if parameter.log else "")
-    when = " and ".join(f"{name} is {' or '.join(map(setting, wanted))}" for name, wanted in parameter.when.items())
+    when = " and ".join(
+        f"{name} is {' or '.join(map(format_setting, wanted))}" for name, wanted in parameter.when.items()
+    )
     return f"{text}  (when {when})" if when else text

@@ -1,4 +1,4 @@
-"""A run that is taken up again: its space as it was, what may be changed of it, and when it cannot go on."""
+"""Resumption of a run: its space as it was, what may be changed of it, and when it cannot go on."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from search.outcome import InputError
-from search.record.journal import FILE_NAME, Event, read_journal
-from search.space.budget import Budget
+from search.exit_codes import InputError
+from search.record.events import NO_MACHINE, End, Event
+from search.record.journal import FILE_NAME, read_journal
+from search.record.run_state import RunState
 from search.space.machine import Machine
 from search.space.space import Space, parse_space
-from search.space.space_file import overridden
+from search.space.space_file import apply_overrides
 from search.study.interrupt import BY_SIGNAL
 
 NEEDED = ("space", "trainable", "machine", "budget", "versions", "command")  # of the `run` event
 GAVE_UP = "Ray Tune gave up"  # the reason of an end that nobody wanted
 
 
-def journal_of(folder: Path) -> list[Event]:
+def read_run(folder: Path) -> list[Event]:
     """The events of the run in that folder.
 
     Raises:
@@ -32,42 +33,41 @@ def journal_of(folder: Path) -> list[Event]:
         raise InputError(f"{folder}: not the folder of a run: {error}") from error
 
 
-def resumed_space(events: Sequence[Event], overrides: Sequence[str]) -> Space:
+def resume_space(run_state: RunState, overrides: Sequence[str]) -> Space:
     """The run's space as it was, with its budget as last extended, and with what `overrides` extend now.
 
     Raises:
         InputError: an override is not of the budget, or the journal says too little.
         SpaceError: an override makes no sense.
     """
-    first = events[0]
-    missing = [name for name in NEEDED if first.get(name) is None]
+    first = run_state.info
+    missing = [name for name in NEEDED if getattr(first, name) in (None, "", [], {}, NO_MACHINE)]
     if missing:
         raise InputError(f"the journal's first line does not say {', '.join(missing)}: this run cannot go on")
-    mapping: dict[str, Any] = {**first["space"], "trainable": first["trainable"], "budget": _budget(events)}
+    budget = run_state.budget.model_dump(exclude_unset=True)
+    mapping: dict[str, Any] = {**(first.space or {}), "trainable": first.trainable, "budget": budget}
     for override in overrides:
         section, _, name = override.partition("=")[0].strip().partition(".")
         if (section, name) != ("data", "root") and (section != "budget" or not name):
             said, section = (" ".join(text.split()) for text in (override, section))
             raise InputError(f"--set {said}: a resumed run keeps its {section}; only budget.* and data.root may change")
-    return parse_space(overridden(mapping, overrides), "--resume")
+    return parse_space(apply_overrides(mapping, overrides), "--resume")
 
 
-def refuse_other_machine(events: Sequence[Event], machine: Machine) -> None:
+def check_same_machine(there: Machine, here: Machine) -> None:
     """Rates of two machines have no place on one front.
 
     Raises:
         InputError: this machine is another one.
     """
-    there, here = events[0]["machine"], machine.to_mapping()
     for key in ("cpu_name", "cores", "gpus"):
-        if there[key] != here[key]:
-            raise InputError(
-                f"the run was made on another machine: {key} {there[key]} there, {here[key]} here; start a new one"
-            )
+        if (found := getattr(there, key)) != getattr(here, key):
+            which = f"{key} {found} there, {getattr(here, key)} here"
+            raise InputError(f"the run was made on another machine: {which}; start a new one")
 
 
-def refuse_contradictions(folder: Path, space: Space, events: Sequence[Event]) -> None:
-    """What the events say together must be what a search in this space can have done.
+def check_replay(folder: Path, space: Space, events: Sequence[Event]) -> None:
+    """Check that a search in this space can have written these events.
 
     Raises:
         InputError: it is not.
@@ -81,14 +81,8 @@ def refuse_contradictions(folder: Path, space: Space, events: Sequence[Event]) -
         raise InputError(f"{folder / FILE_NAME}: the run cannot go on: {error}; {how}") from error
 
 
-def is_over(events: Sequence[Event], space: Space) -> bool:
-    """Whether the run has come to its end, and nothing extends it now."""
-    last = events[-1]
-    reason = last.get("reason") or ""
-    ended = last["event"] == "end" and not reason.startswith(BY_SIGNAL) and reason != GAVE_UP
-    return ended and Budget.model_validate(_budget(events)) == space.budget
-
-
-def _budget(events: Sequence[Event]) -> dict[str, Any]:
-    budgets = (event.get("budget") for event in reversed(events) if event["event"] in ("run", "resume"))
-    return dict(next(budget for budget in budgets if budget is not None))
+def is_finished(last: Event, run_state: RunState, space: Space) -> bool:
+    """Return whether the run has come to its end, and nothing extends it now; `last`: its last event."""
+    if not isinstance(last, End) or (last.reason or "").startswith(BY_SIGNAL) or last.reason == GAVE_UP:
+        return False
+    return run_state.budget.model_dump() == space.budget.model_dump()

@@ -9,16 +9,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from search.advisor.advisor import OUT_OF_EPOCHS, Advisor
+from search.advisor.advisor import EPOCHS_SPENT, Advisor
 from search.advisor.proposal import Decision, Proposal
-from search.execution import trial, tune, workers
+from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
-from search.execution.serve import Ended, Task
+from search.execution.protocol import Ended, Task
 from search.page.page import try_to_write
-from search.record.history import History, Trial
-from search.record.journal import FILE_NAME, Event, Journal, read_journal
+from search.record.dataframes import Run, load, write_tables
+from search.record.journal import Event, Journal
+from search.record.run_state import Trial
 from search.report.report import write_summary
-from search.results import Run, load, write_tables
 from search.space.space import Space
 from trainables.contract import Data, InfeasibleError, Layout, Resources, load_trainable
 
@@ -56,21 +56,21 @@ class Study:
         self._pool_name = pool_name
         self._advisor = Advisor(space)
         self._pending = self._advisor.replay(events)
-        self._before = History(events)
+        self._run_state = journal.run_state
         self._running: dict[str, Proposal] = {}
         self._clock = clock
-        used = self._before.active_seconds() if events else 0.0
+        used = self._run_state.active_seconds() if events else 0.0
         hours = space.budget.hours
         self._deadline = None if hours is None else clock() + hours * 3600 - used
 
     @property
     def concurrent_trials(self) -> int:
-        """How many may run at a time."""
+        """Maximum number of trials that run at a time."""
         return self._space.concurrent_trials
 
     @property
     def out_of_time(self) -> bool:
-        """Whether the hours of the budget are spent."""
+        """True if the hours of the budget are spent."""
         return self._deadline is not None and self._clock() >= self._deadline
 
     def propose(self) -> Proposal | None:
@@ -83,7 +83,7 @@ class Study:
         return proposal
 
     def next_layout(self) -> Layout | None:
-        """What the next trial needs; None: there is none, or it cannot run here."""
+        """Layout of the next trial, or None if there is none or it cannot run here."""
         proposal = self.propose()
         if proposal is None:
             return None
@@ -104,9 +104,9 @@ class Study:
     ) -> Decision:
         """Journal a measurement with its answer. Out of time, a trial that has epochs to go is stopped."""
         decision = self._advisor.observe(trial_id, epoch, metrics)
-        reason = STOPPED_BY[self._space.stops_by]
-        if self._advisor.spent == OUT_OF_EPOCHS:
-            reason = OUT_OF_EPOCHS
+        reason = STOPPED_BY[self._space.stopping_rule]
+        if self._advisor.stop_reason == EPOCHS_SPENT:
+            reason = EPOCHS_SPENT
         if self.out_of_time and epoch < self._space.last_epoch:
             decision, reason = Decision.STOP, OUT_OF_TIME
         self._journal.append(
@@ -151,13 +151,15 @@ class Study:
 
     def crash(self, trial_id: str, reason: str) -> None:
         """The trial's own actor is gone; whatever worker group it had must not stay leased to it."""
-        workers.end_lease(self._pool_name, trial_id)  # first: where Ray itself is gone the trial is not to blame
+        workers.end_lease(
+            self._pool_name, trial_id
+        )  # first: it raises if Ray itself is gone, which is not the trial's failure
         if trial_id in self._running:
             self.finish(trial_id, "failed", reason, None, None)
 
     def trial_config(self, proposal: Proposal) -> dict[str, Any]:
-        """What `search.execution.trial.Trial` needs to know to run a proposal."""
-        known = self._before.trials.get(proposal.trial_id)
+        """Return the configuration with which `search.execution.trial_actor.TrialActor` runs a proposal."""
+        known = self._run_state.trials.get(proposal.trial_id)
         seconds = known.seconds if known and known.curve else 0.0
         folder = self._trial_folder(proposal.trial_id)
         folder.mkdir(parents=True, exist_ok=True)
@@ -173,7 +175,7 @@ class Study:
             "pool": self._pool_name,
             "last_epoch": max(known.curve, default=-1) if known else -1,
             "seconds_before": seconds,
-            "retries": trial.MAX_RETRIES,
+            "retries": trial_actor.MAX_RETRIES,
         }
 
     def measure_front(self, pool: Any, check: Callable[[], None]) -> None:
@@ -182,22 +184,20 @@ class Study:
         So that a lucky moment is not taken for a fast configuration. Where one proves slower and another comes to the
         front in its place, that one is probed too.
         """
-        if self._space.kind == "probe":
+        if self._space.trial_kind == "probe":
             return
-        history = History(read_journal(self._folder / FILE_NAME))
         for turn in range(1, self._space.budget.repeats + 1):
             tried = set[str]()
-            while due := [t for t in history.front() if len(t.repeats) < turn and t.trial_id not in tried]:
+            while due := [t for t in self._run_state.front() if len(t.repeats) < turn and t.trial_id not in tried]:
                 tried |= {point.trial_id for point in due}
                 for point in due:
-                    self._measure(history, "repeat", point, "probe", pool, check)
-        for point in history.front():
-            if not point.tested:
-                self._measure(history, "test", point, "test", pool, check)
+                    self._measure("repeat", point, "probe", pool, check)
+        for point in self._run_state.front():
+            if not point.test_metrics:
+                self._measure("test", point, "test", pool, check)
 
     def _measure(
         self,
-        history: History,
         event: str,
         point: Trial,
         function: Literal["probe", "test"],
@@ -216,27 +216,27 @@ class Study:
             folder=str(self._trial_folder(point.trial_id)),
             epochs=self._space.budget.epochs,
         )
-        ended = workers.call(pool, trainable.layout(point.config, self._resources), task, check)
+        ended = workers.run_task(pool, trainable.layout(point.config, self._resources), task, check)
         if isinstance(ended, Ended) and ended.state == "complete":
-            history.apply(self._journal.append(event, trial_id=point.trial_id, metrics=dict(ended.metrics)))
+            self._journal.append(event, trial_id=point.trial_id, metrics=dict(ended.metrics))
 
     def why_ended(self) -> str:
-        """Why no further trial was started."""
-        return OUT_OF_TIME if self.out_of_time else self._advisor.spent or "Ray Tune gave up"
+        """Return the reason why no further trial was started."""
+        return OUT_OF_TIME if self.out_of_time else self._advisor.stop_reason or "Ray Tune gave up"
 
     def end(self, reason: str) -> None:
         """Journal that the run is over."""
         self._journal.append("end", reason=reason)
 
     def _verdict(self, proposal: Proposal) -> dict[str, Any] | None:
-        """What the trainable makes of the last measurement, in words and numbers that need no trainable any more."""
+        """Return the verdict on the last measurement, as words and numbers that need no trainable."""
         metrics = self._advisor.metrics(proposal.trial_id)
         trainable = load_trainable(self._space.trainable or "")
         verdict = trainable.explain(proposal.config, metrics, self._resources) if metrics else None
         return None if verdict is None else asdict(verdict)
 
     def _trial_folder(self, trial_id: str) -> Path:
-        """As workers find it too, who may stand in another folder."""
+        """Return the absolute folder of a trial, because workers may run in another folder."""
         return self._folder.absolute() / "trials" / trial_id
 
     def _drop_checkpoints(self) -> None:
@@ -265,12 +265,12 @@ def run_study(
 
     `check` is called several times a second, and may raise to end the run.
     """
-    with workers.worker_pool(cluster.resources, reserve_cpus=not cluster.ours) as pool:
-        study = Study(space, data, folder, journal, space.share(cluster.resources), pool.name, events)
-        run_to_its_end(study, pool, check)
+    with workers.worker_pool(cluster.resources, reserve_cpus=not cluster.owned) as pool:
+        study = Study(space, data, folder, journal, space.resources_per_trial(cluster.resources), pool.name, events)
+        complete_study(study, pool, check)
 
 
-def run_to_its_end(study: Study, pool: workers.Pool, check: Callable[[], None]) -> None:
+def complete_study(study: Study, pool: workers.Pool, check: Callable[[], None]) -> None:
     """The same, on workers that may outlive it."""
     if (layout := study.next_layout()) is not None:
         workers.warm(pool, layout)  # while Tune starts

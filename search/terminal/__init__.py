@@ -1,1 +1,1 @@
-"""What the terminal shows while a run goes on."""
+"""Live view of a run in the terminal."""

@@ -1,19 +1,17 @@
-"""A run's trials as a sketch: the front, what it dominates, and what runs now."""
-
-from __future__ import annotations
+"""Text scatter plot of a run's trials: the front, dominated trials and running trials."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from search.front.objective import Objective, measured
-from search.record.history import History, Trial
-from search.text.sketch import DOT, PLAIN_DOT, Axis, Point, sketch
-from search.text.wording import ARROWS, metric_label
+from search.record.run_state import RunState, Trial
+from search.text.metrics import ARROWS, metric_label
+from search.text.scatter_plot import DOT, PLAIN_DOT, Axis, Point, scatter_plot
 
 
 @dataclass(frozen=True)
-class Marks:
-    """The letters for points of the front, for what runs now, in the legend for all others, and of a bar."""
+class Symbols:
+    """Characters for points of the front, running trials, other trials (in the legend), and the progress bar."""
 
     front: str = "●"
     now: str = "◆"
@@ -22,59 +20,58 @@ class Marks:
     to_do: str = "─"
 
 
-ASCII_MARKS = Marks("*", "@", PLAIN_DOT, "=", "-")
+ASCII_SYMBOLS = Symbols("*", "@", PLAIN_DOT, "=", "-")
 
 
 @dataclass(frozen=True)
 class FrontSketch:
-    """Lines of the sketch, none where there is nothing to draw, and how many trials are outside its frame."""
+    """Lines of the plot (empty if there is nothing to draw) and the number of trials outside its frame."""
 
     lines: list[str]
     outside: int = 0
 
-    def legend(self, marks: Marks) -> str:
-        """What the letters mean."""
+    def legend(self, symbols: Symbols) -> str:
+        """Explanation of the characters."""
         outside = f" ({self.outside} outside)" if self.outside else ""
-        return f"{marks.front} front  {marks.now} now  {marks.other} other{outside}"
+        return f"{symbols.front} front  {symbols.now} now  {symbols.other} other{outside}"
 
 
-def front_sketch(history: History, width: int, height: int, marks: Marks) -> FrontSketch:
-    """The second objective to the right, the first one upwards.
+def front_sketch(run_state: RunState, width: int, height: int, symbols: Symbols) -> FrontSketch:
+    """Plot the second objective to the right and the first one upwards.
 
-    The frame is around the front, and as much again on each side where there is something: what is far worse would
-    push the front into a corner. What runs beyond it is drawn at its edge, towards which it is.
+    The frame extends beyond the front by the front's own size on each side that has points: far worse trials would
+    push the front into a corner. Running trials outside the frame are drawn at its edge.
     """
-    if len(history.objectives) < 2:
+    objectives = run_state.objectives[:2]
+    trials = [trial for trial in run_state.counted() if measured(trial.metrics, objectives)]
+    if len(objectives) < 2 or not trials:
         return FrontSketch([])
-    up, right = history.objectives[:2]
-    trials = [trial for trial in history.counted() if measured(trial.metrics, (up, right))]
-    if not trials:
-        return FrontSketch([])
-    front = history.front()
-    x, y = (_axis(history, objective, front, trials) for objective in (right, up))
+    up, right = objectives
+    front = run_state.front()
+    x, y = (_axis(run_state, objective, front, trials) for objective in (right, up))
     running = [trial for trial in trials if trial.state == "running"]
     ended = [trial for trial in trials if trial.state != "running"]
-    inside = [trial for trial in ended if _within(trial, right, x) and _within(trial, up, y)]
+    inside = [t for t in ended if all(_clamped(t, o, axis) == t.metrics[o.metric] for o, axis in ((right, x), (up, y)))]
     points = [Point(t.metrics[right.metric], t.metrics[up.metric], DOT) for t in inside]
-    points += [Point(t.metrics[right.metric], t.metrics[up.metric], marks.front) for t in front]
-    points += [Point(_held(t, right, x), _held(t, up, y), marks.now) for t in running]
-    lines = sketch(points, x, y, width, height, ascii_only=marks.other == PLAIN_DOT)
+    points += [Point(t.metrics[right.metric], t.metrics[up.metric], symbols.front) for t in front]
+    points += [Point(_clamped(t, right, x), _clamped(t, up, y), symbols.now) for t in running]
+    lines = scatter_plot(points, x, y, width, height, ascii_only=symbols.other == PLAIN_DOT)
     return FrontSketch(lines, len(ended) - len(inside))
 
 
-def is_rate(history: History, metric: str) -> bool:
-    """Whether it is so much a second, by its unit or its name."""
-    return unit_of(history, metric).endswith("/s") or metric.endswith("_per_second")
+def is_rate(run_state: RunState, metric: str) -> bool:
+    """Return whether the metric is a rate per second, by its unit or its name."""
+    return unit_of(run_state, metric).endswith("/s") or metric.endswith("_per_second")
 
 
-def unit_of(history: History, metric: str) -> str:
-    """Its unit, empty where none is known."""
-    return str(history.info.get("metrics", {}).get(metric, ""))
+def unit_of(run_state: RunState, metric: str) -> str:
+    """Return the metric's unit, empty if it is not known."""
+    return str(run_state.info.metrics.get(metric, ""))
 
 
-def _axis(history: History, objective: Objective, front: Sequence[Trial], trials: Sequence[Trial]) -> Axis:
-    values, log = [t.metrics[objective.metric] for t in trials], is_rate(history, objective.metric)
-    name = (log and unit_of(history, objective.metric)) or metric_label(objective.metric, history.info["data"])
+def _axis(run_state: RunState, objective: Objective, front: Sequence[Trial], trials: Sequence[Trial]) -> Axis:
+    values, log = [t.metrics[objective.metric] for t in trials], is_rate(run_state, objective.metric)
+    name = (log and unit_of(run_state, objective.metric)) or metric_label(objective.metric, run_state.info.data.name)
     label = f"{name} {ARROWS[objective.goal]}{' (log)' * log}"
     low, high = min(values), max(values)
     best = [t.metrics[objective.metric] for t in front]
@@ -85,11 +82,6 @@ def _axis(history: History, objective: Objective, front: Sequence[Trial], trials
     return Axis(label, log, (low, high))
 
 
-def _within(trial: Trial, objective: Objective, axis: Axis) -> bool:
-    return _held(trial, objective, axis) == trial.metrics[objective.metric]
-
-
-def _held(trial: Trial, objective: Objective, axis: Axis) -> float:
-    """Its value, or the end of the axis that it is beyond."""
+def _clamped(trial: Trial, objective: Objective, axis: Axis) -> float:
     assert axis.ends is not None
     return min(max(trial.metrics[objective.metric], axis.ends[0]), axis.ends[1])

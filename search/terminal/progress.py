@@ -1,10 +1,7 @@
-"""The live view of a run in the terminal; where output is no terminal, one line per event worth a line."""
-
-from __future__ import annotations
+"""Progress of a run: a live view in a terminal, otherwise one line per relevant event."""
 
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -15,48 +12,55 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from search.record.history import History, Trial
-from search.record.journal import Event
+from search.record.events import (
+    End,
+    Event,
+    Finish,
+    Measurement,
+    OnTestSet,
+    Opening,
+    Repeat,
+    Resume,
+    Retry,
+    Start,
+)
+from search.record.run_state import RunState, Trial
 from search.terminal.trial_rows import front_title
 from search.terminal.view import View
-from search.text.wording import count, duration, metric_label, number, short_settings
+from search.text.configurations import format_settings
+from search.text.durations import format_duration
+from search.text.metrics import metric_label
+from search.text.numbers import format_number, plural
 
 
 class Progress:
-    """Shows a run as its journal is written. Hand it to the Journal as a listener, and use it as a context manager.
+    """Listener of the journal and context manager that shows the run.
 
-    Nothing that goes wrong with the output reaches the run. `clock`: seconds since 1970.
+    Errors of the output never reach the run. `clock` returns seconds since 1970.
     """
 
-    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, run_state: RunState, console: Console | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
         self._console = console or Console()
         self._console.file = cast(TextIO, _Unbreakable(self._console.file))
         self._clock = clock
-        self._history = History()
-        self._view = View(self._history)
-        self._lock = threading.Lock()  # the view is redrawn from a thread of its own
+        self._run_state = run_state
+        self._view = View(self._run_state)
         self._live: Live | None = None
         self._closed = False
 
     def __call__(self, event: Event) -> None:
-        """Take in an event and show what it changes."""
-        with self._lock:
-            self._history.apply(event)
+        """Show what an event changed."""
+        with self._run_state.lock:
             self._view.forget()
-            line = None if self._live or self._closed else event_line(self._history, event)
+            line = None if self._live or self._closed else event_line(self._run_state, event)
         if line is not None:
             self.announce(line)
 
     def announce(self, text: str) -> None:
-        """Print something for people: above the live view where there is one, between words, else as one line."""
+        """Print a message: above the live view and wrapped at words if there is one, otherwise as one line."""
         self._console.print(text, soft_wrap=self._live is None, highlight=False, markup=False)
-
-    def replay(self, events: Iterable[Event]) -> None:
-        """Take in what happened before a resume, without a word."""
-        with self._lock:
-            for event in events:
-                self._history.apply(event)
-            self._view.forget()
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._console.is_dumb_terminal:
@@ -68,85 +72,81 @@ class Progress:
         self.close()
 
     def close(self) -> None:
-        """Leave the last state on the screen; what is printed next stands below it, and no event below that."""
+        """Leave the last state on the screen and print no further event; later output appears below it."""
         self._closed = True
         if self._live is not None:
-            self._live.stop()  # draws once more
+            self._live.stop()  # draws a last time
             self._live = None
             self.announce("")
 
     def _drawn(self) -> RenderableType:
         try:
-            with self._lock:
+            with self._run_state.lock:
                 options = self._console.options
                 return self._view.draw(self._clock(), options.max_width, self._console.height, options.ascii_only)
-        except Exception as error:  # a fault of ours in drawing is no reason to end a run of hours
+        except Exception as error:  # a drawing error must not end a run of hours
             return Text(f"the view cannot be drawn: {error!r}")
 
 
-def event_line(history: History, event: Event) -> str | None:
-    """What to print for an event where nothing can be redrawn; None: nothing."""
-    trial = history.trials.get(event.get("trial_id", ""))
-    match event["event"]:
-        case "run":
-            return f"{event['name']}: {event['data']['description']}"
-        case "resume":
-            return f"{history.info['name']} goes on: {count(len(history.trials), 'trial')} so far"
-        case "retry":
-            return f"{event['trial_id']} is tried again: {event['reason']}"
-        case "start" if trial is not None and not _prepares(history, trial):
-            return f"{trial.trial_id} begins{_settings(history, trial)}"
-        case "measurement" if trial is not None and event["epoch"] < history.budget["epochs"] and trial.kind != "probe":
-            return f"{trial.trial_id} epoch {event['epoch']}/{history.budget['epochs']}{_told(history, trial.metrics)}"
-        case "finish" if trial is not None:
-            return f"{_ended(history, trial)}{_settings(history, trial)}"
-        case "repeat":
-            return f"{event['trial_id']} probed again{_told(history, event['metrics'])}"
-        case "test":
-            return f"{event['trial_id']} on the test set{_told(history, event['metrics'], event['metrics'])}"
-        case "end":
-            states = ", ".join(f"{total} {state}" for state, total in history.counts().items() if total)
-            return f"ended: {event['reason']}; {states or 'no trial'}; {front_title(history, None)}"
-        case _:
-            return None
+def event_line(run_state: RunState, event: Event) -> str | None:
+    """Return the line for an event where the output cannot be redrawn; None if the event needs none."""
+    trial = run_state.trials.get(getattr(event, "trial_id", ""))
+    match event:
+        case Opening():
+            return f"{event.name}: {event.data.description}"
+        case Resume():
+            return f"{run_state.info.name} continues: {plural(len(run_state.trials), 'trial')} so far"
+        case Retry():
+            return f"{event.trial_id} is retried: {event.reason}"
+        case Start() if trial is not None and not _prepares(run_state, trial):
+            return f"{trial.trial_id} starts{_format_config(run_state, trial)}"
+        case Measurement() if trial is not None and trial.kind != "probe":
+            epoch, epochs = event.epoch, run_state.budget.epochs
+            metrics = _format_metrics(run_state, trial.metrics)
+            return f"{trial.trial_id} epoch {epoch}/{epochs}{metrics}" if epoch < epochs else None
+        case Finish() if trial is not None:
+            name = f"probe {trial.trial_id}" if _prepares(run_state, trial) else trial.trial_id
+            after = "" if trial.kind == "probe" else f" after {plural(trial.epochs, 'epoch')}"
+            metrics = _format_metrics(run_state, trial.metrics)
+            if trial.reason:
+                metrics = f": {trial.reason}{metrics.replace(':', ';', 1)}"
+            duration = format_duration(trial.seconds)
+            return f"{name} {trial.state}{after}, {duration}{metrics}{_format_config(run_state, trial)}"
+        case Repeat():
+            return f"{event.trial_id} probed again{_format_metrics(run_state, event.metrics)}"
+        case OnTestSet():
+            return f"{event.trial_id} on the test set{_format_metrics(run_state, event.metrics, event.metrics)}"
+        case End():
+            states = ", ".join(f"{total} {state}" for state, total in run_state.counts().items() if total)
+            return f"ended: {event.reason}; {states or 'no trial'}; {front_title(run_state, None)}"
+    return None
 
 
-def _ended(history: History, trial: Trial) -> str:
-    name = f"probe {trial.trial_id}" if _prepares(history, trial) else trial.trial_id
-    after = "" if trial.kind == "probe" else f" after {count(trial.epochs, 'epoch')}"
-    reason = f": {trial.reason}" if trial.reason else ""
-    told = _told(history, trial.metrics)
-    return (
-        f"{name} {trial.state}{after}, {duration(trial.seconds)}{reason}{told.replace(':', ';', 1) if reason else told}"
-    )
+def _prepares(run_state: RunState, trial: Trial) -> bool:
+    """Return whether the trial is a probe that only tunes settings for later training."""
+    return trial.kind == "probe" and not run_state.is_probe_run
 
 
-def _prepares(history: History, trial: Trial) -> bool:
-    """Whether it is a probe that only finds the settings to train with."""
-    return trial.kind == "probe" and not history.probes
+def _format_config(run_state: RunState, trial: Trial) -> str:
+    return f" [{format_settings(trial.config, run_state.parameters())}]"
 
 
-def _settings(history: History, trial: Trial) -> str:
-    return f" [{short_settings(trial.config, history.parameters())}]"
-
-
-def _told(history: History, metrics: Mapping[str, float | None], names: Iterable[str] | None = None) -> str:
-    """The objectives, or the metrics of these names, as far as they were measured."""
-    names = [o.metric for o in history.objectives] if names is None else names
-    data = history.info["data"]
-    found = {name: math.nan if (value := metrics.get(name)) is None else value for name in names}
-    told = [f"{metric_label(name, data)} {number(x)}" for name, x in found.items() if math.isfinite(x)]
-    return f": {', '.join(told)}" if told else ""
+def _format_metrics(run_state: RunState, metrics: Mapping[str, float], names: Iterable[str] = ()) -> str:
+    """Return `: name value, ...` of the measured metrics among `names`, by default the objectives."""
+    names = names or [o.metric for o in run_state.objectives]
+    found = {name: value for name in names if math.isfinite(value := metrics.get(name, math.nan))}
+    texts = [f"{metric_label(name, run_state.info.data.name)} {format_number(x)}" for name, x in found.items()]
+    return f": {', '.join(texts)}" if texts else ""
 
 
 class _Unbreakable:
-    """A text file whose writes never fail: a closed pipe or a poor encoding must not end a run of hours."""
+    """Text file whose writes never fail: a closed pipe or an encoding error must not end a run of hours."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
 
     def write(self, text: str) -> int:
-        """Write what can be written."""
+        """Write, with a replacement for characters that the encoding lacks."""
         try:
             self._file.write(text)
         except UnicodeEncodeError as error:
@@ -156,14 +156,14 @@ class _Unbreakable:
         return len(text)
 
     def flush(self) -> None:
-        """Flush what can be flushed."""
+        """Flush, if the file is still open."""
         try:
             self._file.flush()
         except (OSError, ValueError) as error:
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        """Nobody reads any more; what is still buffered must not fail when Python exits (Note on SIGPIPE, its docs)."""
+        """Redirect a closed pipe, or the buffered rest would fail at exit (see "Note on SIGPIPE" in Python's docs)."""
         if isinstance(error, BrokenPipeError):
             with suppress(OSError), open(os.devnull, "wb") as nowhere:
                 os.dup2(nowhere.fileno(), self._file.fileno())

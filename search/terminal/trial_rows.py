@@ -1,6 +1,4 @@
-"""Trials as rows of a terminal's table: the front, then those that ended last, under one heading."""
-
-from __future__ import annotations
+"""Lines about trials: the running ones, and a table of the front and of the trials that ended last."""
 
 import bisect
 import itertools
@@ -11,46 +9,107 @@ from functools import partial
 
 from rich.text import Text
 
-from search.record.history import History, Trial
-from search.terminal.front_sketch import Marks
-from search.terminal.now import doing
-from search.text.wording import ARROWS, count, half_width, short_settings, spread
+from search.record.run_state import RunState, Trial
+from search.terminal.budget_use import max_trials
+from search.terminal.front_sketch import Symbols, is_rate, unit_of
+from search.text.configurations import format_settings
+from search.text.metrics import ARROWS, metric_label
+from search.text.numbers import plural
 
 COLORS = {"running": "cyan", "complete": "green", "stopped": "yellow", "infeasible": "magenta", "failed": "red"}
-NARROW = 60  # columns below which there is no room for marks, spreads and settings
-LEAST_ROOM, INDENT = 12, 8  # columns: for settings; before those that have lines of their own
-LEAST_LINES = 6
-LEAST_LAST = 2  # lines of the last trials while a run goes on, however long the front
+NARROW = 60  # columns; narrower tables omit symbols, intervals and settings
+MIN_ROOM, INDENT = 12, 8  # columns: least width of the settings; indent of settings on their own lines
+MIN_LINES = 6
+MIN_LAST = 2  # least lines for the last trials while the run is active
 
 
-def trial_rows(history: History, width: int, height: int, marks: Marks, with_running: bool) -> list[Text]:
-    """At most `height` lines of at most `width` columns. `with_running`: what runs has a row too, below all others.
+def activity(run_state: RunState, trial: Trial) -> str:
+    """Activity of a trial in a word or two: `epoch 2/3`, `probing`, `complete`, `stopped 1/3`."""
+    if trial.kind == "probe" and not run_state.is_probe_run:
+        return {"running": "probing", "complete": "probed"}.get(trial.state, trial.state)
+    if run_state.is_probe_run or trial.state not in ("running", "stopped"):
+        return trial.state
+    epochs = run_state.budget.epochs
+    if trial.state == "stopped":
+        return f"stopped {trial.epochs}/{epochs}"
+    return f"epoch {min(trial.epochs + 1, epochs)}/{epochs}"
 
-    Settings that are too long for their column have lines of their own; where these would push points of the front out
-    of sight, their column has what fits. On a narrow terminal there are none.
+
+def running_lines(run_state: RunState, width: int, height: int, mark: str) -> list[Text]:
+    """Return at most `height` lines of at most `width` columns; a short form where several trials do not fit."""
+    running = [trial for trial in run_state.trials.values() if trial.state == "running"]
+    if not running or run_state.end is not None:
+        return [Text(line, style="dim") for line in textwrap.wrap(_phase(run_state), width)][:height]
+    full = [line for trial in running for line in _full_lines(run_state, trial, width, mark)]
+    if len(full) <= height or len(running) == 1:
+        return full[:height]
+    shown = running if len(running) <= height else running[-(height - 1) :]
+    lines = [_short_line(run_state, trial, width, mark) for trial in shown]
+    return lines + [Text(f"and {len(running) - len(shown)} more", style="dim")] * (len(shown) < len(running))
+
+
+def _full_lines(run_state: RunState, trial: Trial, width: int, mark: str) -> list[Text]:
+    first = _line(f"{mark} {trial.trial_id}  {activity(run_state, trial)}", width, "bold cyan")
+    data, names = run_state.info.data.name, [o.metric for o in run_state.objectives if o.metric in trial.metrics]
+    texts = [f"{metric_label(name, data)} {run_state.format_metric(trial, name)}" for name in names]
+    texts = texts or ["nothing measured yet"]
+    if trial.retries:
+        texts.append(f"retried {plural(trial.retries, 'time')}")
+    settings = textwrap.wrap(format_settings(trial.config, run_state.parameters()), width - 2, break_on_hyphens=False)
+    return [first, *(_line(f"  {t}", width) for t in texts), *(_line(f"  {line}", width, "dim") for line in settings)]
+
+
+def _short_line(run_state: RunState, trial: Trial, width: int, mark: str) -> Text:
+    metrics = [o.metric for o in run_state.objectives if is_rate(run_state, o.metric) and o.metric in trial.metrics]
+    rates = [f"{run_state.format_metric(trial, name)} {unit_of(run_state, name)}".rstrip() for name in metrics]
+    return _line("  ".join([f"{mark} {trial.trial_id}", activity(run_state, trial), *rates[:1]]), width)
+
+
+def _phase(run_state: RunState) -> str:
+    """Describe what the run does while no trial runs."""
+    front = [trial for trial in run_state.front() if trial.kind == "train"]
+    tested, repeated = sum(bool(t.test_metrics) for t in front), sum(len(t.repeats) for t in front)
+    if run_state.end is not None or not run_state.trials:
+        return "" if run_state.trials else "the first trial is being chosen"
+    if tested:
+        return f"reading the test set for the front: {tested} of {len(front)} done"
+    if repeated or len(run_state.counted()) == max_trials(run_state):
+        return f"measuring the front's rates again: {plural(repeated, 'probe')} done"
+    return "choosing what to try next"
+
+
+def trial_rows(run_state: RunState, width: int, height: int, symbols: Symbols, with_running: bool) -> list[Text]:
+    """Return at most `height` lines of at most `width` columns. `with_running` adds running trials as the last rows.
+
+    Settings that are too long for their column go on their own lines, unless points of the front would then be hidden:
+    in that case they are shortened. A narrow terminal shows no settings.
     """
-    columns = _columns(history, width, marks)
+    columns = _columns(run_state, width, symbols)
     room = width - sum(column.width + 1 for column in columns) - 1
-    names = history.varying(history.trials.values()) if width >= NARROW and room >= LEAST_ROOM else None
+    names = run_state.varying_parameters(run_state.trials.values()) if width >= NARROW and room >= MIN_ROOM else None
     heading = _heading(columns, "settings" if names else "")
 
     def row(trial: Trial, one_line: bool = False) -> list[Text]:
-        words, cells = short_settings(trial.config, names or ()), [column.cell(trial) for column in columns]
+        words, cells = format_settings(trial.config, names or ()), [column.cell(trial) for column in columns]
         if one_line or len(words) <= room:
             return [_row(columns, cells, textwrap.shorten(words, max(room, 1), placeholder=""))]
         below = textwrap.wrap(words, width - INDENT, break_on_hyphens=False)
         return [_row(columns, cells, ""), *(Text(" " * INDENT + line) for line in below)]
 
-    places = max(height, LEAST_LINES) - len(heading) - 2
-    front = [row(trial) for trial in history.front()]
-    last = [row(trial) for trial in _last(history, with_running)[-places:]]
-    room_above = places - min(LEAST_LAST if history.end is None else 0, sum(map(len, last)))
+    places = max(height, MIN_LINES) - len(heading) - 2
+    front = [row(trial) for trial in run_state.front()]
+    on_front = {trial.trial_id for trial in run_state.front()}
+    others = [trial for trial in run_state.trials.values() if trial.trial_id not in on_front]
+    ended = sorted((t for t in others if t.state != "running"), key=lambda trial: trial.finished_at)
+    running = [trial for trial in others if trial.state == "running"] if with_running else []
+    last = [row(trial) for trial in [*ended, *running][-places:]]
+    room_above = places - min(MIN_LAST if run_state.end is None else 0, sum(map(len, last)))
     if sum(map(len, front)) > room_above:
-        front = [row(trial, one_line=True) for trial in history.front()]
+        front = [row(trial, one_line=True) for trial in run_state.front()]
     upper = _spread(front, room_above)
     shown, upper_lines = len(upper), list(itertools.chain(*upper))
     lower = list(itertools.chain(*_fitting(last[::-1], places - len(upper_lines))[::-1]))
-    lines = [*heading, Text(front_title(history, shown), style="bold"), *upper_lines]
+    lines = [*heading, Text(front_title(run_state, shown), style="bold"), *upper_lines]
     lines += [Text("last trials", style="bold"), *lower] if lower else []
     for line in lines:
         line.truncate(width, overflow="ellipsis")
@@ -59,7 +118,7 @@ def trial_rows(history: History, width: int, height: int, marks: Marks, with_run
 
 
 def _spread(rows: Sequence[list[Text]], height: int) -> list[list[Text]]:
-    """As many as have room, evenly over all of them: of a front both ends are shown, and something between."""
+    """Select as many rows as fit, evenly spaced, both ends of the front included."""
     for shown in range(min(len(rows), height), 1, -1):
         chosen = [rows[round(i * (len(rows) - 1) / (shown - 1))] for i in range(shown)]
         if sum(map(len, chosen)) <= height:
@@ -68,7 +127,7 @@ def _spread(rows: Sequence[list[Text]], height: int) -> list[list[Text]]:
 
 
 def _fitting(rows: Sequence[list[Text]], height: int) -> list[list[Text]]:
-    """The first of them, as many as have room; of the first one, what has."""
+    """Select the first rows that fit; if not even the first one fits, cut it."""
     if height < 1:
         return []
     lines = list(itertools.accumulate(map(len, rows)))
@@ -76,70 +135,55 @@ def _fitting(rows: Sequence[list[Text]], height: int) -> list[list[Text]]:
     return fitting or [[*row[: height - 1], row[height - 1].copy().append("…")] for row in rows[:1]]
 
 
-def front_title(history: History, shown: int | None) -> str:
-    """How many points the front has, and of how many of them there is a row; None: there are no rows."""
-    size, complete = len(history.front()), history.counts()["complete"]
+def front_title(run_state: RunState, shown: int | None) -> str:
+    """Title with the size of the front; `shown`: how many of its points have a row, None without rows."""
+    size, complete = len(run_state.front()), run_state.counts()["complete"]
     if not size:
         return "no front yet"
     rest = f", {shown} shown" if shown is not None and shown < size else ""
-    return f"front of {count(size, 'point')} from {count(complete, 'complete trial')}{rest}"
-
-
-def _last(history: History, with_running: bool) -> list[Trial]:
-    """What is not on the front, in the order of its end; what still runs comes last, however long ago it began."""
-    front = {trial.trial_id for trial in history.front()}
-    trials = [trial for trial in history.trials.values() if trial.trial_id not in front]
-    ended = sorted((trial for trial in trials if trial.state != "running"), key=lambda trial: trial.finished_at)
-    return ended + [trial for trial in trials if trial.state == "running"] * with_running
+    return f"front of {plural(size, 'point')} from {plural(complete, 'complete trial')}{rest}"
 
 
 @dataclass(frozen=True)
 class _Column:
-    title: str  # over one line or two
+    title: str  # one line or two
     width: int
     cell: Callable[[Trial], Text]
     right: bool = False
 
 
-def _columns(history: History, width: int, marks: Marks) -> list[_Column]:
-    """All but the settings."""
-    wide, front = width >= NARROW, {trial.trial_id for trial in history.front()}
+def _columns(run_state: RunState, width: int, symbols: Symbols) -> list[_Column]:
+    wide, front = width >= NARROW, {trial.trial_id for trial in run_state.front()}
 
     def name(trial: Trial) -> Text:
         if not wide:
             return Text(trial.trial_id)
-        mark = marks.front if trial.trial_id in front else marks.now if trial.state == "running" else " "
-        return Text(f"{mark} {trial.trial_id}", style="bold" if mark == marks.front else "")
+        mark = symbols.front if trial.trial_id in front else symbols.now if trial.state == "running" else " "
+        return Text(f"{mark} {trial.trial_id}", style="bold" if mark == symbols.front else "")
 
     def state(trial: Trial) -> Text:
-        return Text(doing(history, trial), style=COLORS[trial.state])
+        return Text(activity(run_state, trial), style=COLORS[trial.state])
 
-    longest = max(10, len(f"stopped {history.budget['epochs']}/{history.budget['epochs']}"))
+    def figure(metric: str, trial: Trial) -> Text:
+        text = run_state.format_metric(trial, metric)
+        return Text(text if wide else text.partition(" ±")[0])
+
+    longest = max(10, len(f"stopped {run_state.budget.epochs}/{run_state.budget.epochs}"))
     columns = [_Column("  trial", 7, name) if wide else _Column("trial", 5, name), _Column("state", longest, state)]
-    for objective in history.objectives:
-        title = _two_lines(f"{objective.metric} {ARROWS[objective.goal]}")
-        figure = partial(_figure, objective.metric, wide)
-        widest = max(9, *map(len, title.split("\n")), *(len(figure(trial)) for trial in history.trials.values()))
-        columns.append(_Column(title, widest, figure, right=True))
+    for objective in run_state.objectives:
+        heading = f"{objective.metric} {ARROWS[objective.goal]}"
+        # split at an underscore into two lines of about the same length
+        joints = [i + 1 for i, letter in enumerate(heading) if letter == "_"]
+        at = min(joints, key=lambda i: abs(2 * i - len(heading)), default=0)
+        title = f"{heading[:at]}\n{heading[at:]}".lstrip("\n")
+        cell = partial(figure, objective.metric)
+        widest = max(9, *map(len, title.split("\n")), *(len(cell(trial)) for trial in run_state.trials.values()))
+        columns.append(_Column(title, widest, cell, right=True))
     return columns
 
 
-def _figure(metric: str, with_spread: bool, trial: Trial) -> Text:
-    metrics = trial.metrics
-    if metric not in metrics:
-        return Text()
-    return Text(spread(metrics[metric], half_width(metrics, metric) if with_spread else None))
-
-
-def _two_lines(name: str) -> str:
-    """A metric's name over two lines of about the same length, broken where it has a joint."""
-    joints = [i + 1 for i, letter in enumerate(name) if letter == "_"]
-    at = min(joints, key=lambda i: abs(2 * i - len(name)), default=0)
-    return f"{name[:at]}\n{name[at:]}".lstrip("\n")
-
-
 def _heading(columns: Sequence[_Column], settings: str) -> list[Text]:
-    """One line or two; titles stand on the lower one."""
+    """One heading line or two; short titles stand on the lower one."""
     depth = max(column.title.count("\n") + 1 for column in columns)
     titles = [([""] * depth + column.title.split("\n"))[-depth:] for column in columns]
     rows = [_row(columns, [Text(title[i]) for title in titles], settings * (i == depth - 1)) for i in range(depth)]
@@ -149,7 +193,6 @@ def _heading(columns: Sequence[_Column], settings: str) -> list[Text]:
 
 
 def _row(columns: Sequence[_Column], cells: Sequence[Text], settings: str) -> Text:
-    """One space between the columns, two before the settings."""
     row = Text()
     for cell, column in zip(cells, columns, strict=True):
         cell.truncate(column.width, overflow="ellipsis")
@@ -158,3 +201,7 @@ def _row(columns: Sequence[_Column], cells: Sequence[Text], settings: str) -> Te
     row.append(f" {settings}")
     row.rstrip()
     return row
+
+
+def _line(text: str, width: int, style: str = "") -> Text:
+    return Text(text if len(text) <= width else f"{text[: width - 1]}…", style=style)

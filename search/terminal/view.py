@@ -1,124 +1,100 @@
-"""What the terminal shows of a run: time left, states, what runs now, and the front as a sketch and as a table."""
-
-from __future__ import annotations
+"""Terminal view of a run: time left, trial states, running trials, and the front as a plot and a table."""
 
 from itertools import zip_longest
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from search.record.history import History
-from search.terminal.front_sketch import ASCII_MARKS, Marks, front_sketch
-from search.terminal.now import now_lines
-from search.terminal.pace import spent
-from search.terminal.trial_rows import COLORS, trial_rows
-from search.text.wording import about, count, duration
+from search.record.run_state import RunState
+from search.terminal.budget_use import budget_use
+from search.terminal.front_sketch import ASCII_SYMBOLS, Symbols, front_sketch
+from search.terminal.trial_rows import COLORS, running_lines, trial_rows
+from search.text.durations import format_duration, rough_duration
+from search.text.numbers import plural
 
-SKETCHED_WIDTH, SKETCHED_HEIGHT = 72, 16  # columns, and lines below the first ones, with room for the sketch
-LEAST_BAR_WIDTH, MOST_BAR_WIDTH = 8, 40
-MOST_SKETCH_WIDTH, MOST_SKETCH_HEIGHT = 60, 16
-BESIDE = 2  # columns between the sketch and what is beside it
+SKETCHED_WIDTH, SKETCHED_HEIGHT = 72, 16  # columns, and lines below the head, that the plot needs
+MIN_BAR_WIDTH, MAX_BAR_WIDTH = 8, 40
+MAX_SKETCH_WIDTH, MAX_SKETCH_HEIGHT = 60, 16
+BESIDE = 2  # columns between the plot and the text on its right
 
 
 class View:
-    """Draws a history within so many lines of so many columns. What time alone does not change is kept until `forget`.
+    """Renderer of a run for a given terminal size. Everything except the time is cached until `forget`.
 
-    At a thousand trials drawing it takes 25 ms of a core that a trial is measured on, and the view is redrawn often.
+    With a thousand trials a full rendering takes 25 ms on a core that a trial is measured on.
     """
 
-    def __init__(self, history: History) -> None:
-        self._history = history
-        self._size: tuple[int, int, bool] | None = None  # of what is kept
+    def __init__(self, run_state: RunState) -> None:
+        self._run_state = run_state
+        self._size: tuple[int, int, bool] | None = None  # of the cached body
         self._body: list[Text] = []
 
     def forget(self) -> None:
-        """The history has changed."""
+        """Drop the cache because the run state has changed."""
         self._size = None
 
     def draw(self, now: float, width: int, height: int, ascii_only: bool = False) -> RenderableType:
-        """The whole view, at most `height` lines of at most `width` columns."""
-        history, marks = self._history, ASCII_MARKS if ascii_only else Marks()
-        if not history.info:
+        """Return the whole view, at most `height` lines of at most `width` columns."""
+        run_state, symbols = self._run_state, ASCII_SYMBOLS if ascii_only else Symbols()
+        if run_state.opening is None:
             return Text("starting")
-        title = _line(history.info["name"], style="bold")
-        head = [title, _data(history), _bar(history, now, width, marks), _states(history, now)]
+        title = _line(run_state.info.name, style="bold")
+        data = _line(run_state.info.data.description)
+        if run_state.info.data.name == "generated":
+            data = _line("generated pictures: their accuracy says nothing about real ones", style="yellow")
+        head = [title, data, _bar(run_state, now, width, symbols), _states(run_state, now)]
         if self._size != (width, height, ascii_only):
-            self._size, self._body = (width, height, ascii_only), _body(history, width, height - len(head), marks)
+            self._size, lines = (width, height, ascii_only), height - len(head)
+            sketched = width >= SKETCHED_WIDTH and lines >= SKETCHED_HEIGHT
+            upper = _sketch_and_running(run_state, width, lines, symbols) if sketched else [Text()]
+            rows = trial_rows(run_state, width, lines - len(upper), symbols, with_running=not sketched)
+            self._body = [*upper, *rows]
         return Group(*head, *self._body)
 
 
-def _body(history: History, width: int, height: int, marks: Marks) -> list[Text]:
-    """Below the first lines."""
-    sketched = width >= SKETCHED_WIDTH and height >= SKETCHED_HEIGHT
-    upper = _sketch_and_now(history, width, height, marks) if sketched else [Text()]
-    return [*upper, *trial_rows(history, width, height - len(upper), marks, with_running=not sketched)]
-
-
-# --- the first lines --------------------------------------------------------------------------------------------------
-
-
-def _data(history: History) -> Text:
-    data = history.info["data"]
-    if data["name"] != "generated":
-        return _line(data["description"])
-    return _line("generated pictures: their accuracy says nothing of real ones", style="yellow")
-
-
-def _bar(history: History, now: float, width: int, marks: Marks) -> Text:
-    """The budget as a bar with its words beside it; the words alone where there is no room."""
-    now_spent = spent(history, now)
-    if history.end is not None:
-        return _line(f"ended after {duration(history.active_seconds())}: {history.end}")
-    if now_spent is None:
-        text, fraction = "time left: known after the first epoch" if history.trials else "starting", 0.0
+def _bar(run_state: RunState, now: float, width: int, symbols: Symbols) -> Text:
+    """Progress bar of the budget with its text; the text alone if the terminal is narrow."""
+    use = budget_use(run_state, now)
+    if run_state.end is not None:
+        return _line(f"ended after {format_duration(run_state.active_seconds())}: {run_state.end}")
+    if use is None:
+        text, fraction = "time left: known after the first epoch" if run_state.trials else "starting", 0.0
     else:
-        left = f"{about(now_spent.seconds_left)} left" if now_spent.seconds_left else "finishing"
-        text, fraction = f"{now_spent.text} · {left}", now_spent.fraction
-    room = min(width - len(text) - 2, MOST_BAR_WIDTH)
-    if room < LEAST_BAR_WIDTH:
+        left = f"{rough_duration(use.seconds_left)} left" if use.seconds_left else "finishing"
+        text, fraction = f"{use.text} · {left}", use.fraction
+    room = min(width - len(text) - 2, MAX_BAR_WIDTH)
+    if room < MIN_BAR_WIDTH:
         return _line(text)
     done = round(fraction * room)
-    return Text.assemble((marks.done * done, "bold cyan"), (marks.to_do * (room - done), "dim"), f"  {text}")
+    return Text.assemble((symbols.done * done, "bold cyan"), (symbols.to_do * (room - done), "dim"), f"  {text}")
 
 
-def _states(history: History, now: float) -> Text:
-    counts = {state: total for state, total in history.counts().items() if total}
+def _states(run_state: RunState, now: float) -> Text:
+    counts = {state: total for state, total in run_state.counts().items() if total}
     parts = [Text(f"{total} {state}", style=COLORS[state]) for state, total in counts.items()] or [Text("no trial yet")]
-    if preparing := len(history.preparing()):
-        parts.append(Text(count(preparing, "probe"), style="dim"))
-    if history.end is None:
-        parts.append(Text(f"{duration(history.active_seconds(now))} so far", style="dim"))
-    line = Text(" · ").join(parts)
-    line.no_wrap, line.overflow = True, "ellipsis"
-    return line
+    if preparing := len(run_state.preparing_probes()):
+        parts.append(Text(plural(preparing, "probe"), style="dim"))
+    if run_state.end is None:
+        parts.append(Text(f"{format_duration(run_state.active_seconds(now))} so far", style="dim"))
+    return _line(" · ").join(parts)
 
 
-# --- the sketch, and what runs beside it ------------------------------------------------------------------------------
-
-
-def _sketch_and_now(history: History, width: int, height: int, marks: Marks) -> list[Text]:
-    """The sketch on the left; what runs and what the letters mean on the right. A line more is left free."""
-    lines, columns = min(max(height // 2 - 1, 8), MOST_SKETCH_HEIGHT), min(width // 2, MOST_SKETCH_WIDTH)
-    drawn = front_sketch(history, columns, lines, marks)
-    words = now_lines(history, width - columns - BESIDE, lines - 2, marks.now)
+def _sketch_and_running(run_state: RunState, width: int, height: int, symbols: Symbols) -> list[Text]:
+    """Plot on the left, running trials and the legend on the right, an empty line above and below."""
+    lines, columns = min(max(height // 2 - 1, 8), MAX_SKETCH_HEIGHT), min(width // 2, MAX_SKETCH_WIDTH)
+    drawn = front_sketch(run_state, columns, lines, symbols)
+    words = running_lines(run_state, width - columns - BESIDE, lines - 2, symbols.now)
     if drawn.lines:
-        words += [Text()] * (lines - 1 - len(words)) + [Text(drawn.legend(marks), style="dim")]
-    both = [
-        _line("").append_text(_dressed(left, columns, marks)).append_text(right)
-        for left, right in zip_longest(drawn.lines, words)
-    ]
-    for line in both:
-        line.rstrip()
+        words += [Text()] * (lines - 1 - len(words)) + [Text(drawn.legend(symbols), style="dim")]
+    both = []
+    for left, right in zip_longest(drawn.lines, words):
+        line = _line(f"{left or '':<{columns + BESIDE}}")
+        line.highlight_regex(r"[⠁-⣿]+|[│└─|+-]+", "dim")
+        line.highlight_words([symbols.front], "bold green")
+        line.highlight_words([symbols.now], "bold cyan")
+        line.append_text(right).rstrip()
+        both.append(line)
     return [Text(), *both, Text()] if both else [Text()]
-
-
-def _dressed(line: str | None, columns: int, marks: Marks) -> Text:
-    """A line of the sketch in its colours; what the letters mean does not depend on them."""
-    text = Text(f"{line or '':<{columns + BESIDE}}")
-    text.highlight_regex(r"[⠁-⣿]+|[│└─|+-]+", "dim")
-    text.highlight_words([marks.front], "bold green")
-    text.highlight_words([marks.now], "bold cyan")
-    return text
 
 
 def _line(text: str, style: str = "") -> Text:

@@ -1,1 +1,1 @@
-"""Words, numbers, tables and sketches as text: one way for the terminal, the summary and the messages."""
+"""Numbers, durations, settings, tables and plots as text, for the terminal, the summary and messages."""

@@ -1,4 +1,4 @@
-"""Markdown that is straight as plain text too, in at most 80 columns where words and cells allow."""
+"""Markdown that is also readable as plain text, in at most 80 columns where words and cells allow."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ WIDTH = 80  # columns of a terminal
 Columns = Mapping[str, Sequence[str]]  # heading -> cells, all of the same number
 
 
-def wrapped(text: str, indent: str = "") -> str:
-    """A paragraph, or with an indent for its further lines an item of a list. No word is broken, nor `352 ± 4`."""
+def wrap(text: str, indent: str = "") -> str:
+    """Wrap a paragraph, or a list item with `indent` for its further lines. Neither words nor `352 ± 4` are split."""
     text = text.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
     lines = textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def table(columns: Columns) -> str:
-    """A table; columns of figures to the right."""
+def format_table(columns: Columns) -> str:
+    """Return a table; columns of numbers are aligned to the right."""
     lines: list[list[str]] = [[] for _ in range(2 + len(next(iter(columns.values()))))]
     for name, cells in columns.items():
         width = max(map(len, [name, *cells]))
@@ -31,15 +31,15 @@ def table(columns: Columns) -> str:
 
 
 def fits(columns: Columns) -> bool:
-    """Whether the table of these columns is no wider than `WIDTH`."""
-    return len(table(columns).split("\n")[0]) <= WIDTH
+    """Return whether the table of these columns is at most `WIDTH` wide."""
+    return len(format_table(columns).split("\n")[0]) <= WIDTH
 
 
-def tables(first: Columns, *groups: Columns) -> list[str]:
-    """All in one table where that fits; else a table for each group, or several; `first` begins each."""
+def format_tables(first: Columns, *groups: Columns) -> list[str]:
+    """Return one table if it fits, else one or more tables per group; each starts with the columns `first`."""
     everything = {**first, **{name: cells for group in groups for name, cells in group.items()}}
     if fits(everything):
-        return [table(everything)]
+        return [format_table(everything)]
     made: list[Columns] = []
     for group in filter(None, groups):
         columns = dict(first)
@@ -49,4 +49,4 @@ def tables(first: Columns, *groups: Columns) -> list[str]:
                 columns = dict(first)
             columns[name] = cells
         made.append(columns)
-    return [table(columns) for columns in made]
+    return [format_table(columns) for columns in made]

@@ -1,4 +1,4 @@
-"""The benchmarks are scripts: they find each other in their own folder."""
+"""Import path of the benchmarks, which are scripts that import each other by name."""
 
 import sys
 from pathlib import Path

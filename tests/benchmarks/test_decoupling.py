@@ -1,13 +1,18 @@
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pytest
 from decoupling import ratios, search
 
+from search.advisor.advisor import Advisor
 from search.advisor.proposal import Decision, Proposal
 
 
 class Two:
     """Two settings; an epoch takes 10 s, a probe 1 s."""
 
-    name, space, max_epoch = "toy:two", {"fast": ("cat", [False, True])}, 2
+    name, max_epoch = "toy:two", 2
+    space: Mapping[str, tuple[Any, ...]] = {"fast": ("cat", [False, True])}
 
     def probe(self, config):
         return (2.0 if config["fast"] else 1.0), 1.0
@@ -19,22 +24,26 @@ class Two:
         return max(accuracy * rate for accuracy, rate in points) / 1.6
 
 
-class Script:
-    def __init__(self, *proposals, stop=()):
-        self._proposals, self._stop, self.seen = list(proposals), stop, []
+class Script(Advisor):
+    """Proposes what it is given, and stops the trials in `stop`."""
+
+    def __init__(self, *proposals: Proposal, stop: Sequence[str] = ()) -> None:
+        self._proposals, self._stop = list(proposals), stop
+        self.seen: list[Any] = []
 
     def propose(self):
         return self._proposals.pop(0) if self._proposals else None
 
-    def observe(self, trial_id, epoch, metrics):
+    def observe(self, trial_id: str, epoch: int, metrics: Any, earlier_decision: str | None = None) -> Decision:
         self.seen.append((trial_id, epoch, metrics))
         return Decision.STOP if trial_id in self._stop else Decision.CONTINUE
 
-    def finish(self, trial_id, state):
+    def finish(self, trial_id: str, state: str, reason: object = None, metrics: object = None) -> None:
         self.seen.append((trial_id, state))
 
 
-SLOW, FAST = {"fast": False}, {"fast": True}
+SLOW: dict[str, Any] = {"fast": False}
+FAST: dict[str, Any] = {"fast": True}
 
 
 def test_a_probe_costs_its_seconds_and_tells_the_rate_alone():

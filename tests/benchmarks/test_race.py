@@ -1,5 +1,7 @@
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,14 +15,12 @@ EPOCHS = 4
 
 
 class Ladder:
-    """Accuracy grows with the epoch, throughput falls with the size; the size 3 cannot run."""
+    """Problem whose accuracy grows with the epoch and whose throughput falls with the size; size 3 cannot run."""
 
     name = "toy:ladder"
     max_epoch = EPOCHS
 
-    @property
-    def space(self):
-        return {"size": ("cat", [1, 2, 3]), "rate": ("float", 0.01, 1.0, True)}
+    space: Mapping[str, tuple[Any, ...]] = {"size": ("cat", [1, 2, 3]), "rate": ("float", 0.01, 1.0, True)}
 
     def curve(self, config):
         if config["size"] == 3:
@@ -33,11 +33,11 @@ class Ladder:
 
 @dataclass
 class Scripted:
-    """Proposes what it is given; stops those of its `stops` after their first epoch."""
+    """Proposes the given configurations; stops the trials in `stops` after their first epoch."""
 
-    configs: list
-    stops: tuple = ()
-    ends: list = field(default_factory=list)
+    configs: list[dict[str, Any]]
+    stops: tuple[int, ...] = ()
+    ends: list[str] = field(default_factory=list)
 
     def propose(self):
         number = len(self.ends)
@@ -50,7 +50,8 @@ class Scripted:
         self.ends.append(end)
 
 
-GOOD, REFUSED = {"size": 1, "rate": 1.0}, {"size": 3, "rate": 1.0}
+GOOD: dict[str, Any] = {"size": 1, "rate": 1.0}
+REFUSED: dict[str, Any] = {"size": 3, "rate": 1.0}
 
 
 def test_a_trial_costs_the_share_of_a_full_run_that_it_was_trained():

@@ -3,7 +3,7 @@ import csv
 import pytest
 import record_table
 from record_table import FILES, Task, tasks
-from vgg19_table import ACCURACY, RATE, SPACE, Vgg19Table, configs, in_play, key
+from vgg19_table import ACCURACY, RATE, SPACE, Vgg19Table, active_parameters, configs, key
 
 CONFIG = {"batch_size": 64, "learning_rate": 0.1, "precision": "bf16", "loader": "memory", "strategy": "single"}
 
@@ -31,7 +31,7 @@ def test_the_table_has_at_least_300_configurations_that_differ():
 
 
 def test_a_parameter_that_is_not_in_play_makes_no_difference():
-    assert in_play({**CONFIG, "num_workers": 2, "threads": 1}) == in_play({**CONFIG, "threads": 1})
+    assert active_parameters({**CONFIG, "num_workers": 2, "threads": 1}) == active_parameters({**CONFIG, "threads": 1})
 
 
 def test_a_curve_takes_setup_training_at_the_rate_of_its_setting_and_evaluation(folder):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from search.pick.wishes import Wishes, best
+from search.pick.requirements import Requirements, best
 from search.results import load
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -31,7 +31,7 @@ def stored():
 
 def test_what_is_stored_names_the_choice_of_the_example_and_no_folder_of_a_machine(stored):
     text = "\n".join(printed(stored))
-    choice = best(load(DOCS / "example"), Wishes()).trial.trial_id
+    choice = best(load(DOCS / "example"), Requirements()).trial.trial_id
     assert f"{choice} of example: the best compromise" in text
     assert figures(stored) == 4
     assert not [path for path in ("/root", "/home", "/tmp", "/work", str(DOCS)) if path in NOTEBOOK.read_text()]
@@ -39,8 +39,8 @@ def test_what_is_stored_names_the_choice_of_the_example_and_no_folder_of_a_machi
 
 def test_the_example_is_of_the_recorded_tables(stored):
     run = load(DOCS / "example")
-    assert run.history.counts()["complete"] == 40
-    assert "docs/example/make.py" in " ".join(run.info["command"])
+    assert run.state.counts()["complete"] == 40
+    assert "docs/example/make.py" in " ".join(run.info.command)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from search.record.events import Measurement
 from search.record.journal import FILE_NAME, read_journal
 from tests.search.runs import REPLAYED
 
@@ -56,19 +57,19 @@ def running(
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):
             family = psutil.Process(process.pid).children(recursive=True)
-        for each in [*family, process]:
-            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-                each.send_signal(signal.SIGKILL)
+        for pid in [*(each.pid for each in family), process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait()
 
 
 def printed(cwd: Path) -> list[str]:
-    """What the command printed, by lines."""
+    """Return the lines that the command printed."""
     return (cwd / "printed").read_text().splitlines()
 
 
 def wait_for(path: Path, pattern: str, process: subprocess.Popen[bytes], seconds: float = 150) -> None:
-    """Until the file has the pattern in it."""
+    """Wait until the file contains the pattern."""
     deadline = time.monotonic() + seconds
     while not (path.exists() and re.search(pattern, path.read_text(errors="replace"))):
         assert process.poll() is None, f"ended with {process.returncode}"
@@ -77,12 +78,12 @@ def wait_for(path: Path, pattern: str, process: subprocess.Popen[bytes], seconds
 
 
 def descendants(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """All processes under it now."""
+    """Return all descendants of a process."""
     return psutil.Process(process.pid).children(recursive=True)
 
 
 def named(processes: Iterable[psutil.Process], name: str) -> list[psutil.Process]:
-    """Those of them whose name begins so."""
+    """Return the processes whose name begins with `name`."""
     found = []
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -91,19 +92,19 @@ def named(processes: Iterable[psutil.Process], name: str) -> list[psutil.Process
 
 
 def with_pids(*pids: int) -> list[psutil.Process]:
-    """Those of them that are there."""
+    """Return the living processes with these ids."""
     return [process for process in psutil.process_iter() if process.pid in pids]
 
 
 def gone(processes: list[psutil.Process], seconds: float) -> list[str]:
-    """What of them is alive after so long; empty: all are gone."""
+    """Return the processes that are alive after `seconds`; empty: all are gone."""
     _, alive = psutil.wait_procs(processes, timeout=seconds)
     return [f"{p.pid} {' '.join(p.cmdline())[:80]}" for p in alive if p.status() != psutil.STATUS_ZOMBIE]
 
 
 def measured(folder: Path) -> dict[tuple[str, int], Any]:
-    """All that the journal says was measured, by trial and epoch; each once."""
-    events = [e for e in read_journal(folder / FILE_NAME) if e["event"] == "measurement"]
-    twice = [key for key, n in Counter((e["trial_id"], e["epoch"]) for e in events).items() if n > 1]
+    """Return the journal's metrics by trial and epoch; each pair must be unique."""
+    events = [e for e in read_journal(folder / FILE_NAME) if isinstance(e, Measurement)]
+    twice = [key for key, n in Counter((e.trial_id, e.epoch) for e in events).items() if n > 1]
     assert not twice
-    return {(e["trial_id"], e["epoch"]): e["metrics"] for e in events}
+    return {(e.trial_id, e.epoch): e.metrics for e in events}

@@ -8,6 +8,7 @@ from typing import Any
 
 from search.advisor.proposal import Decision, Proposal
 from search.record.journal import FILE_NAME, Event, Journal, Listener, read_journal
+from search.record.run_state import RunState
 from search.run import _described
 from search.space.machine import describe_machine
 from search.space.space import Space, parse_space
@@ -41,7 +42,7 @@ def a_space(**changed: Any) -> Space:
     return parse_space({**KEYS, **changed})
 
 
-def opening(space: Space, name: str = "run") -> Event:
+def opening(space: Space, name: str = "run") -> dict[str, Any]:
     """What the first line of its journal says."""
     return {
         **_described(space, space.data),
@@ -60,7 +61,7 @@ def simulate(folder: Path, space: Space, listeners: Sequence[Listener] = ()) -> 
     (folder / "trials").mkdir(parents=True, exist_ok=True)
     path = folder / FILE_NAME
     past = read_journal(path) if path.exists() and path.stat().st_size else []
-    with Journal(path, listeners) as journal:
+    with Journal(path, listeners, run_state=RunState(past)) as journal:
         if past:
             past.append(journal.append("resume", command=[], budget=space.budget.model_dump()))
         else:
@@ -88,7 +89,7 @@ def killing(when: Callable[[int], bool]) -> Listener:
     def listen(event: Event) -> None:
         nonlocal number
         number += 1
-        if when(number) and event["event"] != "end":
+        if when(number) and event.event != "end":
             raise Killed
 
     return listen
@@ -97,7 +98,7 @@ def killing(when: Callable[[int], bool]) -> Listener:
 def facts(events: Sequence[Event]) -> list[tuple[Any, ...]]:
     """What a search did, without the times: configurations, measured values, ends."""
     return [
-        (e["event"], e["trial_id"], e.get("config"), e.get("epoch"), e.get("metrics"), e.get("state"))
+        tuple(getattr(e, name, None) for name in ("event", "trial_id", "config", "epoch", "metrics", "state"))
         for e in events
-        if e["event"] in ("start", "measurement", "finish")
+        if e.event in ("start", "measurement", "finish")
     ]

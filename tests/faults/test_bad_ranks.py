@@ -12,15 +12,15 @@ from typing import Any
 import psutil
 import pytest
 
-from search.execution import trial
-from search.execution.serve import Place
-from search.record.journal import Event
+from search.execution import trial_actor
+from search.execution.protocol import Place
+from search.record.events import Event, Measurement
 from search.results import Run
 from tests.search.test_study_on_ray import study, train_workers
-from trainables.contract import PATIENCE_VARIABLE
-from trainables.parallel.layouts import FEWEST_PROCESSES, IN_ONE_PROCESS
+from trainables.contract import TIMEOUT_VARIABLE
+from trainables.strategy_table import STRATEGIES
 
-SEVERAL = [name for name in FEWEST_PROCESSES if name not in IN_ONE_PROCESS]
+SEVERAL = [name for name, row in STRATEGIES.items() if not row.one_process]
 ONE_AFTER_THE_OTHER: dict[str, Any] = {"searcher": {"name": "grid"}, "budget": {"epochs": 3, "repeats": 0}}
 
 
@@ -36,12 +36,12 @@ class Saboteur:
         self.living_on: set[int] = set()  # of them, when a trial after theirs has trained
 
     def __call__(self, event: Event) -> None:
-        trial_id = event.get("trial_id", "")
-        if trial_id not in self._victims and event["event"] == "measurement":
+        trial_id = getattr(event, "trial_id", "")
+        if trial_id not in self._victims and event.event == "measurement":
             self.living_on |= set(filter(psutil.pid_exists, self.pids))
-        if trial_id in self._victims and event["event"] == "measurement" and event["epoch"] == 1:
+        if trial_id in self._victims and isinstance(event, Measurement) and event.epoch == 1:
             threading.Thread(target=self._hit, args=(trial_id,), daemon=True).start()
-        if trial_id in self._victims and event["event"] in ("retry", "finish"):
+        if trial_id in self._victims and event.event in ("retry", "finish"):
             self.noticed_at.setdefault(trial_id, time.monotonic())
 
     def _hit(self, trial_id: str) -> None:
@@ -70,11 +70,11 @@ def left_behind(pids: set[int], before: set[int]) -> set[int]:
 
 @pytest.fixture(scope="module")
 def killed(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Saboteur, set[int]]:
-    """For each strategy a trial that loses a rank, in the first one rank 0, and a trial after it. Nobody is retried."""
+    """One trial per strategy that loses a rank (rank 0 in the first trial), and a trial after it. No retries."""
     saboteur = Saboteur({f"t{2 * i + 1:04d}": min(i, 1) for i in range(len(SEVERAL))}, signal.SIGKILL)
     before = train_workers()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trial, "MAX_RETRIES", 0)
+        patch.setattr(trial_actor, "MAX_RETRIES", 0)
         run = study(
             cluster,
             tmp_path_factory.mktemp("results") / "killed",
@@ -113,14 +113,15 @@ def test_killed_ranks_leave_no_process_behind(killed: tuple[Run, Saboteur, set[i
 def test_a_rank_that_hangs_or_is_stopped_ends_its_trial_and_is_named(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two ranks: rank 0 never comes back from its work; then rank 1's process is stopped; then all goes well."""
-    monkeypatch.setenv(PATIENCE_VARIABLE, "5")
+    """Two ranks: rank 0 hangs in its work; then the process of rank 1 is stopped; then a trial runs well."""
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "5")
     before = train_workers()
     saboteur = Saboteur({"t0001": None, "t0002": 1}, signal.SIGSTOP)
     run = study(
         cluster,
         tmp_path / "silent",
         [saboteur],
+        trainable="tests.faulty_replay",
         parameters={"fail_at_epoch": {"values": [2, 0, 4]}},  # there is no fourth
         fixed={"processes": 2, "seconds_per_epoch": 1.0, "fail_with": "hang"},
         **ONE_AFTER_THE_OTHER,

@@ -15,7 +15,7 @@ import pytest
 from search.record.journal import FILE_NAME, Event, Journal, read_journal
 from search.results import load
 from search.run import main
-from search.study.ending import closed
+from search.study.shutdown import finish_run
 from search.study.study import write_results
 from tests.faults.processes import SPACE, printed, running, wait_for
 from tests.faults.simulation import a_space, simulate
@@ -121,7 +121,7 @@ def test_tables_and_summary_that_do_not_fit_are_exit_3_with_the_old_ones_whole(
         file.write('{"event":"test","time":1.0,"trial_id":"t0001","metrics":{"test_accuracy":0.5}}\n')
     old[FILE_NAME] = (folder / FILE_NAME).read_bytes()
     fill(place, leave)
-    assert closed(folder, "the command") == 3
+    assert finish_run(folder, "the command") == 3
     err = capsys.readouterr().err
     assert f"{folder}/" in err.splitlines()[0]
     assert "No space left on device; " in err
@@ -130,7 +130,7 @@ def test_tables_and_summary_that_do_not_fit_are_exit_3_with_the_old_ones_whole(
     now = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     assert now.keys() == old.keys(), "nothing half-written is left"
     (place / "filling").unlink()
-    assert closed(folder, "the command") == 0
+    assert finish_run(folder, "the command") == 0
     assert "test_accuracy" in load(folder).trials
 
 
@@ -140,7 +140,7 @@ def test_a_full_disk_stops_the_search_whose_trial_goes_on_when_there_is_space(
 ) -> None:
     """A checkpoint in a worker does not fit: no further trial is started, for none would get on."""
     place, resize = disk
-    keys = {
+    keys: dict[str, Any] = {
         "parameters": {"learning_rate": {"values": [0.1, 0.2, 0.3]}},
         "fixed": {"checkpoint_bytes": 200_000},
         "searcher": {"name": "grid"},
@@ -152,23 +152,22 @@ def test_a_full_disk_stops_the_search_whose_trial_goes_on_when_there_is_space(
         study(pool, place / "run", **keys)
     assert caught.value.errno == errno.ENOSPC
     events = read_journal(place / "run" / FILE_NAME)
-    assert [e["event"] for e in events if e.get("trial_id")] == ["start", "measurement"]
+    assert [e.event for e in events if getattr(e, "trial_id", None)] == ["start", "measurement"]
     resize("size=4m")
     run = study(pool, place / "run", **keys)
     assert run.trials.state.tolist() == ["complete"] * 3
     assert run.trials.epochs.tolist() == [2] * 3
-    assert sum(e["event"] == "start" for e in read_journal(place / "run" / FILE_NAME)) == 3
+    assert sum(e.event == "start" for e in read_journal(place / "run" / FILE_NAME)) == 3
 
 
 @pytest.mark.slow
 def test_a_folder_deleted_while_a_run_writes_to_it_ends_the_run(pool: Any, tmp_path: Path) -> None:
     """It would otherwise go on for hours, into a file that no name leads to."""
-
     events: list[str] = []
 
     def delete(event: Event) -> None:
-        events.append(event["event"])
-        if event["event"] == "measurement":
+        events.append(event.event)
+        if event.event == "measurement":
             shutil.rmtree(tmp_path / "run")
 
     keys = {"parameters": {"learning_rate": {"values": [0.1, 0.2]}}, "searcher": {"name": "grid"}}

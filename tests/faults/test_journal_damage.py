@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from search.record.events import Start
 from search.record.journal import FILE_NAME, Journal, read_journal, steady_clock
 from search.results import load
 from search.run import main
@@ -43,7 +44,7 @@ def test_a_journal_cut_at_any_byte_of_its_last_record_loses_that_one_alone_and_g
         assert len(read_journal(path)) == kept
         with Journal(path) as journal:
             journal.append("resume", command=[])
-        assert [event["event"] for event in read_journal(path)[kept - 1 :]][-1] == "resume"
+        assert [event.event for event in read_journal(path)[kept - 1 :]][-1] == "resume"
         assert len(read_journal(path)) == kept + 1
 
 
@@ -101,7 +102,7 @@ def test_any_changed_byte_costs_at_most_its_record(run: Path, byte: int) -> None
     others = {json.loads(line)["time"] for i, line in enumerate(lines) if i != at}
     for place in range(start, start + len(lines[at]) - 1, 3):
         (run / FILE_NAME).write_bytes(content[:place] + bytes([byte]) + content[place + 1 :])
-        assert others <= {event["time"] for event in read_journal(run / FILE_NAME)}
+        assert others <= {event.time for event in read_journal(run / FILE_NAME)}
         assert len(load(run).trials) > 0
 
 
@@ -111,7 +112,7 @@ def test_the_trial_whose_start_is_lost_is_left_out_and_made_up_for(run: Path) ->
     at = next(i for i, line in enumerate(lines) if b'"start"' in line and b"t0003" in line)
     (run / FILE_NAME).write_bytes(b"".join(lines[:at] + lines[at + 1 :]))
     events = simulate(run, a_space())
-    starts = [event["trial_id"] for event in events if event["event"] == "start"]
+    starts = [event.trial_id for event in events if isinstance(event, Start)]
     assert starts == ["t0001", "t0002", "t0004", "t0005", "t0006", "t0007"]
     trials = load(run).trials
     assert trials.state.tolist() == ["complete"] * 6
@@ -180,10 +181,10 @@ def test_a_journal_that_is_deleted_or_replaced_takes_no_more_events(tmp_path: Pa
 def test_times_do_not_go_back_when_the_clock_is_set_back(tmp_path: Path) -> None:
     wall, running = iter([1000.0]), iter([5.0, 6.0, 9.0])
     with Journal(tmp_path / FILE_NAME, clock=steady_clock(lambda: next(wall), lambda: next(running))) as journal:
-        assert [journal.append("resume")["time"], journal.append("end")["time"]] == [1001.0, 1004.0]
+        assert [journal.append("resume").time, journal.append("end").time] == [1001.0, 1004.0]
 
 
 def test_a_journals_clock_is_such_a_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("search.record.journal.steady_clock", lambda: lambda: 7.0)
     with Journal(tmp_path / FILE_NAME) as journal:
-        assert journal.append("end")["time"] == 7.0
+        assert journal.append("end").time == 7.0

@@ -25,8 +25,10 @@ TRIALS = 12  # more than the processes can do before the last of them is killed
 def test_a_search_killed_after_every_event_is_the_search_that_was_never_killed(
     searcher: str, trials: int, tmp_path: Path
 ) -> None:
-    """30 kills and more in one run; more trials than each sampler draws at random before it looks at what was measured:
-    the same choices can only come from one that has seen it all.
+    """A run that is killed 30 times or more proposes the same trials as one that is not.
+
+    The run has more trials than each sampler draws at random before it uses the measurements: only a sampler that has
+    been told all of them proposes the same.
     """
     space = a_space(searcher={"name": searcher}, budget={"trials": trials, "epochs": 3})
     whole = facts(simulate(tmp_path / "whole", space))
@@ -122,9 +124,9 @@ def killed_at_random(folder: Path, cwd: Path, kills: int, seed: int, arguments: 
     assert trials.state.tolist() == ["complete"] * TRIALS
     assert trials.epochs.tolist() == [3] * TRIALS
     assert trials["config.learning_rate"].is_unique
-    counts = Counter((e["event"], e["trial_id"]) for e in read_journal(folder / FILE_NAME) if "trial_id" in e)
+    counts = Counter((e.event, getattr(e, "trial_id", None)) for e in read_journal(folder / FILE_NAME))
     assert {counts[event, t] for event in ("start", "finish") for t in trials.trial_id} == {1}
-    assert "measurement resume measurement" in " ".join(e["event"] for e in read_journal(folder / FILE_NAME))
+    assert "measurement resume measurement" in " ".join(e.event for e in read_journal(folder / FILE_NAME))
 
 
 @pytest.mark.slow

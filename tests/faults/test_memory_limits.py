@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from search.execution.shortage import kernel_kills
+from search.execution.oom import kernel_oom_kills
 from search.results import load
 from tests.faults.processes import printed, running
 from tests.search.runs import REPLAYED
 
 HUNGRY = f"""\
-{REPLAYED.replace("{min: 0.001, max: 0.5, log: true}", "{values: [0.1]}")}\
+{REPLAYED.replace("{min: 0.001, max: 0.5, log: true}", "{values: [0.1]}").replace("replay", "tests.faulty_replay", 1)}\
   fail_at_epoch: {{values: [2, 0]}}
 fixed: {{seconds_per_epoch: 0.1, fail_with: hunger}}
 searcher: {{name: grid}}
@@ -49,11 +50,11 @@ def container() -> Iterator[Path]:
 @pytest.mark.slow
 def test_a_trial_that_comes_to_its_containers_limit_cannot_run_there(container: Path, tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text(HUNGRY)
-    kills = kernel_kills()
+    kills = kernel_oom_kills()
     with running("space.yaml", "--name", "run", cwd=tmp_path) as process:
         (container / "cgroup.procs").write_text(f"{process.pid}")
         assert process.wait(300) == 0, printed(tmp_path)
-    assert kernel_kills() == kills + 1
+    assert kernel_oom_kills() == kills + 1
     _the_hungry_one_is_infeasible_and_the_next_complete(tmp_path)
 
 
@@ -63,20 +64,24 @@ def test_a_trial_that_ray_ends_for_want_of_memory_cannot_run_there(tmp_path: Pat
     (tmp_path / "space.yaml").write_text(HUNGRY)
     memory = psutil.virtual_memory()
     threshold = (memory.total - memory.available + LIMIT_BYTES) / memory.total
-    monitored = {"RAY_memory_monitor_refresh_ms": "250", "RAY_memory_usage_threshold": f"{threshold:.2f}"}
+    monitored: dict[str, Any] = {
+        "RAY_memory_monitor_refresh_ms": "250",
+        "RAY_memory_usage_threshold": f"{threshold:.2f}",
+    }
     with running("space.yaml", "--name", "run", cwd=tmp_path, **monitored) as process:
         assert process.wait(300) == 0, printed(tmp_path)
     _the_hungry_one_is_infeasible_and_the_next_complete(tmp_path)
 
 
 def _the_hungry_one_is_infeasible_and_the_next_complete(folder: Path) -> None:
-    hungry, modest = load(folder / "results" / "run").trials.itertuples()
+    rows: Any = load(folder / "results" / "run").trials.itertuples()
+    hungry, modest = rows
     assert (hungry.state, hungry.retries, hungry.epochs) == ("infeasible", 0, 1), hungry.reason
     assert hungry.reason.startswith("out of host memory: the worker of rank 0 died: ")
     assert (modest.state, modest.epochs) == ("complete", 3)
 
 
 def test_the_kernels_count_is_read_where_there_is_one(tmp_path: Path) -> None:
-    assert kernel_kills(tmp_path) == 0
+    assert kernel_oom_kills(tmp_path) == 0
     (tmp_path / "vmstat").write_text("pgfault 17\noom_kill 3\noom_kill_other 9\n")
-    assert kernel_kills(tmp_path) == 3
+    assert kernel_oom_kills(tmp_path) == 3

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from search.execution.nodes import alike
+from search.execution.nodes import resources_of_largest_nodes
 from search.results import Run, load
 from search.space.space import parse_space
 from trainables.contract import Resources
@@ -56,11 +56,11 @@ sys.exit(code)
 
 
 def run_on_nodes(folder: Path, number: int, space: str, *options: str) -> Run:
-    """What came of it; the command has ended well."""
+    """Run the command on a cluster; return its results. It must exit with 0."""
     (folder / "space.yaml").write_text(space)
     command = [sys.executable, "-c", ON_NODES, str(number), *options]
     variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # the same for all of its processes
-    variables["TRAINING_SEARCH_PATIENCE_SECONDS"] = "15"
+    variables["TRAINING_SEARCH_TIMEOUT_SECONDS"] = "15"
     ended = subprocess.run(
         command, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True, timeout=350, check=False
     )
@@ -98,7 +98,8 @@ def test_a_trial_whose_node_is_gone_goes_on_from_its_checkpoint_on_others(tmp_pa
 @pytest.mark.slow
 def test_a_trial_that_needs_the_node_that_is_gone_fails_and_others_do_not(tmp_path: Path) -> None:
     space = LOSING.replace("placement: {values: [pack, spread]}", "world_size: {values: [2, 1]}")
-    wide, narrow = run_on_nodes(tmp_path, 2, space.replace("world_size: 2, ", ""), "--lose-a-node").trials.iloc
+    rows: Any = run_on_nodes(tmp_path, 2, space.replace("world_size: 2, ", ""), "--lose-a-node").trials.iloc
+    wide, narrow = rows
     assert (wide.state, wide.retries, wide.epochs) == ("failed", 1, 1)
     assert "2 processes with 2 cores each: more than the 2 cores that the cluster still has" in wide.reason
     assert (narrow.state, narrow.retries, narrow.epochs) == ("complete", 0, 3)
@@ -106,9 +107,9 @@ def test_a_trial_that_needs_the_node_that_is_gone_fails_and_others_do_not(tmp_pa
 
 def test_trials_run_on_nodes_that_are_alike() -> None:
     head, large = Resources(16), Resources(32, 8)
-    assert alike([head]) == head
-    assert alike([head, large, large]) == Resources(64, 16, 2)
-    assert alike([head, large, large]).node == large
+    assert resources_of_largest_nodes([head]) == head
+    assert resources_of_largest_nodes([head, large, large]) == Resources(64, 16, 2)
+    assert resources_of_largest_nodes([head, large, large]).node == large
 
 
 @pytest.mark.parametrize(
@@ -129,4 +130,4 @@ def test_concurrent_trials_share_nodes_before_they_share_cores(trials: int, whol
         "parameters": {"x": {"values": [1]}},
     }
     keys |= {"budget": {"trials": 1}}
-    assert parse_space({**keys, "concurrent_trials": trials}).share(whole) == each
+    assert parse_space({**keys, "concurrent_trials": trials}).resources_per_trial(whole) == each

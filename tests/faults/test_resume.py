@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from search.outcome import InputError
-from search.record.journal import FILE_NAME, read_journal
-from search.record.owner import OwnedError, owned
+from search.exit_codes import InputError
+from search.record.events import Start
+from search.record.journal import FILE_NAME
+from search.record.run_lock import RunLockedError, lock_run
 from search.results import load
 from search.run import _made_folder, _parser, main
 from tests.faults.processes import SPACE
@@ -26,8 +27,8 @@ from tests.faults.simulation import Killed, a_space, killing, simulate
 OWNER = """
 import sys, time
 from pathlib import Path
-from search.record.owner import owned
-with owned(Path(sys.argv[1])):
+from search.record.run_lock import lock_run
+with lock_run(Path(sys.argv[1])):
     print("mine", flush=True)
     time.sleep(600)
 """
@@ -90,7 +91,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, would_start: None, capsys: p
 
 def test_more_trials_are_more_trials(run: Path) -> None:
     events = simulate(run, a_space(budget={"trials": 5, "epochs": 2}))
-    assert [e["trial_id"] for e in events if e["event"] == "start"] == [f"t000{n}" for n in range(1, 6)]
+    assert [e.trial_id for e in events if isinstance(e, Start)] == [f"t000{n}" for n in range(1, 6)]
     assert load(run).trials.state.tolist() == ["complete"] * 5
 
 
@@ -138,9 +139,9 @@ def test_a_dead_owner_is_taken_over(run: Path, stranger: subprocess.Popen[str], 
 
 
 def test_an_owner_is_one_within_a_process_too(tmp_path: Path) -> None:
-    with owned(tmp_path), pytest.raises(OwnedError, match=f"process {os.getpid()} on "), owned(tmp_path):
+    with lock_run(tmp_path), pytest.raises(RunLockedError, match=f"process {os.getpid()} on "), lock_run(tmp_path):
         pass
-    with owned(tmp_path):
+    with lock_run(tmp_path):
         pass
 
 
@@ -174,7 +175,7 @@ def test_a_run_of_another_machine_is_not_gone_on_with(
     run: Path, would_start: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its rates have no place on a front with those of this one."""
-    events = read_journal(run / FILE_NAME)
+    events = [json.loads(line) for line in (run / FILE_NAME).read_text().splitlines()]
     events[0]["machine"]["cpu_name"] = "another"
     (run / FILE_NAME).write_text("".join(json.dumps(event) + "\n" for event in events[:-1]))
     assert main(["--resume", str(run)]) == 2
@@ -194,7 +195,7 @@ def test_a_run_of_another_machine_is_not_gone_on_with(
 def test_a_journal_that_contradicts_itself_is_told_in_a_line_with_what_would_do(
     run: Path, spoil: Any, said: str, would_start: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    events = read_journal(run / FILE_NAME)
+    events = [json.loads(line) for line in (run / FILE_NAME).read_text().splitlines()]
     spoil(events)
     (run / FILE_NAME).write_text("".join(json.dumps(event) + "\n" for event in events))
     assert main(["--resume", str(run)]) == 2

@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from search.execution.dashboard import Metrics
 from search.record.journal import FILE_NAME, Journal
+from search.record.run_state import RunState
 from search.terminal.progress import Progress
 from search.advisor.proposal import Decision
 from search.study.study import Study
@@ -38,8 +39,9 @@ folder = Path(sys.argv[1])
 (folder / "trials").mkdir()
 reports, before = [], 0.0
 console = Console(file=io.StringIO())
-progress, metrics = Progress(console), Metrics(lambda *about: Gauge())
-with progress, Journal(folder / FILE_NAME, [progress, metrics]) as journal:
+run_state = RunState()
+progress, metrics = Progress(run_state, console), Metrics(run_state, lambda *about: Gauge())
+with progress, Journal(folder / FILE_NAME, [progress, metrics], run_state=run_state) as journal:
     journal.append("run", **opening(space))
     study = Study(space, space.data, folder, journal, Resources(cpus=1), "pool")
     before = peak()

@@ -12,17 +12,17 @@ import pytest
 import torch
 
 from search.run import main
-from search.space.machine import describe_machine, small_shm
+from search.space.machine import describe_machine, shm_warnings
 from tests.faults.processes import SPACE
-from trainables.pictures import shared_memory
-from trainables.pictures.cifar10 import Pictures
-from trainables.pictures.loaders import Plan, training_batches
+from trainables.samples import loader_processes
+from trainables.samples.cifar10 import Pictures
+from trainables.samples.loaders import Plan, training_batches
 from trainables.stages import Timeline
 
 SCRIPT = """
 import numpy as np, torch
-from trainables.pictures.cifar10 import Pictures
-from trainables.pictures.loaders import Plan, training_batches
+from trainables.samples.cifar10 import Pictures
+from trainables.samples.loaders import Plan, training_batches
 from trainables.stages import Timeline
 pictures = Pictures(np.zeros((4096, 32, 32, 3), dtype=np.uint8), np.zeros(4096, dtype=np.int64), 10)
 plan = Plan(np.arange(4096), batch_size=1024, seed=0)
@@ -50,7 +50,7 @@ def test_batches_that_come_through_pipes_are_the_same(
     pictures = Pictures(images, np.arange(64) % 10, 10)
     shared = drawn(pictures)
     assert not caplog.records
-    monkeypatch.setattr(shared_memory, "fits", lambda size: False)
+    monkeypatch.setattr(loader_processes, "fits_in_shared_memory", lambda size: False)
     piped = drawn(pictures)
     assert "batches come through pipes" in caplog.text
     for one, other in zip(shared, piped, strict=True):
@@ -61,20 +61,20 @@ def test_batches_that_come_through_pipes_are_the_same(
 
 
 def test_whether_batches_fit_is_read_from_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert shared_memory.fits(0)
-    assert not shared_memory.fits(2**60)
-    monkeypatch.setattr(shared_memory, "PLACE", tmp_path / "nothing")
-    assert not shared_memory.fits(0)
+    assert loader_processes.fits_in_shared_memory(0)
+    assert not loader_processes.fits_in_shared_memory(2**60)
+    monkeypatch.setattr(loader_processes, "SHARED_MEMORY", tmp_path / "nothing")
+    assert not loader_processes.fits_in_shared_memory(0)
 
 
 @pytest.mark.parametrize(
     ("gib", "said"), [(8 / 1024, "/dev/shm has 8 MiB: "), (0.0625, "/dev/shm has 64 MiB: "), (None, "no /dev/shm")]
 )
 def test_a_small_one_is_said_before_the_start(gib: float | None, said: str) -> None:
-    (line,) = small_shm(replace(describe_machine(), shm_gib=gib))
+    (line,) = shm_warnings(replace(describe_machine(), shm_gib=gib))
     assert said in line
     assert "--shm-size" in line
-    assert small_shm(replace(describe_machine(), shm_gib=8.0)) == []
+    assert shm_warnings(replace(describe_machine(), shm_gib=8.0)) == []
 
 
 def test_the_plan_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

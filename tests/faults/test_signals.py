@@ -18,8 +18,8 @@ import pytest
 
 from search import run
 from search.execution.cluster import Cluster
+from search.execution.ray_watchdog import POLL_SECONDS
 from search.execution.tune import AdvisorSearcher, Check
-from search.execution.watch import EVERY_SECONDS
 from search.record.journal import FILE_NAME
 from search.results import load
 from search.study.interrupt import Interrupted, Interrupts
@@ -46,7 +46,7 @@ import os, signal, subprocess, time
 from search.study.interrupt import Interrupts
 interrupts = Interrupts()
 interrupts.install()
-interrupts.deferred, interrupts.last_words = True, "to go on: x\\n"
+interrupts.deferred, interrupts.exit_message = True, "to go on: x\\n"
 print(subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid, flush=True)
 for _ in range(2):
     os.kill(os.getpid(), signal.SIGINT)
@@ -118,7 +118,7 @@ def test_where_ray_is_gone_or_stuck_by_the_signal_as_well_the_exit_code_is_the_s
         if why != "Ray is gone":
             signal.raise_signal(signal.SIGHUP)
         with run._watched(job, cluster, view, interrupts):
-            time.sleep(2.5 * EVERY_SECONDS)
+            time.sleep(2.5 * POLL_SECONDS)
     assert told == [(tmp_path, "to go on", why, 129)]
 
 
@@ -144,7 +144,7 @@ import ctypes, os, signal, threading
 from search.study.interrupt import Interrupts
 with Interrupts() as interrupts:
     interrupts.deferred = True
-    with interrupts.obeyed_at_once():
+    with interrupts.ending_at_once():
         threading.Timer(0.1, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)).start()
         ctypes.CDLL(None).sleep(20)
 """
@@ -157,10 +157,10 @@ def test_a_signal_while_ray_starts_does_not_wait_for_compiled_code() -> None:
 def test_what_fails_after_a_signal_has_failed_by_it() -> None:
     with Interrupts() as interrupts:
         interrupts.deferred = True
-        with pytest.raises(OSError, match="before"), interrupts.blamed():
+        with pytest.raises(OSError, match="before"), interrupts.attributed_to_signal():
             raise OSError("before")
         signal.raise_signal(signal.SIGTERM)
-        with pytest.raises(Interrupted) as caught, interrupts.blamed():
+        with pytest.raises(Interrupted) as caught, interrupts.attributed_to_signal():
             raise OSError("after")
     assert caught.value.exit_code == 143
 
@@ -173,13 +173,14 @@ def test_an_actor_that_ends_by_the_signal_is_no_failed_trial_and_no_fault() -> N
     with pytest.raises(Interrupted):
         AdvisorSearcher(decider, check, []).on_trial_complete("of Tune", error=True)
     with pytest.raises(Interrupted):
-        Check(check, [OSError("Ray is half gone")]).stop_all()
+        Check(decider, check, [OSError("Ray is half gone")]).stop_all()
 
 
 ORPHAN = """
 import subprocess
-from search.execution.watch import end_children, in_own_group
-started = in_own_group(subprocess.Popen)(["sh", "-c", "sleep 60 >&2 & echo $!"], stdout=subprocess.PIPE, text=True)
+from search.execution.ray_watchdog import end_children, in_own_process_group
+command = ["sh", "-c", "sleep 60 >&2 & echo $!"]
+started = in_own_process_group(subprocess.Popen)(command, stdout=subprocess.PIPE, text=True)
 print(started.communicate()[0])
 end_children()
 """
@@ -222,7 +223,7 @@ def test_sigterm_where_a_part_of_ray_had_it_first_leaves_nothing(tmp_path: Path)
 
 def test_a_process_that_has_left_ray_in_time_goes_on() -> None:
     with Interrupts() as interrupts:
-        interrupts.leave_within(0.1, 1)
+        interrupts.exit_within(0.1, 1)
     time.sleep(0.3)
 
 
@@ -255,9 +256,7 @@ def test_a_terminal_that_is_closed_ends_the_run_and_the_printed_command_goes_on(
     ("number", "times", "code"), [(signal.SIGINT, 1, 130), (signal.SIGINT, 2, 130), (signal.SIGTERM, 1, 143)]
 )
 def test_a_signal_waits_for_no_epoch_however_long(tmp_path: Path, number: int, times: int, code: int) -> None:
-    """What is finished is kept. A second one while the first is being obeyed changes nothing, or ends the process there
-    and then.
-    """
+    """Finished trials are kept; a second signal changes nothing, or ends the process at once."""
     (tmp_path / "space.yaml").write_text(ONE_SHORT_ONE_LONG)
     folder = tmp_path / "results" / "run"
     with running("space.yaml", "--name", "run", cwd=tmp_path) as process:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from search.outcome import InputError
+from search.exit_codes import InputError
 from search.record.journal import FILE_NAME
 from search.report.report import closing_lines
 from search.results import load
@@ -109,8 +109,8 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 def own(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """A run of this machine, not at its end."""
     folder = tmp_path_factory.mktemp("own") / "run"
-    events = simulate(folder, a_space(budget={"trials": 3, "epochs": 2}))
-    return json.loads(json.dumps(events))[:-3]
+    simulate(folder, a_space(budget={"trials": 3, "epochs": 2}))
+    return [json.loads(line) for line in (folder / FILE_NAME).read_text().splitlines()][:-3]
 
 
 # --- journals ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What is around a run: killed parents, ports, clusters that are not there, too few cores, a driver that is stopped."""
+"""Environment of a run: killed parents, ports, missing clusters, too few cores, a driver that is stopped."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from typing import Any
 import psutil
 import pytest
 
-from search.execution.watch import KNOCKS, Lost
-from search.record.history import History
+from search.execution.ray_watchdog import MAX_FAILED_CONNECTS, RayLossCheck
 from search.record.journal import FILE_NAME
+from search.record.run_state import RunState
 from search.results import load
 from search.run import main
 from tests.faults.processes import SPACE, gone, printed, running, wait_for, with_pids
+from tests.search.runs import typed
 
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 LOADER = """
 import os, psutil, signal
 import numpy as np, torch
-from trainables.pictures.cifar10 import Pictures
-from trainables.pictures.loaders import Plan, training_batches
+from trainables.samples.cifar10 import Pictures
+from trainables.samples.loaders import Plan, training_batches
 from trainables.stages import Timeline
 pictures = Pictures(np.zeros((4000, 32, 32, 3), dtype=np.uint8), np.zeros(4000, dtype=np.int64), 10)
 plan, cpu = Plan(np.arange(4000), batch_size=4, seed=0), torch.device("cpu")
@@ -49,7 +50,7 @@ def test_loader_processes_end_with_the_process_of_their_trial() -> None:
 
 
 def test_nothing_of_ray_listens_beyond_this_machine(cluster: Any) -> None:
-    """It would let everybody on the network run code here."""
+    """Otherwise everybody on the network could run code here."""
     open_to_all = []
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         for connection in process.net_connections("inet"):
@@ -74,7 +75,7 @@ def test_a_cluster_that_is_not_there_is_told_within_30_seconds(
 
 @pytest.mark.slow
 def test_an_address_at_which_something_else_listens_is_told_within_30_seconds(tmp_path: Path) -> None:
-    """It takes the connection and never says a word."""
+    """The listener accepts the connection and never sends a byte."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         asked_at = time.monotonic()
@@ -101,7 +102,7 @@ def test_what_this_machine_cannot_do_is_told_before_anything_is_started(
 
 def test_ray_is_gone_when_a_process_of_it_is_or_nobody_answers_any_more() -> None:
     child = subprocess.Popen(["sleep", "60"])
-    lost = Lost({"raylet": psutil.Process(child.pid)}, None)
+    lost = RayLossCheck({"raylet": psutil.Process(child.pid)}, None)
     assert lost() is None
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
@@ -109,24 +110,26 @@ def test_ray_is_gone_when_a_process_of_it_is_or_nobody_answers_any_more() -> Non
     child.wait()
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
-        elsewhere = Lost({}, (host, port))
+        elsewhere = RayLossCheck({}, (host, port))
         assert elsewhere() is None
-    answers = [elsewhere() for _ in range(KNOCKS)]
-    assert answers == [*[None] * (KNOCKS - 1), f"Ray is gone: nobody answers at {host}:{port}"]
+    answers = [elsewhere() for _ in range(MAX_FAILED_CONNECTS)]
+    assert answers == [*[None] * (MAX_FAILED_CONNECTS - 1), f"Ray is gone: nobody answers at {host}:{port}"]
 
 
 def test_a_clock_that_was_set_back_between_two_processes_makes_no_time_negative() -> None:
-    run = {"event": "run", "time": 5000.0, "name": "x", "objectives": [], "data": {"name": "generated"}}
-    history = History([run, {"event": "end", "time": 5100.0}, {"event": "resume", "time": 1000.0}])
-    assert history.active_seconds() == 100.0
-    assert history.active_seconds(now=900.0) == 100.0
-    assert History([run, {"event": "end", "time": 4000.0}, {"event": "resume", "time": 6000.0}]).active_seconds() == 0.0
+    run = {"event": "run", "time": 5000.0, "name": "x", "data": {"name": "generated"}}
+    run["objectives"] = [{"metric": "a", "goal": "minimize"}]
+    run_state = RunState(typed([run, {"event": "end", "time": 5100.0}, {"event": "resume", "time": 1000.0}]))
+    assert run_state.active_seconds() == 100.0
+    assert run_state.active_seconds(now=900.0) == 100.0
+    back = typed([run, {"event": "end", "time": 4000.0}, {"event": "resume", "time": 6000.0}])
+    assert RunState(back).active_seconds() == 0.0
 
 
 def test_a_ray_that_does_not_start_is_told_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where the machine is too busy for it, Ray raises a bare Exception."""
+    """Ray raises a bare Exception on a machine that is too busy."""
 
     def init(**settings: Any) -> None:
         raise Exception("The current node timed out during startup.")
@@ -140,7 +143,7 @@ def test_a_ray_that_does_not_start_is_told_in_a_line(
 
 @pytest.mark.slow
 def test_a_driver_that_is_stopped_and_continued_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
-    """As by a suspended terminal. The rates are measured by the workers, whose clock is monotonic."""
+    """A suspended terminal does this. The workers measure the rates, with a monotonic clock."""
     folder = tmp_path / "results" / "run"
     with running("space.yaml", "--name", "run", cwd=tmp_path) as process:
         wait_for(folder / FILE_NAME, r'"measurement",[^\n]*"t0003"', process)
@@ -155,7 +158,7 @@ def test_a_driver_that_is_stopped_and_continued_goes_on_as_if_nothing_had_been(t
 
 @pytest.mark.slow
 def test_two_runs_at_once_with_the_dashboards_port_taken_each_have_their_own(tmp_path: Path) -> None:
-    """In one results folder, from one space file: neither a port nor a folder is fought over."""
+    """Both use one results folder and one space file: they share neither a port nor a folder."""
     (tmp_path / "space.yaml").write_text(SPACE.replace("trials: 8", "trials: 2"))
     script = "import sys; from search.run import main; sys.exit(main(['space.yaml']))"
     environment = {**os.environ, "RAY_DASHBOARD_NO_COLOR": "1"}

@@ -9,20 +9,21 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
 from filelock import FileLock
 
-from search.execution.idleness import Idleness, Work
+from search.execution.hang_detector import Work, hang_detector
+from search.record.events import Finish, Measurement, Retry, Start
 from search.record.journal import FILE_NAME, Event, read_journal
 from search.results import Run, load
-from search.study.ending import closed
+from search.study.shutdown import finish_run
 from tests.faults.processes import SPACE, descendants, measured, named, printed, running, wait_for
 from tests.faults.simulation import a_space, opening
 from tests.search.test_study_on_ray import study
-from trainables.contract import PATIENCE_VARIABLE, HelperLostError, waiting
+from trainables.contract import TIMEOUT_VARIABLE, HelperLostError, waiting
 from trainables.machine.locks import locked
 
 ONE_AFTER_THE_OTHER: dict[str, Any] = {"searcher": {"name": "grid"}, "budget": {"epochs": 2}}
@@ -50,17 +51,18 @@ def hung(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, L
     at_end: dict[str, list[psutil.Process]] = {}
 
     def look(event: Event) -> None:
-        if event["event"] == "measurement" and event["trial_id"] == "t0001":
+        if isinstance(event, Measurement) and event.trial_id == "t0001":
             threading.Timer(1.0, lambda: started.extend(left_behind())).start()
-        if event["event"] == "finish":
-            at_end[event["trial_id"]] = left_behind()
+        if isinstance(event, Finish):
+            at_end[event.trial_id] = left_behind()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(PATIENCE_VARIABLE, "3")
+        patch.setenv(TIMEOUT_VARIABLE, "3")
         run = study(
             cluster,
             tmp_path_factory.mktemp("results") / "hung",
             [look],
+            trainable="tests.faulty_replay",
             parameters={
                 "fail_at_epoch": {"values": [2, 0]},
                 "fail_with": {"values": ["child", "silence", "memory"], "when": {"fail_at_epoch": 2}},
@@ -108,7 +110,7 @@ def test_within_5_seconds_no_process_of_an_ended_trial_lives(hung: tuple[Run, Le
     assert not left_behind()
 
 
-def hangs(work: list[Work], patience: float = 0.2, seconds: float = 0.4, waits: bool = False) -> bool:
+def hangs(work: list[Work], timeout: float = 0.2, seconds: float = 0.4, waits: bool = False) -> bool:
     """Whether a task whose work grows like this is taken to hang."""
     found = threading.Event()
     steps = iter(work)
@@ -118,8 +120,7 @@ def hangs(work: list[Work], patience: float = 0.2, seconds: float = 0.4, waits: 
         last[0] = next(steps, last[0])
         return last[0]
 
-    idleness = Idleness(patience, found.set, next_work)
-    with idleness.watched(), waiting() if waits else contextlib.nullcontext():
+    with hang_detector(timeout, found.set, next_work), waiting() if waits else contextlib.nullcontext():
         found.wait(seconds)
     return found.is_set()
 
@@ -135,7 +136,7 @@ def test_a_task_hangs_if_it_neither_computes_nor_reads_nor_waits_for_an_answer()
 
 def test_a_task_that_reports_now_and_then_does_not_hang() -> None:
     found = threading.Event()
-    with Idleness(0.2, found.set, lambda: IDLE).watched():
+    with hang_detector(0.2, found.set, lambda: IDLE):
         for _ in range(15):
             time.sleep(0.04)
             with waiting():
@@ -152,7 +153,7 @@ def test_a_task_that_waits_for_what_another_process_prepares_does_not_hang(tmp_p
     holder = FileLock(tmp_path / "pictures.lock")
     holder.acquire()
     waiter.start()
-    with Idleness(0.2, found.set, lambda: IDLE).watched():
+    with hang_detector(0.2, found.set, lambda: IDLE):
         assert not found.wait(0.6)
         holder.release()
         waiter.join()
@@ -172,7 +173,7 @@ def test_all_trials_fail_is_exit_1_with_reasons_grouped_and_files_written(
             reason = f"RuntimeError: no luck with {number}" if number < 5 else "ValueError: another thing"
             journal.append("finish", trial_id=name, state="failed", reason=reason, seconds=1.0, setup_seconds=0.0)
         journal.append("end", reason="budget.trials is spent")
-    assert closed(tmp_path, "the command") == 1
+    assert finish_run(tmp_path, "the command") == 1
     out = capsys.readouterr().out
     assert "failed, 4 trials (t0001, t0002, t0003, t0004): RuntimeError: no luck with 1" in out
     assert "failed, 2 trials (t0005, t0006): ValueError: another thing" in out
@@ -187,8 +188,8 @@ def test_a_loader_process_that_is_killed_is_not_the_configurations_fault(locked:
     import numpy as np
     import torch
 
-    from trainables.pictures.cifar10 import Pictures
-    from trainables.pictures.loaders import Plan, training_batches
+    from trainables.samples.cifar10 import Pictures
+    from trainables.samples.loaders import Plan, training_batches
     from trainables.stages import Timeline
 
     images, labels = np.zeros((600, 32, 32, 3), dtype=np.uint8), np.zeros(600, dtype=np.int64)
@@ -200,7 +201,7 @@ def test_a_loader_process_that_is_killed_is_not_the_configurations_fault(locked:
         next(epoch)
         (loader,) = multiprocessing.active_children()
         if locked:
-            batches._iterator._workers_done_event._shared._cond.acquire()
+            cast(Any, batches)._iterator._workers_done_event._shared._cond.acquire()
         # PyTorch's raises in the main thread, wherever that is; a search trains in another, where none does
         before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         loader.kill()
@@ -219,8 +220,8 @@ class LoaderKiller:
         self._left = dict(times)
 
     def __call__(self, event: Event) -> None:
-        if event["event"] in ("measurement", "retry") and self._left.get(event["trial_id"], 0):
-            self._left[event["trial_id"]] -= 1
+        if isinstance(event, Measurement | Retry) and self._left.get(event.trial_id, 0):
+            self._left[event.trial_id] -= 1
             threading.Thread(target=self._kill, daemon=True).start()
 
     def _kill(self) -> None:
@@ -280,10 +281,10 @@ def test_where_ray_is_killed_the_command_that_goes_on_is_told_within_60_seconds(
     if victim == "raylet":
         with running("--resume", folder, "--set", "budget.trials=9", cwd=tmp_path) as process:
             assert process.wait(300) == 0, printed(tmp_path)
-        assert any("goes on" in line for line in printed(tmp_path))
+        assert any("continues" in line for line in printed(tmp_path))
         assert before.items() <= measured(folder).items()
         assert load(folder).trials.state.tolist() == ["complete"] * 9
         assert (folder / "summary.md").exists()
         assert sorted(path.stem for path in folder.glob("*.parquet")) == ["curves", "front", "trials"]
-        starts = [e["trial_id"] for e in read_journal(folder / FILE_NAME) if e["event"] == "start"]
+        starts = [e.trial_id for e in read_journal(folder / FILE_NAME) if isinstance(e, Start)]
         assert len(starts) == len(set(starts)) == 9

@@ -1,4 +1,4 @@
-"""Space files with one fault each, and what is to be said of it. The line at fault ends in `# <-`."""
+"""Space files with one problem each, and the expected message. The line with the problem ends in `# <-`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 MARK = "# <-"
 
-# What a body does not say itself comes from here, and stands before it.
+# Sections that a body does not have itself are taken from here and precede it.
 GOOD = {
     "trainable": "trainable: vgg19_cifar10\n",
     "objectives": """\
@@ -96,7 +96,7 @@ BAD_SPACES = [
     Bad("seed below 0", "searcher.seed", "found -1; expected at least 0", "searcher: {seed: -1}  # <-\n"),
     Bad("seed too long", "searcher.seed", "expected less than 4294967296", "searcher: {seed: 4294967296}  # <-\n"),
     Bad("a word in YAML 1.2", "data.download", 'found "off"; expected true or false', "data: {download: off}  # <-\n"),
-    Bad("number for a folder", "data.root", "found 7; expected a word", "data: {root: 7}  # <-\n"),
+    Bad("number for a folder", "data.root", "found 7; expected a string", "data: {root: 7}  # <-\n"),
     Bad("section empty", "data", "found nothing; expected a mapping of name, root,", "data:  # <-\n"),
     Bad("section a word", "searcher", 'found "tpe"; expected a mapping of name, seed', "searcher: tpe  # <-\n"),
     Bad("section a list", "fixed", "found a list; expected a mapping", "fixed: [seed]  # <-\n"),
@@ -119,13 +119,13 @@ BAD_SPACES = [
     Bad(
         "value a list",
         "parameters.seed.values[1]",
-        "found a list; expected a finite number, a word, true or false",
+        "found a list; expected a finite number, a string, true or false",
         "parameters:\n  seed:\n    values:\n      - 1\n      - [2, 3]  # <-\n",
     ),
     Bad(
         "value nothing",
         "fixed.threads",
-        "found nothing; expected a finite number, a word",
+        "found nothing; expected a finite number, a string",
         "fixed: {threads: null}  # <-\n",
     ),
     Bad(
@@ -153,7 +153,7 @@ BAD_SPACES = [
     Bad(
         "value twice",
         "parameters.batch_size.values[2]",
-        "64 is there twice; values must differ",
+        "64 is listed twice; values must differ",
         "parameters:\n  batch_size: {values: [64, 128, 64]}  # <-\n",
     ),
     Bad(
@@ -198,13 +198,13 @@ BAD_SPACES = [
     Bad(
         "when on itself",
         "parameters.num_workers.when.num_workers",
-        "num_workers waits for itself; name another parameter",
+        "num_workers depends on itself; name another parameter",
         "parameters:\n  num_workers: {values: [0, 2], when: {num_workers: 0}}  # <-\n",
     ),
     Bad(
-        "when in a circle",
+        "when in a cycle",
         "parameters.loader.when",
-        "loader and num_workers wait for each other",
+        "loader and num_workers depend on each other",
         "parameters:\n  loader: {values: [workers, memory], when: {num_workers: 0}}  # <-\n"
         "  num_workers: {values: [0, 2], when: {loader: workers}}\n",
     ),
@@ -233,7 +233,7 @@ BAD_SPACES = [
         'found "workers"; expected a mapping',
         "parameters:\n  seed: {values: [1, 2], when: workers}  # <-\n",
     ),
-    # what the trainable knows
+    # parameters of the trainable
     Bad("trainable", "trainable", 'found "vgg19"; did you mean "vgg19_cifar10"?', "trainable: vgg19  # <-\n"),
     Bad(
         "parameter",
@@ -272,7 +272,7 @@ BAD_SPACES = [
     Bad(
         "range over words",
         "parameters.precision",
-        "a range has no meaning here; give values among auto, fp32, bf16, fp16",
+        "a range is not possible here; give values among auto, fp32, bf16, fp16",
         "parameters:\n  precision: {min: 16, max: 32}  # <-\n",
     ),
     Bad(
@@ -291,7 +291,7 @@ BAD_SPACES = [
     Bad(
         "searching by the test set",
         "objectives[0].metric",
-        "test_accuracy is read once, at the end; search by a val_ metric",
+        "test_accuracy is measured once, after the search; optimize a val_ metric",
         "objectives:\n  - {metric: test_accuracy, goal: maximize}  # <-\n  - {metric: val_loss, goal: minimize}\n",
     ),
     Bad(
@@ -301,7 +301,7 @@ BAD_SPACES = [
         "constraints:\n  - peak_memory <= 8  # <-\n",
     ),
     # probes
-    Bad("evaluation", "evaluation", 'found "prob"; did you mean "probe"?', "evaluation: prob  # <-\n"),
+    Bad("evaluation", "evaluation", 'found "decopled"; did you mean "decoupled"?', "evaluation: decopled  # <-\n"),
     Bad(
         "objective that takes training",
         "objectives[0].metric",
@@ -318,7 +318,7 @@ BAD_SPACES = [
     Bad(
         "probes stopped early",
         "stopping.name",
-        'found "halving"; probes have no epochs to be stopped at',
+        'found "halving"; probes have no epochs; leave it out',
         f"evaluation: probe\n{PROBED}stopping:\n  name: halving  # <-\n",
     ),
     Bad(
@@ -337,7 +337,7 @@ BAD_SPACES = [
     Bad(
         "objective twice",
         "objectives[1].metric",
-        "val_loss is there twice; objectives must differ",
+        "val_loss is listed twice; objectives must differ",
         "objectives:\n  - {metric: val_loss, goal: minimize}\n  - {metric: val_loss, goal: maximize}  # <-\n",
     ),
     Bad(
@@ -359,34 +359,34 @@ BAD_SPACES = [
         "constraints: [val_loss <= 1.1 * baseline]  # <-\n",
     ),
     Bad(
-        "baseline that is not all",
+        "incomplete baseline",
         "baseline",
-        "learning_rate is missing; a baseline says all that is searched",
+        "learning_rate is missing; a baseline sets every searched parameter",
         "baseline: {batch_size: 128}  # <-\nparameters:\n  batch_size: {values: [64, 128]}\n"
         "  learning_rate: {min: 0.1, max: 0.2}\n",
     ),
     Bad(
-        "baseline beyond what is searched",
+        "baseline outside the searched values",
         "baseline.batch_size",
-        "100 is not among what is searched",
+        "100 is outside the searched values",
         "baseline:\n  batch_size: 100  # <-\nparameters:\n  batch_size: {values: [64, 128]}\n",
     ),
     Bad(
-        "baseline with what is not searched",
+        "baseline with a parameter that is not searched",
         "baseline.loader",
         "loader is not searched; leave it out",
         "baseline:\n  batch_size: 64\n  loader: memory  # <-\nparameters:\n  batch_size: {values: [64, 128]}\n",
     ),
     Bad(
-        "baseline with what is not in play",
+        "baseline with an inactive parameter",
         "baseline.num_workers",
-        "num_workers is not in play there; leave it out",
+        "num_workers is inactive in the baseline; leave it out",
         "baseline:\n  loader: memory\n  num_workers: 2  # <-\nparameters:\n  loader: {values: [memory, workers]}\n"
         "  num_workers: {values: [0, 2], when: {loader: workers}}\n",
     ),
     Bad("constraint a mapping", "constraints[0]", "found a mapping; expected ", "constraints: [{val_loss: 3}]  # <-\n"),
     Bad("searcher", "searcher.name", 'found "nsga"; did you mean "nsga2"?', "searcher: {name: nsga}  # <-\n"),
-    Bad("stopping", "stopping.name", 'found "halve"; did you mean "halving"?', "stopping: {name: halve}  # <-\n"),
+    Bad("stopping", "stopping.name", 'found "forcast"; did you mean "forecast"?', "stopping: {name: forcast}  # <-\n"),
     Bad("data", "data.name", 'found "cifar"; did you mean "cifar10"?', "data: {name: cifar}  # <-\n"),
     Bad("no pictures", "data.train_images", "found 0; expected at least 1", "data: {train_images: 0}  # <-\n"),
     Bad(
@@ -407,7 +407,7 @@ BAD_SPACES = [
         "a grid needs values, and momentum is a range; give values, or use tpe",
         "parameters:\n  momentum: {min: 0.5, max: 0.9}\nsearcher: {name: grid}  # <-\n",
     ),
-    # what holds where there is no GPU
+    # settings for machines without a GPU
     Bad(
         "section of the overlay",
         "without_gpu.dat",
@@ -432,7 +432,12 @@ BAD_SPACES = [
         "seed is searched under parameters too; keep one of the two",
         "without_gpu:\n  parameters:\n    seed: {values: [1, 2]}\n  fixed:\n    seed: 1  # <-\n",
     ),
-    Bad("overlay in itself", "without_gpu.without_gpu", "leave it out", "without_gpu:\n  without_gpu: {}  # <-\n"),
+    Bad(
+        "overlay in itself",
+        "without_gpu.without_gpu",
+        "cannot contain itself; leave it out",
+        "without_gpu:\n  without_gpu: {}  # <-\n",
+    ),
     Bad("overlay a word", "without_gpu", 'found "cpu"; expected a mapping', "without_gpu: cpu  # <-\n"),
     # YAML itself
     Bad("key twice", "", 'not valid YAML: found duplicate key "data"', "data: {}\ndata: {name: auto}  # <-\n"),
@@ -445,24 +450,24 @@ BAD_SPACES = [
     Bad(
         "object", "data", "found the tag tag:yaml.org,2002:python/object:os.x;", "data: !!python/object:os.x {}  # <-\n"
     ),
-    Bad("date", "fixed.seed", "found a date; in quotes it would be a word", "fixed: {seed: 2026-01-01}  # <-\n"),
-    Bad("key a number", "fixed", 'the key 1 is not a word; write "1"', "fixed:  # <-\n  1: 2\n"),
+    Bad("date", "fixed.seed", "found a date; in quotes it would be a string", "fixed: {seed: 2026-01-01}  # <-\n"),
+    Bad("key a number", "fixed", 'the key 1 is not a string; write "1"', "fixed:  # <-\n  1: 2\n"),
     Bad("control character", "", "not valid YAML: special characters are not allowed", "data: {name: \x01}  # <-\n"),
     Bad("empty", "", "found nothing; a space file is a mapping", "", without=" ".join(GOOD)),
     Bad("list", "", "found a list; a space file is a mapping", "- 1\n", without=" ".join(GOOD)),
     Bad("word", "", 'found "parameters"; a space file is a mapping', "parameters\n", without=" ".join(GOOD)),
-    # what bears on what, and what ends trials
+    # affected metrics, early stopping
     Bad(
-        "bears on a probe",
-        "parameters.loader.bears_on",
+        "affects a probe",
+        "parameters.loader.affects",
         'found "probe"; did you mean "probed"?',
-        "parameters:\n  loader: {values: [workers, memory], bears_on: probe}  # <-\n",
+        "parameters:\n  loader: {values: [workers, memory], affects: probe}  # <-\n",
     ),
     Bad(
-        "range bears on nothing",
-        "parameters.momentum.bears_on",
+        "range affects nothing",
+        "parameters.momentum.affects",
         'found "none"; there are all, probed, trained',
-        "parameters:\n  momentum:\n    min: 0.5\n    max: 0.9\n    bears_on: none  # <-\n",
+        "parameters:\n  momentum:\n    min: 0.5\n    max: 0.9\n    affects: none  # <-\n",
     ),
     Bad(
         "probed a word",
@@ -471,23 +476,11 @@ BAD_SPACES = [
         "objectives:\n  - {metric: val_accuracy, goal: maximize}\n"
         "  - {metric: images_per_second, goal: maximize, probed: often}  # <-\n",
     ),
-    Bad(
-        "evaluation misspelt",
-        "evaluation",
-        'found "decopled"; did you mean "decoupled"?',
-        "evaluation: decopled  # <-\n",
-    ),
     Bad("searcher of others", "searcher.name", 'found "bohb"; there are gp, tpe,', "searcher: {name: bohb}  # <-\n"),
-    Bad(
-        "stopping misspelt",
-        "stopping.name",
-        'found "forcast"; did you mean "forecast"?',
-        "stopping: {name: forcast}  # <-\n",
-    ),
     Bad(
         "probes by forecast",
         "stopping.name",
-        'found "forecast"; probes have no epochs to be stopped at',
+        'found "forecast"; probes have no epochs; leave it out',
         f"evaluation: probe\n{PROBED}stopping: {{name: forecast}}  # <-\n",
     ),
 ]

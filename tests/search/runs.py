@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from search.record.events import Event, Measurement, parse
+
 REPLAYED = """\
 trainable: replay
 objectives:
@@ -79,7 +81,7 @@ class Recorder:
     def start(self, trial_id: str, kind: str = "train", **config: Any) -> None:
         self.add("start", 1.0, trial_id=trial_id, config={**FIXED, **config}, kind=kind)
 
-    def measure(self, trial_id: str, epoch: int, decision: str = "continue", **metrics: float | None) -> None:
+    def measure(self, trial_id: str, epoch: int, decision: Any = "continue", **metrics: Any) -> None:
         self.add(
             "measurement",
             20.0,
@@ -90,7 +92,7 @@ class Recorder:
             seconds=20.0 * epoch,
         )
 
-    def epochs(self, trial_id: str, accuracies: Iterable[float], rate: float, **metrics: float | None) -> None:
+    def epochs(self, trial_id: str, accuracies: Iterable[float], rate: float, **metrics: Any) -> None:
         for epoch, accuracy in enumerate(accuracies, start=1):
             measured = {**interval(rate, rate / 100), "peak_memory_fraction": 0.4, **metrics}
             self.measure(trial_id, epoch, val_accuracy=accuracy, **measured)
@@ -104,7 +106,7 @@ class Recorder:
         self.finish(trial_id)
 
 
-def interval(rate: float, half_width: float) -> dict[str, float]:
+def interval(rate: float, half_width: float) -> dict[str, Any]:
     ends = {"images_per_second_low": rate - half_width, "images_per_second_high": rate + half_width}
     return {"images_per_second": rate, **ends}
 
@@ -155,6 +157,15 @@ def story(**changed: Any) -> list[dict[str, Any]]:
     run.add("test", 5.0, trial_id="t0007", metrics={"test_accuracy": 0.694, "test_loss": 0.94})
     run.add("end", reason="the budget of 1 hour is spent")
     return run.events
+
+
+def measurement(metrics: dict[str, float], epoch: int) -> Measurement:
+    return Measurement(event="measurement", time=STARTED_AT, trial_id="t0001", epoch=epoch, metrics=metrics)
+
+
+def typed(events: Iterable[Mapping[str, Any]]) -> list[Event]:
+    """The events as a journal gives them back; an event without a time has that of the start."""
+    return [parse(json.dumps({"time": STARTED_AT, **event}).encode()) for event in events]
 
 
 def write_run(folder: Path, events: Iterable[Mapping[str, Any]]) -> Path:

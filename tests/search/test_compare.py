@@ -66,18 +66,18 @@ def test_accuracies_are_compared_where_everything_is_the_same_and_complete(folde
     assert row.readings["A"].half == pytest.approx(1.96 * (0.71 * 0.29 / 5000) ** 0.5)
 
 
-def test_a_disturbed_rate_counts_only_where_there_is_no_other(tmp_path):
+def test_a_contended_rate_counts_only_where_there_is_no_other(tmp_path):
     runs = []
-    for name, disturbed in (("a", (1.0, 0.0)), ("b", (1.0, 1.0))):
+    for name, contended in (("a", (1.0, 0.0)), ("b", (1.0, 1.0))):
         recorder = Recorder(name=name)
-        for n, flag in enumerate(disturbed):
+        for n, flag in enumerate(contended):
             recorder.start(f"t{n}", **config(64, 0.01 * (n + 1)))
-            recorder.measure(f"t{n}", 1, val_accuracy=0.5, disturbed=flag, **interval(100.0 if flag else 200.0, 1.0))
+            recorder.measure(f"t{n}", 1, val_accuracy=0.5, contended=flag, **interval(100.0 if flag else 200.0, 1.0))
             recorder.finish(f"t{n}")
         runs.append(write_run(tmp_path / name, recorder.events))
     (row,) = shared(named(*runs), "images_per_second")
-    assert (row.readings["A"].value, row.readings["A"].disturbed) == (200.0, False)
-    assert (row.readings["B"].value, row.readings["B"].disturbed) == (pytest.approx(100.0), True)
+    assert (row.readings["A"].value, row.readings["A"].contended) == (200.0, False)
+    assert (row.readings["B"].value, row.readings["B"].contended) == (pytest.approx(100.0), True)
 
 
 def test_hypervolumes_have_one_reference_point_and_none_is_more_than_all_together(folders):
@@ -125,13 +125,13 @@ def test_the_comparison_tells_it_all_in_80_columns(capsys, folders):
     text = flat(out)
     for fact in (
         "| A | local | 6 | 3 points |",
-        "Rates are of different machines",
-        "Accuracies compare: data and epochs are the same.",
+        "rates are from different machines",
+        "Accuracies compare: data and epochs are equal.",
         "images_per_second (↑) †",
-        "Together: 3 points that no point of another run dominates, 2 of A and 1 of B:",
+        "Common front: 3 points, 2 of A and 1 of B:",
         "| batch=64 fp32 | 180 ± 1.8 | 270 ± 2.7 | 1.50 ± 0.02 |",
         "1.00 ± 0.01 ~",
-        "B has 1.31 times the images_per_second of A** (over 3 shared configurations, 1.00 to 1.50)",
+        "B reaches 1.31 times the images_per_second of A** (over 3 shared configurations, 1.00 to 1.50)",
         "A: Intel(R) Xeon(R) Processor - B: Xeon E5-2678",
         "GPUs - A: none - B: RTX (11 GiB)",
     ):
@@ -141,16 +141,14 @@ def test_the_comparison_tells_it_all_in_80_columns(capsys, folders):
 def test_accuracies_of_other_data_or_epochs_are_said_not_to_compare(tmp_path, capsys, folders):
     data = {"name": "folder", "description": "folder of pictures: 1,000 train"}
     other = write_run(tmp_path / "other", cloud(data=data))
-    assert not_comparable(named(folders[0], other))[0].startswith("they are of other pictures (A: cifar10:")
+    assert not_comparable(named(folders[0], other))[0].startswith("the pictures differ (A: cifar10:")
     text = flat(told(capsys, folders[0], other)[1])
-    assert "**Accuracies do not compare**: they are of other pictures" in text
+    assert "**Accuracies do not compare**: the pictures differ" in text
     assert "val_accuracy of shared configurations" not in text
     recorder = Recorder(name="short")
     recorder.complete("t0001", [0.5], 100.0, config())
     short = write_run(tmp_path / "short", recorder.events)
-    assert not_comparable(named(folders[0], short)) == [
-        "they were trained for different times (A: 3 epochs, B: 1 epoch)"
-    ]
+    assert not_comparable(named(folders[0], short)) == ["the epochs differ (A: 3 epochs, B: 1 epoch)"]
 
 
 def test_a_comparison_of_three_runs_has_each_beside_the_first(capsys, tmp_path, folders):
@@ -178,7 +176,7 @@ def test_a_run_without_a_front_can_be_compared(capsys, tmp_path, folders):
     empty = write_run(tmp_path / "empty", Recorder(name="empty").events)
     code, out, _ = told(capsys, folders[0], empty)
     assert code == 0
-    assert "No configuration was measured in two of the runs." in out
+    assert "No configuration was measured in two runs." in out
     assert told(capsys, empty, empty)[0] == 0
 
 

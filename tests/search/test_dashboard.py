@@ -1,7 +1,8 @@
 import math
 
 from search.execution.dashboard import Metrics, announce
-from tests.search.runs import Recorder, config, story
+from search.record.run_state import RunState
+from tests.search.runs import Recorder, config, story, typed
 
 
 class Gauges:
@@ -37,8 +38,10 @@ def nothing():
 
 def shown(events):
     gauges = Gauges()
-    metrics = Metrics(gauges, install=nothing)
-    for event in events:
+    run_state = RunState()
+    metrics = Metrics(run_state, gauges, install=nothing)
+    for event in typed(events):
+        run_state.apply(event)
         metrics(event)
     return gauges
 
@@ -85,7 +88,10 @@ def test_each_gauge_is_made_once():
 def test_a_new_ray_is_told_what_happened_before_a_resume():
     events = story()
     gauges = Gauges()
-    Metrics(gauges, install=nothing).replay(events)
+    run_state = RunState(typed(events))
+    resume = typed([{"event": "resume"}])[0]
+    run_state.apply(resume)
+    Metrics(run_state, gauges, install=nothing)(resume)
     assert gauges.series == shown(events).series
 
 
@@ -93,16 +99,16 @@ def test_a_gauge_that_fails_never_hurts_the_run_and_is_logged_once(caplog):
     def broken(name, description, tag_keys):
         raise RuntimeError("no metrics agent")
 
-    metrics = Metrics(broken, install=nothing)
-    for event in story():
+    metrics = Metrics(RunState(typed(story())), broken, install=nothing)
+    for event in typed(story()):
         metrics(event)
     assert [record.message for record in caplog.records] == ["the dashboard does not show all of this run"]
 
 
 def test_the_grafana_dashboard_is_offered_at_each_event_as_ray_writes_its_own_a_while_after_it_started():
     asked = []
-    metrics = Metrics(Gauges(), install=lambda: asked.append(1))
-    for event in story():
+    metrics = Metrics(RunState(typed(story())), Gauges(), install=lambda: asked.append(1))
+    for event in typed(story()):
         metrics(event)
     assert len(asked) == len(story())
 

@@ -3,22 +3,24 @@
 import json
 import math
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from search.advisor.advisor import Advisor
-from search.advisor.proposal import Decision
+from search.advisor.proposal import Decision, Proposal
 from search.space.space import parse_space
+from tests.search.runs import typed
 
 EPOCHS = 9
-PARAMETERS = {
+PARAMETERS: dict[str, Any] = {
     "batch_size": {"values": [64, 128, 256]},
-    "learning_rate": {"min": 0.001, "max": 1.0, "log": True, "bears_on": "trained"},
-    "loader": {"values": ["workers", "memory"], "bears_on": "probed"},
-    "num_workers": {"values": [0, 1, 2, 4], "when": {"loader": "workers"}, "bears_on": "probed"},
-    "channels_last": {"values": [True, False], "bears_on": "probed"},
+    "learning_rate": {"min": 0.001, "max": 1.0, "log": True, "affects": "trained"},
+    "loader": {"values": ["workers", "memory"], "affects": "probed"},
+    "num_workers": {"values": [0, 1, 2, 4], "when": {"loader": "workers"}, "affects": "probed"},
+    "channels_last": {"values": [True, False], "affects": "probed"},
 }
-RATE = ("batch_size", "loader", "num_workers", "channels_last")  # what bears on the rate
+RATE = ("batch_size", "loader", "num_workers", "channels_last")  # parameters that affect the rate
 KINDS = 3  # batch sizes: probes at one say little of another
 
 
@@ -58,7 +60,7 @@ class Driver:
 
     def __init__(self, advisor, events=(), runs=lambda config: True):
         self.advisor, self.events, self.runs = advisor, list(events), runs
-        self.running = {p.trial_id: (p, 0) for p in advisor.replay(self.events)}
+        self.running = {p.trial_id: (p, 0) for p in advisor.replay(typed(self.events))}
         for event in self.events:
             if event["event"] == "measurement" and event["trial_id"] in self.running:
                 proposal, _ = self.running[event["trial_id"]]
@@ -137,7 +139,7 @@ def test_the_budget_counts_trainings_alone(searches):
     for driver in searches:
         assert len(starts(driver, "train")) == 12 < len(starts(driver))
         assert driver.advisor.propose() is None
-        assert driver.advisor.spent == "budget.trials is spent"
+        assert driver.advisor.stop_reason == "budget.trials is spent"
 
 
 def test_no_setting_is_probed_twice(searches):
@@ -158,7 +160,7 @@ def test_a_setting_whose_rate_a_training_has_measured_is_not_probed_any_more(sea
 def test_a_training_takes_the_winner_of_the_probes(searches):
     """Of all that was probed or trained at its batch size so far, the fastest."""
     for driver in searches:
-        known = []
+        known: list[dict[str, Any]] = []
         for event in starts(driver):
             alike = [config for config in known if config["batch_size"] == event["config"]["batch_size"]]
             if event["kind"] == "train" and alike:
@@ -168,7 +170,10 @@ def test_a_training_takes_the_winner_of_the_probes(searches):
 
 def test_probes_find_the_best_setting_or_nearly(searches):
     """The last training at each batch size is within 5 % of the fastest of 10 settings: 10 times in 12."""
-    loaders = [{"loader": "memory"}, *({"loader": "workers", "num_workers": count} for count in (0, 1, 2, 4))]
+    loaders: list[dict[str, Any]] = [
+        {"loader": "memory"},
+        *({"loader": "workers", "num_workers": count} for count in (0, 1, 2, 4)),
+    ]
     found = []
     for driver in searches:
         last = {e["config"]["batch_size"]: e["config"] for e in starts(driver, "train")}
@@ -199,7 +204,7 @@ def test_there_are_fewer_probes_than_settings(searches):
 
 @pytest.mark.parametrize("trained_only", [{}, {"learning_rate": PARAMETERS["learning_rate"]}], ids=["all", "trained"])
 def test_where_nothing_bears_on_the_rate_alone_there_are_no_probes(trained_only):
-    shared = {name: {**PARAMETERS[name], "bears_on": "all"} for name in ("batch_size", "channels_last")}
+    shared = {name: {**PARAMETERS[name], "affects": "all"} for name in ("batch_size", "channels_last")}
     driver = live(space({**shared, **trained_only}, trials=9 if not trained_only else 10))
     assert {e["kind"] for e in starts(driver)} == {"train"}
 
@@ -230,10 +235,10 @@ def test_a_search_resumed_from_its_journal_goes_on_as_if_never_interrupted(searc
 
 def test_replay_takes_a_probe_for_a_probe():
     events = live(space(), most=1).events
-    (pending,) = Advisor(space()).replay(events)
+    (pending,) = Advisor(space()).replay(typed(events))
     assert (pending.trial_id, pending.kind) == ("p0001", "probe")
     with pytest.raises(ValueError, match="a probe, cannot have been started there"):
-        Advisor(space()).replay([{**events[0], "trial_id": "t0001"}])
+        Advisor(space()).replay(typed([{**events[0], "trial_id": "t0001"}]))
 
 
 def test_a_probe_has_no_place_on_the_front():
@@ -248,7 +253,7 @@ def test_a_probe_has_no_place_on_the_front():
 def test_probes_use_up_no_epochs():
     driver = live(space(trials=4, budget={"total_epochs": 4 * EPOCHS, "epochs": EPOCHS}))
     assert len(starts(driver, "train")) == 4
-    assert driver.advisor.spent == "budget.total_epochs is spent"
+    assert driver.advisor.stop_reason == "budget.total_epochs is spent"
 
 
 def cannot_run(name, value, seed):
@@ -269,12 +274,13 @@ def test_a_probe_that_cannot_run_is_not_asked_for_again():
 
 def test_a_search_comes_to_its_end_where_nothing_runs():
     driver = live(space(trials=3), most=500, runs=lambda config: False)
-    assert driver.advisor.spent == "budget.trials is spent"
+    assert driver.advisor.stop_reason == "budget.trials is spent"
 
 
 def test_two_that_prepare_at_once_probe_different_settings():
     """Two trials run side by side: the second is asked for while the first probe is on its way."""
-    advisor, running, probed = Advisor(space(concurrent_trials=2)), [], []
+    advisor, probed = Advisor(space(concurrent_trials=2)), []
+    running: list[Proposal] = []
     while (proposal := advisor.propose()) or running:
         running += [proposal] if proposal else []
         if proposal and proposal.kind == "probe":
@@ -288,8 +294,8 @@ def test_two_that_prepare_at_once_probe_different_settings():
 def test_nothing_is_trained_twice_while_anything_is_untrained(searcher, trials):
     """Of six learning rates; each is trained with what was probed to be the fastest, whatever was drawn."""
     listed = {
-        "learning_rate": {"values": [0.01, 0.02, 0.05, 0.1, 0.2, 0.5], "bears_on": "trained"},
-        "num_workers": {"values": [0, 1, 2, 4], "bears_on": "probed"},
+        "learning_rate": {"values": [0.01, 0.02, 0.05, 0.1, 0.2, 0.5], "affects": "trained"},
+        "num_workers": {"values": [0, 1, 2, 4], "affects": "probed"},
     }
     for seed in range(3):
         driver = live(space(listed, trials=trials, searcher={"name": searcher}), seed)
@@ -298,7 +304,7 @@ def test_nothing_is_trained_twice_while_anything_is_untrained(searcher, trials):
 
 
 def test_settings_from_a_range_are_trained_as_they_were_probed():
-    ranges = {**PARAMETERS, "prefetch": {"min": 1, "max": 100, "type": "int", "bears_on": "probed"}}
+    ranges = {**PARAMETERS, "prefetch": {"min": 1, "max": 100, "type": "int", "affects": "probed"}}
     driver = live(space(ranges, trials=5))
     probed = [setting(e["config"], (*RATE, "prefetch")) for e in starts(driver, "probe")]
     assert all(setting(e["config"], (*RATE, "prefetch")) in probed for e in starts(driver, "train"))
@@ -308,7 +314,7 @@ def test_a_setting_that_breaks_a_constraint_does_not_win():
     """The faster format takes all the memory there is."""
     advisor, trained = Advisor(space(constraints=["memory <= 0.9"])), []
     while proposal := advisor.propose():
-        heavy = proposal.config["channels_last"]
+        heavy = bool(proposal.config["channels_last"])
         trained += [heavy] if proposal.kind == "train" else []
         told(advisor, proposal, memory=1.0 if heavy else 0.5)
     assert sum(trained[4:]) <= 2

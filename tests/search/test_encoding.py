@@ -4,7 +4,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from search.advisor.encoding import INACTIVE, Encoding
-from search.space.space import Choice, parse_space
+from search.space.parameters import Choice
+from search.space.space import parse_space
 
 OBJECTIVES = [{"metric": "accuracy", "goal": "maximize"}, {"metric": "rate", "goal": "maximize"}]
 CHOICES = {
@@ -22,10 +23,10 @@ def space(parameters, fixed=None):
     )
 
 
-ladders = st.lists(st.integers(-9, 2048) | st.floats(-9, 9), min_size=1, max_size=6, unique=True)
+ordinals = st.lists(st.integers(-9, 2048) | st.floats(-9, 9), min_size=1, max_size=6, unique=True)
 words = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=5, unique=True)
 mixed = st.lists(st.booleans() | st.text(max_size=2), min_size=1, max_size=3, unique=True)
-choices = (ladders | words | mixed).map(lambda values: {"values": values})
+choices = (ordinals | words | mixed).map(lambda values: {"values": values})
 ranges = st.tuples(st.floats(1e-6, 1.0), st.floats(1.5, 1e6), st.booleans()).map(
     lambda r: {"min": r[0], "max": r[1], "log": r[2]}
 )
@@ -81,7 +82,7 @@ def test_a_row_becomes_a_configuration_of_the_space(space, rng):
         assert set(config) == {name for name in space.parameters if space.active(name, config)}
         for name, value in config.items():
             parameter = space.parameters[name]
-            assert parameter.takes(value)
+            assert parameter.contains(value)
             if not isinstance(parameter, Choice):
                 assert isinstance(value, int if parameter.type == "int" else float)
 
@@ -103,7 +104,7 @@ def test_a_configuration_becomes_the_row_that_it_came_from(space, rng):
 def test_equal_configurations_are_equal_rows(space, rng):
     """A parameter that is out of play does not tell them apart."""
     encoding, tables = all_rows(space, rng)
-    rows = {}
+    rows: dict[str, set[bytes]] = {}
     for row in np.vstack(tables):
         rows.setdefault(repr(encoding.config(row)), set()).add(row.tobytes())
     assert all(len(found) == 1 for found in rows.values())
@@ -181,7 +182,7 @@ def test_choices_of_no_columns_are_the_row_itself():
     assert (encoding.choices(row, np.empty(0, dtype=int), COUNT, rng) == row[None]).all()
 
 
-def test_a_ladder_is_numbered_from_its_lowest_step_up():
+def test_ordinal_values_are_numbered_in_ascending_order():
     encoding = Encoding(space({"batch_size": {"values": [512, 64, 128]}}))
     rows = encoding.rows([{"batch_size": 64}, {"batch_size": 128}, {"batch_size": 512}])
     assert rows[:, 0].tolist() == [0, 1, 2]
@@ -195,7 +196,7 @@ def test_equal_ratios_of_a_log_range_are_equally_far_apart():
 
 
 @pytest.mark.parametrize("names", [["a", "b"], [True, False]])
-def test_two_names_are_as_far_apart_as_the_ends_of_a_ladder(names):
+def test_two_names_are_as_far_apart_as_the_ends_of_an_ordinal(names):
     encoding = Encoding(space({"which": {"values": names}}))
     first, second = encoding.features(encoding.rows([{"which": name} for name in names]), np.array([0]))
     assert ((first - second) ** 2).sum() == pytest.approx(1.0)
@@ -241,7 +242,7 @@ def test_a_mutation_leaves_its_origin_alone_and_changes_few_parameters():
     assert 1.5 < changed.mean() < 3
 
 
-def test_a_mutation_goes_about_a_step_in_a_range_and_a_rung_or_two_on_a_ladder():
+def test_a_mutation_goes_about_a_step_in_a_range_and_a_place_or_two_in_a_list_of_numbers():
     parameters = {"rate": {"min": 0.0, "max": 1.0}, "batch_size": {"values": list(range(20))}}
     encoding, rng = Encoding(space(parameters)), np.random.default_rng(0)
     rows = np.tile([0.5, 10.0], (2000, 1))

@@ -143,15 +143,15 @@ def test_a_trial_has_its_scalars_by_epoch_and_those_of_the_test_set(tmp_path, fo
     assert scalars(tmp_path / "logs" / "t0002") == {}
 
 
-def test_logs_of_a_run_in_progress_grow_by_their_end_alone(tmp_path):
+def test_logs_of_a_run_in_progress_grow_by_new_files_alone(tmp_path):
     logs, run = tmp_path / "logs", tmp_path / "run"
-    contents = []
-    for epochs, end in ((1, False), (2, False), (3, True)):
+    files = []
+    for epochs, end in ((1, False), (1, False), (2, False), (3, True)):
         export_logs(load(growing(run, epochs, end)), logs)
-        (path,) = (logs / "t0002").iterdir()
-        contents.append(path.read_bytes())
-    assert contents[1].startswith(contents[0])
-    assert contents[2].startswith(contents[1])
+        assert len(list((logs / "t0001").iterdir())) == 1
+        files.append({path.name: path.read_bytes() for path in (logs / "t0002").iterdir()})
+    assert [len(found) for found in files] == [1, 1, 2, 3]
+    assert files[0].items() < files[2].items() < files[3].items()
     assert scalars(logs / "t0002")["objectives/val_accuracy"] == pytest.approx({1: 0.2, 2: 0.4, 3: 0.6})
 
 

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from search.execution.grafana import DASHBOARD, INSTALLED_AS, LAST_OF_RAYS, install
-from search.record.history import History, Trial
 from search.record.journal import FILE_NAME, read_journal
+from search.record.run_state import RunState, Trial
 
 ROOT = Path(__file__).parents[2]
 BOARD = json.loads((ROOT / "search/execution" / DASHBOARD).read_text())
@@ -39,14 +39,14 @@ objectives:
   - {metric: images_per_second, goal: maximize}
 parameters:
   batch_size: {values: [64, 128, 256, 512]}
-  learning_rate: {min: 0.001, max: 0.5, log: true, bears_on: trained}
+  learning_rate: {min: 0.001, max: 0.5, log: true, affects: trained}
 fixed: {seconds_per_epoch: 1.0}
 budget: {trials: 200, epochs: 2}
 """
 
 
 def expressions() -> dict[str, list[str]]:
-    """What each panel asks for, by its title."""
+    """Return the queries of each panel by its title."""
     return {panel["title"]: [target["expr"] for target in panel["targets"]] for panel in PANELS}
 
 
@@ -69,7 +69,7 @@ def test_the_dashboard_is_among_what_is_installed() -> None:
 
 
 def test_series_of_the_machine_are_named_as_in_rays_own_dashboards() -> None:
-    """Those of GPUs cannot be scraped where there is none."""
+    """Series of GPUs cannot be scraped on a machine without one."""
     ray = importlib.util.find_spec("ray")
     assert ray is not None
     assert ray.origin is not None
@@ -123,7 +123,7 @@ class Prometheus:
         return found
 
     def label_values(self, definition: str) -> list[str]:
-        """What Grafana asks for a variable: `label_values(series, label)`."""
+        """Query of Grafana for a variable: `label_values(series, label)`."""
         match = re.fullmatch(r"label_values\((.+), (\w+)\)", definition)
         assert match is not None
         found: list[str] = self._get(f"label/{match[2]}/values", **{"match[]": match[1]})
@@ -161,7 +161,7 @@ class Watched(NamedTuple):
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[Watched]:
-    """In a temporary folder of its own: other Rays on this machine have theirs."""
+    """Uses its own temporary folder: other Rays on this machine have theirs."""
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as name:  # sockets: short
         folder = Path(name)
         (folder / "space.yaml").write_text(SPACE)
@@ -228,11 +228,11 @@ def test_each_panel_asks_for_series_that_prometheus_has_of_a_run_that_goes_on(pr
 
 @pytest.mark.slow
 def test_figures_in_prometheus_are_those_of_the_journal(prometheus: Prometheus, run: Watched) -> None:
-    """Of a trial that is over, what was measured last."""
+    """Return the last measurement of a trial that is over."""
 
     def first() -> Trial | None:
-        history = History(read_journal(run.results / FILE_NAME))
-        return next((trial for trial in history.trials.values() if trial.epochs == 2), None)
+        run_state = RunState(read_journal(run.results / FILE_NAME))
+        return next((trial for trial in run_state.trials.values() if trial.epochs == 2), None)
 
     trial = eventually(first, "the end of a trial")
     for name in ("val_accuracy", "images_per_second"):

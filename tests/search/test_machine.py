@@ -14,9 +14,9 @@ from search.space.machine import (
     describe_machine,
     git_commit,
     memory_limit_bytes,
+    package_versions,
     usable_cores,
-    versions,
-    visible,
+    visible_devices,
     visible_gpus,
 )
 
@@ -58,6 +58,7 @@ def test_a_machine_in_the_journal_is_plain():
         "memory_gib": 8.0,
         "shm_gib": None,
         "gpus": [{"name": "T4", "memory_gib": 15.0}],
+        "num_nodes": 1,
     }
 
 
@@ -206,18 +207,18 @@ def test_without_the_library_there_is_no_gpu(monkeypatch):
     ],
 )
 def test_visible_devices_follow_the_rules_of_cuda(setting, indices):
-    assert visible(UUIDS, setting) == indices
+    assert visible_devices(UUIDS, setting) == indices
 
 
-# ---- versions and commit
+# ---- package_versions and commit
 
 
 def test_versions_name_what_can_move_a_figure_and_leave_out_what_is_not_there(monkeypatch):
-    found = versions()
+    found = package_versions()
     assert found["python"] == sys.version.split()[0]
-    assert {"torch", "ray", "optuna"} <= set(found)
+    assert {"torch", "ray", "optuna", "training-search"} <= set(found)
     monkeypatch.setattr("search.space.machine.PACKAGES", ("no-such-package",))
-    assert set(versions()) == {"python"}
+    assert set(package_versions()) == {"python"}
 
 
 def git(folder, *arguments):
@@ -237,6 +238,18 @@ def test_a_commit_is_seven_digits_and_says_whether_files_have_changed_since(tmp_
     assert git_commit(tmp_path) == commit
     (tmp_path / "a").write_text("2")
     assert git_commit(tmp_path) == f"{commit}-dirty"
+
+
+def test_a_package_in_the_environment_of_another_project_has_no_commit(tmp_path):
+    git(tmp_path, "init")
+    (tmp_path / "theirs.py").write_text("1")
+    git(tmp_path, "add", "theirs.py")
+    git(tmp_path, "commit", "-m", "one")
+    installed = tmp_path / ".venv" / "site-packages" / "search"
+    installed.mkdir(parents=True)
+    (installed / "run.py").write_text("1")
+    assert git_commit(installed) is None
+    assert git_commit(tmp_path) is not None
 
 
 def test_where_there_is_no_repository_or_no_git_there_is_no_commit(tmp_path, monkeypatch):

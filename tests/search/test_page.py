@@ -16,6 +16,7 @@ import pytest
 from search.page import curves
 from search.page import page as page_module
 from search.page.page import page, write_page
+from search.page.render import ENVIRONMENT
 from search.results import load
 from tests.search.page_runs import empty, scaling, throughput
 from tests.search.runs import INFO, STARTED_AT, Recorder, config, story, write_run
@@ -30,7 +31,7 @@ class Elements(HTMLParser):
         super().__init__()
         self.all = []
         self._open = []
-        self.text = Counter()
+        self.text: Counter[str] = Counter()
         self.texts = {}
         self.feed(text)
 
@@ -99,7 +100,7 @@ def test_no_name_can_become_markup(tmp_path):
 
 @pytest.mark.parametrize("kind", ["style", "script"])
 def test_the_policy_allows_what_is_in_the_page_and_nothing_else(told, kind):
-    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', told)[1].replace("&#x27;", "'")
+    policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', told)[1])
     content = re.findall(rf"<{kind}>(.*?)</{kind}>", told, re.DOTALL)
     assert len(content) == 1
     digest = base64.b64encode(hashlib.sha256(content[0].encode()).digest()).decode()
@@ -138,13 +139,13 @@ def test_it_is_written_into_the_folder_whole_and_leaves_nothing_beside_it(tmp_pa
     assert (folder / "report.html").read_text().endswith("</html>\n")
 
 
-def test_a_page_of_a_run_that_goes_on_looks_for_the_next_one_and_one_of_an_ended_run_does_not(tmp_path):
+def test_the_page_of_a_running_run_reloads_itself_and_that_of_an_ended_run_does_not(tmp_path):
     run = load(write_run(tmp_path / "run", throughput(8, finished=False).events))
-    going_on, ended = page(run, now=STARTED_AT + 300.0), page(run)
-    assert '<noscript><meta http-equiv="refresh" content="10"></noscript>' in going_on
-    assert '"refreshSeconds":10' in going_on
-    assert "7 of 8 trials" in flat(going_on)
-    assert "Now: t0008 (epoch 8/12)" in flat(going_on)
+    running, ended = page(run, now=STARTED_AT + 300.0), page(run)
+    assert '<noscript><meta http-equiv="refresh" content="10"></noscript>' in running
+    assert '"refreshSeconds":10' in running
+    assert "7 of 8 trials" in flat(running)
+    assert "Now: t0008 (epoch 8/12)" in flat(running)
     assert 'http-equiv="refresh"' not in ended
     assert '"refreshSeconds":null' in ended
     assert "not ended, or interrupted" in flat(ended)
@@ -171,14 +172,16 @@ def test_neither_ray_nor_torch_nor_optuna_is_needed_to_write_one(tmp_path):
     assert done.stdout == "[]\n"
 
 
-def test_styles_and_scripts_are_in_the_package_that_is_installed():
+def test_styles_scripts_and_templates_are_in_the_package_that_is_installed():
     root = Path(__file__).parents[2]
     packaging = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
     assert "search*" in packaging["packages"]["find"]["include"]
     installed = {
         path for pattern in packaging["package-data"]["search.page"] for path in (root / "search/page").glob(pattern)
     }
-    assert {path.name for path in installed} == {*page_module.STYLES, *page_module.SCRIPTS}
+    templates = {name for name in ENVIRONMENT.list_templates() if name.endswith(".html")}
+    assert {path.name for path in installed} == {*page_module.STYLES, *page_module.SCRIPTS, *templates}
+    assert {"page.html", "macros.html"} <= templates
 
 
 # --- what it says -----------------------------------------------------------------------------------------------------
@@ -189,7 +192,7 @@ def test_it_begins_with_what_to_run_why_and_how_sure(told):
     assert "Run t0007, the best compromise." in answer
     assert "val_accuracy0.7000 ± 0.013" in answer
     assert "images_per_second352 ± 4" in answer
-    assert "With a probability of 100% it belongs to the Pareto front" in answer
+    assert "It belongs to the Pareto front with a probability of 100%" in answer
     assert "It was trained once (n = 1)" in answer
     assert "Against the most accurate: val_accuracy -0.0100, 1.96 times its images_per_second." in answer
 
@@ -216,7 +219,7 @@ def test_a_run_without_trials_is_a_page_too(tmp_path):
 def test_pictures_that_were_generated_are_said_to_be(tmp_path):
     events = story(data={"name": "generated", "description": "generated: 2,000 pictures"})
     text = flat(text_of(tmp_path / "run", events))
-    assert "No real picture was seen in this run." in text
+    assert "This run used no real images." in text
     assert "val_accuracy (generated)" in text
 
 
@@ -245,8 +248,8 @@ def test_what_bears_on_scaling_is_told_as_in_the_summary_with_tables_whole(tmp_p
 
 
 def test_what_was_not_measured_is_named(told):
-    telemetry = flat(told.split('id="telemetry"')[1].split("</section>")[0])
-    assert "Not measured: CPU, of the trial's cores" in telemetry
+    load = flat(told.split('id="machine-load"')[1].split("</section>")[0])
+    assert "Not measured: CPU, the trial's cores" in load
     assert "Not measured: no trial profiled its steps." in flat(told)
     assert "Too few trials: 6 measured it, 10 are needed." in flat(told)
 
@@ -258,9 +261,9 @@ def test_the_front_chart_shows_each_trial_by_how_it_stands(drawn):
     points = classes(drawn)
     assert points["t0003"] == {"front", "pick"}
     assert points["t0007"] == {"front", "pick"}
-    assert "behind" in points["t0001"]
+    assert "dominated" in points["t0001"]
     assert "stopped" in points["t0004"]
-    assert "beyond" in points["t0010"]  # faster and more accurate, but beyond the constraint
+    assert "excluded" in points["t0010"]  # faster and more accurate, but beyond the constraint
     assert "running" in points["t0012"]
     assert "t0002" not in points  # infeasible: nothing was measured
 
@@ -268,8 +271,7 @@ def test_the_front_chart_shows_each_trial_by_how_it_stands(drawn):
 def test_who_cannot_see_a_point_hears_what_it_is(drawn):
     labels = {a["data-t"]: a["aria-label"] for a in drawn.of("a") if "aria-label" in a}
     assert labels["t0007"] == (
-        "t0007: val_accuracy 0.7000 ± 0.013, images_per_second 352 ± 4; "
-        "on the Pareto front, there with a probability of 100%"
+        "t0007: val_accuracy 0.7000 ± 0.013, images_per_second 352 ± 4; on the Pareto front, with a probability of 100%"
     )
 
 
@@ -280,12 +282,12 @@ def test_what_cannot_be_told_apart_from_the_front_is_marked_so(tmp_path):
     recorder.complete("t0003", [0.200, 0.300], 200.0, config(64))
     text = text_of(tmp_path / "run", recorder.events)
     points = classes(Elements(text))
-    assert [sorted(points[f"t000{i}"] & {"front", "tie", "behind"}) for i in (1, 2, 3)] == [
+    assert [sorted(points[f"t000{i}"] & {"front", "tie", "dominated"}) for i in (1, 2, 3)] == [
         ["front"],
         ["tie"],
-        ["behind"],
+        ["dominated"],
     ]
-    assert "Not told apart from the front: t0002." in flat(text)
+    assert "Not distinguishable from the front: t0002." in flat(text)
 
 
 def test_points_of_the_front_have_bars_in_both_directions(told):
@@ -328,7 +330,7 @@ def test_curves_are_thinned_but_keep_their_ends(tmp_path, monkeypatch):
 
     run = load(write_run(tmp_path / "run", throughput(16).events))
     whole = ends(page(run))
-    monkeypatch.setattr(curves, "MOST_POINTS", 16 * 8)
+    monkeypatch.setattr(curves, "MAX_POINTS", 16 * 8)
     thin = ends(page(run))
     assert {lines for _, lines, _, _ in whole} == {11}
     assert {lines for _, lines, _, _ in thin} == {7}

@@ -11,12 +11,13 @@ from functools import partial
 import pytest
 
 from search.page.__main__ import main
-from search.page.live import LEAST_SECONDS, LivePage, seconds_to_wait
+from search.page.live import MIN_SECONDS, LivePage, seconds_to_wait
 from search.page.page import try_to_write
-from search.page.server import Fresh, server
+from search.page.server import FreshPage, server
+from search.record.run_state import RunState
 from search.results import load
 from tests.search.page_runs import throughput
-from tests.search.runs import story, write_run
+from tests.search.runs import story, typed, write_run
 
 SPACE = """
 trainable: replay
@@ -48,17 +49,19 @@ class Clock:
 # --- while a run goes on ----------------------------------------------------------------------------------------------
 
 
-def test_pages_of_a_run_are_seldom_and_seldomer_the_longer_they_take():
-    assert seconds_to_wait(0.05) == LEAST_SECONDS == 10.0
+def test_pages_of_a_run_are_rarer_the_longer_they_take():
+    assert seconds_to_wait(0.05) == MIN_SECONDS == 10.0
     assert seconds_to_wait(3.0) == 150.0  # 2% of the time
 
 
 def test_the_page_follows_the_journal(tmp_path):
     folder = write_run(tmp_path / "run", story()[:20])
-    page = folder / "report.html"
-    with LivePage(folder, at_once):
+    page, run_state = folder / "report.html", RunState(typed(story()[:20]))
+    with LivePage(folder, run_state, at_once):
         wait_for(page.is_file)
         assert "t0011" not in page.read_text()
+        for event in typed(story()[20:]):
+            run_state.apply(event)
         write_run(folder, story())
         wait_for(lambda: "t0011" in page.read_text())
         assert '"refreshSeconds":10' in page.read_text()
@@ -66,7 +69,7 @@ def test_the_page_follows_the_journal(tmp_path):
 
 def test_nothing_is_written_while_nothing_happens(tmp_path):
     folder = write_run(tmp_path / "run", story())
-    with LivePage(folder, at_once):
+    with LivePage(folder, RunState(typed(story())), at_once):
         wait_for((folder / "report.html").is_file)
         written = (folder / "report.html").stat().st_mtime_ns
         time.sleep(0.3)
@@ -74,11 +77,14 @@ def test_nothing_is_written_while_nothing_happens(tmp_path):
 
 
 def test_a_run_that_has_no_journal_yet_is_waited_for_without_a_word(tmp_path, caplog):
-    with LivePage(tmp_path, at_once):
+    run_state = RunState()
+    with LivePage(tmp_path, run_state, at_once):
         time.sleep(0.1)
         (tmp_path / "journal.jsonl").touch()
         time.sleep(0.1)
         write_run(tmp_path, story())
+        for event in typed(story()):
+            run_state.apply(event)
         wait_for((tmp_path / "report.html").is_file)
     assert caplog.records == []
 
@@ -86,7 +92,7 @@ def test_a_run_that_has_no_journal_yet_is_waited_for_without_a_word(tmp_path, ca
 def test_a_page_that_cannot_be_written_is_one_warning_and_no_more(tmp_path, caplog):
     folder = write_run(tmp_path / "run", story())
     (folder / "report.html").mkdir()  # a file cannot take its place
-    with LivePage(folder, at_once):
+    with LivePage(folder, RunState(typed(story())), at_once):
         wait_for(lambda: caplog.records)
         write_run(folder, [*story(), story()[-1]])
         time.sleep(0.5)
@@ -112,7 +118,7 @@ def test_the_results_of_a_run_have_its_page(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_has_a_page_while_it_goes_on_and_another_when_it_has_ended(tmp_path):
+def test_a_run_has_a_page_while_it_is_running_and_another_when_it_has_ended(tmp_path):
     (tmp_path / "space.yaml").write_text(SPACE)
     command = [sys.executable, "-m", "search.run", "space.yaml", "--name", "run", "--no-dashboard"]
     page = tmp_path / "results" / "run" / "report.html"
@@ -159,9 +165,9 @@ def test_a_page_elsewhere_cannot_read_it_under_a_name_of_its_own(tmp_path):
 
 def test_what_is_served_is_new_when_the_journal_has_grown_but_not_at_every_call(tmp_path):
     clock = Clock()
-    going_on = throughput(6, finished=False).events
-    folder = write_run(tmp_path / "run", going_on[:30])
-    fresh = Fresh(folder, clock)
+    events = throughput(6, finished=False).events
+    folder = write_run(tmp_path / "run", events[:30])
+    fresh = FreshPage(folder, clock)
     first = fresh.page()
     assert b'"refreshSeconds":10' in first
     write_run(folder, throughput(6).events)

@@ -5,10 +5,10 @@ import shlex
 
 import pytest
 
-from search.commandline import UnmetError
+from search.commandline import NoResultError
 from search.front.objective import Constraint
 from search.pick.__main__ import main
-from search.pick.wishes import Wishes, best, sureness
+from search.pick.requirements import Requirements, best, probabilities
 from search.results import load
 from search.run import main as run_main
 from search.space.space import load_space
@@ -63,12 +63,12 @@ def test_the_answer_has_measurements_with_intervals_a_reason_and_the_command(cap
     out = told(capsys, folder, "--accuracy-within", "0.011")[1]
     text = flat(out)
     for fact in (
-        "the fastest that meets the wish (also: knee)",
+        "the fastest that meets the requirements (also: knee)",
         "val_accuracy 0.7000 ± 0.013",  # 1.96 √(0.7 · 0.3 / 5000)
         "images_per_second 352 ± 4",
         "test_accuracy 0.6940",
         "on the front 100% probable",
-        "of the 2 of 5 trials with val_accuracy within 0.011 of the best, 0.7100 of t0003",
+        "of the 2 of 5 trials with val_accuracy within 0.011 of that of t0003 (0.7100 ± 0.013, the best)",
         "Against the fastest: val_accuracy +0.1200",
         "5 trials compared so far",
         "learning_rate 0.06",
@@ -90,17 +90,23 @@ def test_it_fits_a_terminal(capsys, tmp_path, monkeypatch, options):
 def test_how_sure_a_wish_is_met_comes_from_the_intervals(folder):
     """401 ± 4 is 0.49 standard deviations above 400; two accuracies that far apart differ by luck."""
     run = load(folder)
-    wishes = Wishes((Constraint("images_per_second", ">=", 400.0),))
-    assert sureness(run, best(run, wishes).trial, wishes) == ["images_per_second at least 400: 69%"]
-    wishes = Wishes(accuracy_within=0.01)
-    assert sureness(run, best(run, wishes).trial, wishes) == ["val_accuracy within 0.01 of that of t0003: 50%"]
-    wishes = Wishes((Constraint("peak_memory_fraction", "<=", 0.5),))
-    assert sureness(run, best(run, wishes).trial, wishes) == []
+    requirements = Requirements((Constraint("images_per_second", ">=", 400.0),))
+    assert probabilities(run, best(run, requirements).trial, requirements) == {
+        "images_per_second at least 400": pytest.approx(0.69, abs=0.005)
+    }
+    requirements = Requirements(accuracy_within=0.01)
+    assert probabilities(run, best(run, requirements).trial, requirements) == {
+        "val_accuracy within 0.01 of that of t0003": pytest.approx(0.5)
+    }
+    requirements = Requirements((Constraint("peak_memory_fraction", "<=", 0.5),))
+    assert probabilities(run, best(run, requirements).trial, requirements) == {}
 
 
 def test_a_metric_that_a_trial_has_not_measured_does_not_meet_a_wish_of_it(folder):
     run = load(folder)  # of t0007 no peak_memory_fraction is known
-    assert best(run, Wishes((Constraint("peak_memory_fraction", "<=", 0.5),), knee=True)).trial.trial_id != "t0007"
+    assert (
+        best(run, Requirements((Constraint("peak_memory_fraction", "<=", 0.5),), knee=True)).trial.trial_id != "t0007"
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,16 +115,16 @@ def test_a_metric_that_a_trial_has_not_measured_does_not_meet_a_wish_of_it(folde
         (
             ["--at-least", "images_per_second=4000"],
             "none of the 5 trials compared has images_per_second at least 4,000; "
-            "nearest: t0011, images_per_second 401 ± 4 (val_accuracy 0.5800)",
+            "nearest: t0011, images_per_second 401 ± 4 (val_accuracy 0.5800 ± 0.014)",
         ),
         (
             ["--at-least", "images_per_second=400", "--at-least", "val_accuracy=0.6"],
             "none of the 5 trials compared has images_per_second at least 400 and val_accuracy at least 0.6; "
-            "nearest: t0011, val_accuracy 0.5800 (images_per_second 401 ± 4)",
+            "nearest: t0011, val_accuracy 0.5800 ± 0.014 (images_per_second 401 ± 4)",
         ),
         (
             ["--at-most", "train_loss=1"],
-            "throughput-2026-11-20-1: train_loss was measured of no trial that completed",
+            "throughput-2026-11-20-1: no complete trial measured train_loss",
         ),
     ],
 )
@@ -161,15 +167,16 @@ def test_what_is_no_run_is_bad_input(capsys, tmp_path):
 
 
 def test_accuracy_within_needs_an_accuracy(capsys, tmp_path):
-    recorder = Recorder(objectives=[INFO["objectives"][1], {"metric": "peak_memory_gib", "goal": "minimize"}])
+    objectives = [INFO["objectives"][1], {"metric": "peak_memory_gib", "goal": "minimize"}]
+    recorder = Recorder(objectives=objectives, space={**INFO["space"], "evaluation": "probe"})
     recorder.start("t0001", "probe", **config())
     recorder.measure("t0001", 0, images_per_second=100.0, peak_memory_gib=1.0)
     recorder.finish("t0001")
     folder = write_run(tmp_path / "run", recorder.events)
     code, _, err = told(capsys, folder, "--accuracy-within", "0.01")
     assert code == 2
-    assert "searched by images_per_second and peak_memory_gib; --at-least and --at-most take any" in err
-    assert "a probe of some seconds" in told(capsys, folder)[1]
+    assert "objectives of throughput-2026-11-20-1 are images_per_second and peak_memory_gib; --at-least" in err
+    assert "a probe of a few seconds" in told(capsys, folder)[1]
 
 
 def test_three_objectives_leave_a_compromise(tmp_path):
@@ -185,9 +192,9 @@ def test_three_objectives_leave_a_compromise(tmp_path):
         recorder.measure(name, 1, val_accuracy=accuracy, images_per_second=rate, peak_memory_gib=memory)
         recorder.finish(name)
     run = load(write_run(tmp_path / "run", recorder.events))
-    assert best(run, Wishes(accuracy_within=0.01)).trial.trial_id == "t0002"
-    with pytest.raises(UnmetError, match="nearest: t0004, peak_memory_gib"):
-        best(run, Wishes((Constraint("peak_memory_gib", "<=", 0.05),)))
+    assert best(run, Requirements(accuracy_within=0.01)).trial.trial_id == "t0002"
+    with pytest.raises(NoResultError, match="nearest: t0004, peak_memory_gib"):
+        best(run, Requirements((Constraint("peak_memory_gib", "<=", 0.05),)))
 
 
 def test_as_json_it_is_complete_and_valid(capsys, folder):
@@ -201,7 +208,7 @@ def test_as_yaml_it_is_a_space_file_of_this_configuration_alone(capsys, folder, 
     path = tmp_path / "pick.yaml"
     path.write_text(told(capsys, folder, "--yaml")[1])
     space = load_space(path)
-    assert [{**space.fixed, **point} for point in space.grid()] == [load(folder).history.trials["t0007"].config]
+    assert [{**space.fixed, **point} for point in space.grid()] == [load(folder).state.trials["t0007"].config]
     assert (space.budget.epochs, space.data.val_images) == (3, 5000)
     assert run_main([str(path), "--set", "data.name=nowhere", "--dry-run"]) == 2  # so it is read as any space file
 

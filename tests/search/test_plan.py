@@ -2,8 +2,8 @@
 
 from search.space.machine import Machine
 from search.space.space import parse_space
-from search.study.estimate import Estimate, Timed
 from search.study.plan import describe_plan
+from search.study.run_estimate import Estimate, Timed
 from trainables.contract import Cost, Resources
 
 MACHINE = Machine("a laptop", 2, 8.0, 4.0, ())

@@ -1,6 +1,7 @@
 """The figures: what each draws of a run, and what it says where there is nothing to draw."""
 
 import random
+from typing import Any, cast
 
 import pytest
 from matplotlib.figure import Figure
@@ -52,7 +53,7 @@ def test_the_front_is_drawn_among_all_trials_with_its_picks_named(run, ax):
     assert plot_front(run, ax) is ax
     assert texts(ax) == ["t0003: most accurate", "t0007: knee", "t0011: fastest"]
     assert legend(ax) == ["dominated", "stopped early", "front (3)"]
-    dominated, stopped = ax.collections[:2]
+    dominated, stopped = (cast(Any, collection) for collection in ax.collections[:2])
     assert len(dominated.get_offsets()) == 3  # t0001, t0006, and t0010, which is beyond the constraint
     assert stopped.get_facecolor().size == 0  # hollow
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("images_per_second (↑)", "val_accuracy (↑)")
@@ -107,7 +108,7 @@ def test_importance_has_a_bar_a_setting_and_objective(tmp_path, ax):
 
 def test_a_setting_that_cannot_change_a_metric_is_not_said_to_decide_it(tmp_path):
     run = load(write_run(tmp_path / "many", many()))
-    accuracy, rate = (importance(run.history, objective).shares for objective in run.history.objectives)
+    accuracy, rate = (cast(Any, importance(run.state, objective)).shares for objective in run.state.objectives)
     assert set(accuracy) == {"batch_size", "learning_rate"}  # not how the pictures are loaded
     assert set(rate) == {"batch_size", "loader"}  # not the learning rate
 
@@ -115,7 +116,7 @@ def test_a_setting_that_cannot_change_a_metric_is_not_said_to_decide_it(tmp_path
 def test_what_cannot_be_drawn_says_what_is_missing(run, ax):
     with pytest.raises(NothingToDrawError, match="val_accuracy: Too few trials"):
         plot_importance(run, ax)
-    with pytest.raises(ValueError, match="of no trial a step was profiled"):
+    with pytest.raises(ValueError, match="no trial profiled its steps"):
         run.plot_stages(ax)
 
 
@@ -131,7 +132,7 @@ def test_the_command_writes_png_and_svg_and_says_what_it_left_out(tmp_path, caps
     out = capsys.readouterr().out
     names = sorted(path.name for path in (folder / "figures").iterdir())
     assert names == [f"{name}.{suffix}" for name in ("curves", "front", "parallel") for suffix in ("png", "svg")]
-    assert "left out: stages: of no trial a step was profiled" in out
+    assert "left out: stages: no trial profiled its steps" in out
     first = (folder / "figures" / "front.svg").read_bytes()
     assert main([str(folder), "--to", str(tmp_path / "again")]) == 0
     assert b"<svg" in first

@@ -4,12 +4,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from search.record.run_state import RunState
 from search.terminal.progress import Progress
-from tests.search.runs import INFO, Recorder, config, story
+from tests.search.runs import INFO, Recorder, config, story, typed
 
 GENERATED = {"name": "generated", "description": "generated: 2,000 pictures"}
 
@@ -19,12 +21,19 @@ class Terminal(io.StringIO):
         return True
 
 
+def show(progress, run_state, events):
+    """As the Journal does it."""
+    for event in typed(events):
+        run_state.apply(event)
+        progress(event)
+
+
 def printed(events, **settings):
     """What is printed where output is no terminal."""
     out = io.StringIO()
-    with Progress(Console(file=out, width=80, **settings)) as progress:
-        for event in events:
-            progress(event)
+    run_state = RunState()
+    with Progress(run_state, Console(file=out, width=80, **settings)) as progress:
+        show(progress, run_state, events)
     return out.getvalue().splitlines()
 
 
@@ -37,7 +46,7 @@ def test_without_a_terminal_there_is_a_line_for_each_event():
     lines = printed(story())
     assert lines[0] == f"throughput-2026-11-20-1: {INFO['data']['description']}"
     assert lines[1:5] == [
-        "t0001 begins [batch=64 lr=0.0479 workers num_workers=0 single bf16]",
+        "t0001 starts [batch=64 lr=0.0479 workers num_workers=0 single bf16]",
         "t0001 epoch 1/3: val_accuracy 0.3100, images_per_second 301",
         "t0001 epoch 2/3: val_accuracy 0.4400, images_per_second 301",
         "t0001 complete after 3 epochs, 1 min: val_accuracy 0.5200, images_per_second 301 "
@@ -46,7 +55,7 @@ def test_without_a_terminal_there_is_a_line_for_each_event():
     assert "t0002 infeasible after 0 epochs, 0.7 s: out of memory: 21.3 GiB asked for, 18.9 GiB free [" in lines[6]
     assert "t0005 epoch 1/3: val_accuracy –, images_per_second 350" not in lines
     assert "t0005 epoch 1/3: images_per_second 350" in lines
-    assert "t0007 is tried again: the workers died (signal 9)" in lines
+    assert "t0007 is retried: the workers died (signal 9)" in lines
     assert lines[-2] == "t0007 on the test set: test_accuracy 0.6940, test_loss 0.9400"
     assert lines[-1].startswith("ended: the budget of 1 hour is spent; 1 running, 6 complete")
     assert lines[-1].endswith("front of 3 points from 6 complete trials")
@@ -64,7 +73,7 @@ def test_a_probe_has_no_epochs_and_one_that_only_prepares_is_called_one():
     told = f"complete, 8.0 s: images_per_second 400 {settings}"
     assert printed(recorder.events)[1:] == [f"probe p0001 {told}", "p0001 probed again: images_per_second 410"]
     recorder.events[0]["space"] = {**INFO["space"], "evaluation": "probe"}
-    assert printed(recorder.events)[1:3] == [f"p0001 begins {settings}", f"p0001 {told}"]
+    assert printed(recorder.events)[1:3] == [f"p0001 starts {settings}", f"p0001 {told}"]
 
 
 def test_a_trial_that_ends_without_a_word_has_a_line_all_the_same():
@@ -82,17 +91,17 @@ def test_without_a_terminal_lines_are_flushed_as_they_come():
             self.flushed = self.getvalue()
 
     out = Buffered()
-    progress = Progress(Console(file=out))
-    progress(story()[0])
+    run_state = RunState()
+    show(Progress(run_state, Console(file=out)), run_state, story()[:1])
     assert out.flushed.startswith("throughput-2026-11-20-1")
 
 
 def test_what_comes_after_the_last_words_is_not_printed_below_them():
     out = io.StringIO()
-    progress = Progress(Console(file=out))
+    run_state = RunState()
+    progress = Progress(run_state, Console(file=out))
     progress.close()
-    for event in story():
-        progress(event)
+    show(progress, run_state, story())
     assert out.getvalue() == ""
 
 
@@ -100,11 +109,11 @@ def test_what_happened_before_a_resume_is_taken_in_silently():
     events = story()
     at = next(n for n, event in enumerate(events) if event["event"] == "resume")
     out = io.StringIO()
-    progress = Progress(Console(file=out))
-    progress.replay(events[:at])
+    run_state = RunState(typed(events[:at]))
+    progress = Progress(run_state, Console(file=out))
     assert out.getvalue() == ""
-    progress(events[at])
-    assert out.getvalue() == "throughput-2026-11-20-1 goes on: 7 trials so far\n"
+    show(progress, run_state, events[at : at + 1])
+    assert out.getvalue() == "throughput-2026-11-20-1 continues: 7 trials so far\n"
 
 
 def on_a_terminal(monkeypatch, environment):
@@ -114,13 +123,12 @@ def on_a_terminal(monkeypatch, environment):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     out, events = Terminal(), story()
-    with Progress(Console(file=out, width=80, height=24), clock=lambda: events[-1]["time"]) as progress:
+    run_state = RunState()
+    with Progress(run_state, Console(file=out, width=80, height=24), clock=lambda: events[-1]["time"]) as progress:
         progress.announce("dashboard: here")
-        for event in events[:10]:
-            progress(event)
+        show(progress, run_state, events[:10])
         time.sleep(0.7)  # the view is drawn meanwhile
-        for event in events[10:]:
-            progress(event)
+        show(progress, run_state, events[10:])
     return out.getvalue()
 
 
@@ -143,14 +151,15 @@ def test_a_view_that_cannot_be_drawn_does_not_end_the_run(monkeypatch):
 def test_announcements_are_broken_between_words_above_the_view_and_not_at_all_in_a_log(monkeypatch):
     out, text = Terminal(), "left out: " + "word " * 30
     monkeypatch.setenv("TERM", "xterm-256color")
-    with Progress(Console(file=out, width=40, height=24, force_terminal=True, color_system=None)) as progress:
+    console = Console(file=out, width=40, height=24, force_terminal=True, color_system=None)
+    with Progress(RunState(), console) as progress:
         progress.announce(text)
     lines = [line for line in out.getvalue().splitlines() if "word" in line]
     assert len(lines) > 3
     assert all(line.rstrip().endswith("word") for line in lines)
-    out = io.StringIO()
-    Progress(Console(file=out, width=40)).announce(text)
-    assert out.getvalue() == f"{text}\n"
+    log = io.StringIO()
+    Progress(RunState(), Console(file=log, width=40)).announce(text)
+    assert log.getvalue() == f"{text}\n"
 
 
 def test_no_color_means_no_color(monkeypatch):
@@ -166,20 +175,21 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch):
     "error", [BrokenPipeError(), OSError(5, "I/O error"), ValueError("I/O operation on closed file")]
 )
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])
-def test_an_output_that_fails_does_not_end_the_run(error, kind):
-    class Failing(kind):
+def test_an_output_that_fails_does_not_end_the_run(error: Exception, kind: Any) -> None:
+    class Failing(kind):  # type: ignore[misc]
         def write(self, text):
             raise error
 
-    with Progress(Console(file=Failing(), width=80, height=24)) as progress:
-        for event in story():
-            progress(event)
+    run_state = RunState()
+    with Progress(run_state, Console(file=Failing(), width=80, height=24)) as progress:
+        show(progress, run_state, story())
 
 
 def test_an_output_that_knows_few_letters_gets_what_it_can_show():
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii")
-    Progress(Console(file=out))({**story()[0], "name": "größer"})
+    run_state = RunState()
+    show(Progress(run_state, Console(file=out)), run_state, [{**story()[0], "name": "größer"}])
     assert raw.getvalue().startswith(b"gr??er: cifar10")
 
 
@@ -187,12 +197,12 @@ def test_a_reader_who_goes_away_does_not_change_the_exit_code():
     program = """
 import sys
 import time
-from tests.search.runs import story
+from search.record.run_state import RunState
 from search.terminal.progress import Progress
-with Progress() as progress:
-    progress.replay(story())
+from tests.search.runs import story, typed
+with Progress(RunState(typed(story()))) as progress:
     for _ in range(1000):
-        progress(next(event for event in story() if event["event"] == "finish"))
+        progress(next(event for event in typed(story()) if event.event == "finish"))
 print("the last lines of the run")
 sys.exit(7)
 """

@@ -9,7 +9,7 @@ import pytest
 
 from search.report.report import closing_lines, command, picks, write_summary
 from search.results import load
-from search.text.wording import spread
+from search.text.numbers import plus_minus
 from tests.search.runs import INFO, Recorder, config, interval, story, write_run
 
 GENERATED = {"name": "generated", "description": "generated: 2,000 pictures to train on, 500 to validate"}
@@ -48,6 +48,7 @@ def test_the_front_is_a_table_with_its_goals_spreads_and_what_varies_on_it(folde
     for heading in ("val_accuracy (↑)", "images_per_second (↑)", "test_accuracy", "batch_size", "learning_rate"):
         assert heading in front
     assert "352 ± 4 " in front
+    assert "0.7000 ± 0.013 " in front  # as everywhere else: binomial, of 5,000 pictures
     assert "strategy" not in front  # the same on all of the front, and said so below
     assert "The same for all of them: loader=memory, strategy=single, optimizer=sgd" in flat(text)
 
@@ -99,9 +100,9 @@ def test_picks_are_compared_with_the_baseline_and_what_was_known_before_is_told(
 
 
 def test_a_spread_as_large_as_its_value_is_a_question_mark():
-    assert spread(3217.0, 11853.0) == "3,217 ± ?"
-    assert spread(3217.0, 185.0) == "3,217 ± 185"
-    assert spread(3217.0, None) == "3,217"
+    assert plus_minus(3217.0, 11853.0) == "3,217 ± ?"
+    assert plus_minus(3217.0, 185.0) == "3,217 ± 185"
+    assert plus_minus(3217.0, None) == "3,217"
 
 
 def test_a_figure_and_its_spread_stay_on_one_line(folder):
@@ -128,15 +129,15 @@ def test_what_stands_behind_plus_minus_is_told_for_runs_of_old_too(folder):
     assert "± is the standard deviation between those windows" in text
 
 
-def test_rates_that_others_disturbed_are_named(folder):
+def test_contended_rates_are_named(folder):
     recorder = Recorder()
-    for trial_id, disturbed in (("t0001", 1.0), ("t0002", 0.0)):
+    for trial_id, contended in (("t0001", 1.0), ("t0002", 0.0)):
         recorder.start(trial_id, **config())
-        rate = 100.0 - disturbed
-        recorder.measure(trial_id, 1, val_accuracy=0.4 + disturbed, images_per_second=rate, disturbed=disturbed)
+        rate = 100.0 - contended
+        recorder.measure(trial_id, 1, val_accuracy=0.4 + contended, images_per_second=rate, contended=contended)
         recorder.finish(trial_id)
     text = flat(summary(folder, recorder.events))
-    assert "Measured while something else took the cores, so perhaps too low: t0001." in text
+    assert "Measured while other processes used the cores, so perhaps too low: t0001." in text
 
 
 PROBED = {
@@ -170,7 +171,7 @@ def test_a_run_of_probes_says_where_the_time_goes_and_what_each_setting_does(fol
     for heading in ("## Where the time goes", "## Loader processes", "## Batch size"):
         assert heading in text
     assert "50% of each step waits. No one setting promises more." in flat(text)
-    assert "Budget: 6 grid points, one probe a trial" in flat(text)
+    assert "Budget: 6 grid points, one probe per trial" in flat(text)
     assert "--epochs" not in text
     assert max(map(len, text.splitlines())) <= 80
 
@@ -193,7 +194,7 @@ def test_a_command_gives_the_shell_the_exact_configuration(folder):
     odd = "it's $HOME; a b"
     recorder.complete("t0001", [0.5], 1.0, config(64, 0.04786230092322637, layout=odd, pin_memory=True))
     run = load(write_run(folder, recorder.events))
-    text = command(run, run.history.front()[0])
+    text = command(run, run.state.front()[0])
     words = shlex.split(text.replace("\\\n", " "))
     settings = dict(word.split("=", 1) for word in words[3:] if "=" in word)
     assert settings["learning_rate"] == "0.04786230092322637"
@@ -212,7 +213,7 @@ def test_a_command_runs(folder, tmp_path):
     recorder.epochs("t0001", [0.5], 100.0)
     recorder.finish("t0001")
     run = load(write_run(folder, recorder.events))
-    text = command(run, run.history.front()[0]).replace("python ", f"{sys.executable} ", 1)
+    text = command(run, run.state.front()[0]).replace("python ", f"{sys.executable} ", 1)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     subprocess.run(text, shell=True, cwd=tmp_path, env=environment, check=True, capture_output=True)
     assert (tmp_path / f"results/{run.name}-t0001/config.json").is_file()
@@ -255,8 +256,8 @@ def test_the_conditions_of_the_figures_are_stated(folder):
         "Wall time: 8 min 17 s from 2026-11-20 18:40 UTC",
         "reference point val_accuracy 0.4790, images_per_second 158",
         "Each configuration was trained once (n = 1).",
-        "on the front: how probable it is that the point belongs there",
-        "windows after the warm-up; no evaluation and no checkpoint is inside",
+        "on the front: probability that the point belongs to the front",
+        "windows after the warm-up, without evaluation and checkpoints",
         'run = load("results/throughput-2026-11-20-1")',
     ):
         assert fact in text
@@ -264,7 +265,7 @@ def test_the_conditions_of_the_figures_are_stated(folder):
 
 def test_a_run_with_gpus_names_them(folder):
     machine = {**INFO["machine"], "gpus": [{"name": "NVIDIA H200", "memory_gib": 139.8}]}
-    assert "24 GiB memory, NVIDIA H200 (140 GiB)" in flat(summary(folder, story(machine=machine)))
+    assert "24 GiB memory, 1 x NVIDIA H200 (140 GiB)" in flat(summary(folder, story(machine=machine)))
 
 
 def test_a_run_without_a_front_says_so_and_why(folder):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from search.results import COLUMNS, load, write_tables
-from tests.search.runs import INFO, Recorder, config, story, write_run
+from tests.search.runs import INFO, Recorder, config, interval, story, write_run
 
 OBJECTIVES = ["val_accuracy", "images_per_second"]
 
@@ -73,7 +73,7 @@ def test_settings_keep_their_types_and_absent_ones_are_missing(run):
 
 def test_a_column_has_a_unit_in_its_name_or_is_documented(run):
     for name in [*run.trials.columns, *run.curves.columns]:
-        known = name in COLUMNS or name in run.info["metrics"] or name.startswith("config.")
+        known = name in COLUMNS or name in run.info.metrics or name.startswith("config.")
         assert known or name in ("test_accuracy", "test_loss"), name
 
 
@@ -114,6 +114,16 @@ def test_only_complete_trials_are_on_the_front_even_if_others_came_as_far(tmp_pa
     recorder.start("t0003", **config())
     recorder.epochs("t0003", [0.8], 950.0)
     assert load_events(tmp_path, recorder).front["trial_id"].tolist() == ["t0001"]
+
+
+@pytest.mark.parametrize(("evaluation", "front"), [("decoupled", []), ("coupled", []), ("probe", ["p0001"])])
+def test_a_probe_is_on_the_front_only_where_trials_are_probes(tmp_path, evaluation, front):
+    recorder = Recorder(space={**INFO["space"], "evaluation": evaluation})
+    recorder.start("p0001", kind="probe", **config())
+    recorder.measure("p0001", 0, val_accuracy=0.9, **interval(900.0, 4.0))
+    recorder.finish("p0001")
+    run = load_events(tmp_path, recorder)
+    assert run.front["trial_id"].tolist() == list(run.front_probabilities) == front
 
 
 def test_a_constraint_may_be_in_parts_of_the_baseline(tmp_path):
@@ -172,7 +182,7 @@ def test_a_run_without_trials_has_empty_tables_with_columns(tmp_path):
 
 def test_time_between_the_processes_of_a_run_is_not_its_wall_time(run):
     events = story()
-    assert run.history.active_seconds() == events[-1]["time"] - events[0]["time"] - 3600.0
+    assert run.state.active_seconds() == events[-1]["time"] - events[0]["time"] - 3600.0
 
 
 def test_csv_and_parquet_hold_what_load_gives(tmp_path, run):
@@ -221,7 +231,7 @@ def test_a_copied_folder_loads_where_the_run_could_not_have_been_made(tmp_path):
 import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("ray", "torch", "torchvision", "optuna", "pydantic", "rich", "psutil", "ruamel"):
+        if name.split(".")[0] in ("ray", "torch", "torchvision", "optuna", "rich", "psutil", "ruamel"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
 from search.results import load, write_tables

@@ -135,8 +135,8 @@ def test_the_quickstart_finds_a_front_on_the_pictures_that_are_here(tmp_path: Pa
     run = load(tmp_path / "results" / "run")
     assert run.trials.state.tolist() == ["complete", "complete"]
     assert run.front.test_accuracy.between(0, 1).all()
-    expected = "folder" if "TRAINING_SEARCH_DATA" in os.environ else run.info["data"]["name"]
-    assert run.info["data"]["name"] == expected
+    expected = "folder" if "TRAINING_SEARCH_DATA" in os.environ else run.info.data.name
+    assert run.info.data.name == expected
     summary = (tmp_path / "results" / "run" / "summary.md").read_text()
-    assert ("generated" in summary) == (run.info["data"]["name"] == "generated")
+    assert ("generated" in summary) == (run.info.data.name == "generated")
     assert str(tmp_path) not in summary + (tmp_path / "results" / "run" / FILE_NAME).read_text()

@@ -4,8 +4,11 @@ import itertools
 
 import pytest
 
-from search.record.history import Trial
+from search.record.run_state import Trial
 from search.report.scaling import efficiency, excess, nodes_used, scaling_tables, strategy_tables
+from tests.search.runs import measurement
+from trainables.contract import Verdict
+from trainables.strategy_table import STRATEGIES
 
 numbers = itertools.count(1)
 
@@ -17,9 +20,9 @@ def trial(rate=100.0, milliseconds=None, state="complete", metrics=(), bound_by=
     ends = {"images_per_second_low": rate - 1.0, "images_per_second_high": rate + 1.0}
     stages = {f"{stage}_seconds": ms / 1000 for stage, ms in (milliseconds or {}).items()}
     known = {"images_per_second": rate, **ends, **stages, **dict(metrics)} if state == "complete" else {}
-    verdict = {"bound_by": bound_by, "share": 0.5, "why": "", "advice": []} if milliseconds else None
+    verdict = Verdict(bound_by, 0.5, "") if milliseconds else None
     reason = None if state == "complete" else "needs 4 GPUs, there is 1"
-    curve = {1: {"metrics": known}} if known else {}
+    curve = {1: measurement(known, 1)} if known else {}
     settings = {"batch_size": 128, **config}
     return Trial(f"t{next(numbers):04d}", settings, "train", 0.0, state, reason, curve=curve, verdict=verdict)
 
@@ -47,7 +50,7 @@ def strategies():
 
 
 def test_strategies_are_compared_with_single_whatever_their_own_parameters_are():
-    blocks = strategy_tables(strategies(), ["strategy"])
+    blocks = strategy_tables(strategies(), ["strategy"], STRATEGIES)
     heading, _, *rows = rows_of(blocks)
     column = {name: [row[i] for row in rows] for i, name in enumerate(heading)}
     assert column["strategy"] == ["single", "ddp x2", "pipeline x2", "pipeline x2"]
@@ -60,20 +63,22 @@ def test_strategies_are_compared_with_single_whatever_their_own_parameters_are()
 
 
 def test_strategies_as_fast_as_each_other_are_a_tie():
-    text = flat(strategy_tables([trial(100, strategy="single"), trial(101, strategy="ddp", world_size=2)], []))
+    text = flat(
+        strategy_tables([trial(100, strategy="single"), trial(101, strategy="ddp", world_size=2)], [], STRATEGIES)
+    )
     assert "1.01 times the rate of single, a tie." in text
 
 
 def test_a_strategy_that_did_not_run_says_why():
     trials = [*strategies(), trial(state="infeasible", strategy="fsdp", world_size=4)]
-    assert "fsdp on 4 processes did not run: needs 4 GPUs, there is 1" in flat(strategy_tables(trials, []))
+    assert "fsdp on 4 processes did not run: needs 4 GPUs, there is 1" in flat(strategy_tables(trials, [], STRATEGIES))
 
 
 def test_trials_of_other_work_are_no_comparison_and_where_no_strategy_varies_nothing_is_said():
     ddp = trial(150, strategy="ddp", world_size=2)
-    assert strategy_tables([ddp, trial(100, strategy="single", batch_size=64)], []) == []
-    assert strategy_tables([ddp, trial(100, strategy="ddp", world_size=1)], []) == []
-    assert strategy_tables([trial(100), trial(100, width=0.5)], []) == []
+    assert strategy_tables([ddp, trial(100, strategy="single", batch_size=64)], [], STRATEGIES) == []
+    assert strategy_tables([ddp, trial(100, strategy="ddp", world_size=1)], [], STRATEGIES) == []
+    assert strategy_tables([trial(100), trial(100, width=0.5)], [], STRATEGIES) == []
 
 
 # ---- scaling
@@ -97,7 +102,7 @@ def scaled(**one):
 
 
 def test_the_cause_is_told_in_words_largest_first():
-    blocks = scaling_tables(scaled(), ["world_size"], cores=2, gpus=0)
+    blocks = scaling_tables(scaled(), ["world_size"], cores=2, gpus=0, strategies=STRATEGIES)
     heading, _, *rows = rows_of(blocks)
     assert heading[:5] == ["processes", "images/s", "times one", "efficiency", "comm."]
     assert [row[:5] for row in rows] == [
@@ -108,7 +113,7 @@ def test_the_cause_is_told_in_words_largest_first():
     assert "Strategy `ddp`:" in text
     assert "A step takes 96.0 ms; half of the step of one process would be 65.0 ms." in text
     assert "65% of the difference is communication: 21% of each step waits for other processes; 16% of" in text
-    assert "13% of the difference is backward, 1.10 times as long a picture: each process has 64 of 128" in text
+    assert "13% of the difference is backward, 1.10 times as long per image: each process has 64 of 128" in text
     assert "forward" not in text  # 6% of it is not worth a word
     assert "The busiest is 1.25 times as busy as the mean" in text
     assert "They share" not in text  # each has a core
@@ -119,8 +124,10 @@ def test_where_processes_share_cores_that_is_said_first():
     trials = scaled()
     for t in trials:
         del t.config["threads"]
-    assert "They share the cores: each has 1 thread, the one alone had 2." in flat(scaling_tables(trials, [], 2, 0))
-    assert "They share" not in flat(scaling_tables(trials, [], 2, gpus=2))
+    assert "They share the cores: each has 1 thread, one alone had 2." in flat(
+        scaling_tables(trials, [], 2, 0, strategies=STRATEGIES)
+    )
+    assert "They share" not in flat(scaling_tables(trials, [], 2, gpus=2, strategies=STRATEGIES))
 
 
 def test_single_stands_in_where_the_strategy_never_ran_alone():
@@ -129,17 +136,19 @@ def test_single_stands_in_where_the_strategy_never_ran_alone():
         trial(199, TOGETHER, strategy="parameter_server", server="synchronous", world_size=2),
         trial(200, strategy="parameter_server", server="synchronous", world_size=4),
     ]
-    text = flat(scaling_tables(trials, [], 8, 4))
-    assert "Strategy `parameter_server`; what one process does is of `single`:" in text
+    text = flat(scaling_tables(trials, [], 8, 4, strategies=STRATEGIES))
+    assert "Strategy `parameter_server`; the reference of one process is `single`:" in text
     assert "- 2 processes: efficiency 100%. Nothing to explain." in text
     assert "- 4 processes: efficiency 50%. Its stages were not measured." in text
 
 
 def test_where_the_number_of_processes_does_not_vary_nothing_is_said():
     one, two = trial(100, ALONE, strategy="single"), trial(150, TOGETHER, strategy="ddp", world_size=2)
-    assert scaling_tables([one, two], [], 2, 0) == []
-    assert scaling_tables([one], [], 2, 0) == []
-    assert scaling_tables([two, trial(300, strategy="ddp", world_size=4)], [], 2, 0) == []  # nothing to refer to
+    assert scaling_tables([one, two], [], 2, 0, strategies=STRATEGIES) == []
+    assert scaling_tables([one], [], 2, 0, strategies=STRATEGIES) == []
+    assert (
+        scaling_tables([two, trial(300, strategy="ddp", world_size=4)], [], 2, 0, strategies=STRATEGIES) == []
+    )  # nothing to refer to
 
 
 # ---- nodes

@@ -9,18 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from search.front.affects import without_effect
 from search.front.objective import Constraint, Objective
-from search.space.space import (
-    Budget,
-    Choice,
-    Range,
-    SearcherSettings,
-    Space,
-    SpaceError,
-    StoppingSettings,
-    load_space,
-    parse_space,
-)
+from search.space.budget import Budget, SearcherSettings, StoppingSettings
+from search.space.parameters import Choice, Range
+from search.space.space import Space, load_space, parse_space
+from search.space.validation import SpaceError
 from tests.search.bad_spaces import BAD_SPACES, GOOD, Bad
 from trainables.contract import Data, Resources
 from trainables.machine import processor
@@ -87,7 +81,7 @@ concurrent_trials: 2
 def test_what_a_file_does_not_say_is_plain():
     plain = space(parameters={"x": {"min": 0, "max": 1}})
     assert plain.searcher == SearcherSettings(name="gp", seed=0)
-    assert (plain.stopping.name, plain.stops_by, plain.evaluation) == ("auto", "none", "coupled")
+    assert (plain.stopping.name, plain.stopping_rule, plain.evaluation) == ("auto", "none", "coupled")
     assert plain.budget.epochs == 1
     assert plain.data == Data()
     assert plain.concurrent_trials == 1
@@ -123,7 +117,7 @@ data: {download: *no}
 @pytest.mark.parametrize("bf16", ["computed", "emulated"])
 def test_our_own_space_files_run_on_a_laptop_and_on_a_gpu_node(path, resources, bf16, monkeypatch):
     monkeypatch.setattr(processor, "bf16", lambda: bf16)
-    usable, _ = load_space(path).restricted(resources)
+    usable, _ = load_space(path).restrict_to(resources)
     assert usable.parameters
 
 
@@ -165,7 +159,7 @@ def test_what_bad_files_leave_to_the_good_one_is_good(tmp_path):
         ("latin.yaml", b"data:\n  root: caf\xe9\n", "latin.yaml:2: not UTF-8 text; save it as UTF-8"),
     ],
 )
-def test_what_is_no_readable_file_is_refused(name, content, message, tmp_path, monkeypatch):
+def test_an_unreadable_file_is_refused(name, content, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("quickstart.yaml").touch()
     if content == "a folder":
@@ -210,6 +204,12 @@ def test_an_override_replaces_or_adds_what_it_names(override, read, good_file):
     assert read(load_space(good_file, [override]))
 
 
+def test_metrics_of_earlier_versions_are_known_under_their_present_names(good_file):
+    objectives = "objectives=[{metric: disturbed_windows, goal: minimize}, {metric: val_loss, goal: minimize}]"
+    space = load_space(good_file, ["constraints=[disturbed <= 0]", objectives])
+    assert (space.constraints[0].metric, space.objectives[0].metric) == ("contended", "contended_windows")
+
+
 def test_overrides_hold_in_the_order_given(good_file):
     assert load_space(good_file, ["data.val_images=1", "data={}", "budget.trials=3", "budget.trials=4"]) == load_space(
         good_file, ["budget.trials=4"]
@@ -234,7 +234,7 @@ def test_fixing_a_parameter_ends_the_search_over_it_and_the_other_way_round(good
         ("parameters.batch_size.values=[64, 0]", "parameters.batch_size.values[1]: found 0; expected at least 1"),
         ("parameters.momentum.min=0", "parameters.momentum.max: missing; expected a number"),
         ("fixed.lr=0.1", 'fixed.lr: vgg19_cifar10 has no "lr"; did you mean "learning_rate"?'),
-        ("budget.trials.most=3", "budget.trials is 8, without keys; set it whole"),
+        ("budget.trials.most=3", "budget.trials is 8, without keys; set the whole value"),
         ("constraints=[val_loss <= 3", "constraints: not valid YAML: expected ',' or ']', but got '<stream end>'"),
         ("budget.hours", "expected KEY=VALUE, as in --set budget.hours=0.5"),
         ("=3", "expected KEY=VALUE, as in --set budget.hours=0.5"),
@@ -264,7 +264,7 @@ def test_a_fault_that_no_override_made_keeps_its_line(good_file):
 # ---- conditions and grids
 
 
-def test_a_parameter_comes_after_those_it_waits_for():
+def test_a_parameter_comes_after_those_it_depends_on():
     chain = {"c": {"values": [1], "when": {"b": 1}}, "b": {"values": [1], "when": {"a": 1}}, "a": {"values": [1, 2]}}
     assert list(space(parameters=chain).parameters) == ["a", "b", "c"]
 
@@ -318,7 +318,7 @@ def test_a_grid_ends_by_itself_and_needs_no_budget():
     ).grid() == [{"x": 1}, {"x": 2}]
 
 
-# ---- what a machine can do
+# ---- restriction to a machine
 
 VGG = {
     "trainable": "vgg19_cifar10",
@@ -327,7 +327,7 @@ VGG = {
 }
 
 
-def test_what_a_machine_cannot_do_is_left_out_with_a_line_each(monkeypatch):
+def test_unavailable_values_are_left_out_with_a_line_each(monkeypatch):
     monkeypatch.setattr(processor, "bf16", lambda: "computed")
     everywhere = parse_space(
         {
@@ -342,7 +342,7 @@ def test_what_a_machine_cannot_do_is_left_out_with_a_line_each(monkeypatch):
             },
         }
     )
-    here, left_out = everywhere.restricted(LAPTOP)
+    here, left_out = everywhere.restrict_to(LAPTOP)
     assert left_out == [
         "precision fp16: needs a CUDA device",
         "loader device: needs a CUDA device",
@@ -351,7 +351,7 @@ def test_what_a_machine_cannot_do_is_left_out_with_a_line_each(monkeypatch):
     ]
     assert list(here.parameters) == ["precision", "loader", "learning_rate", "num_workers"]
     assert here.parameters["precision"] == Choice(values=("fp32", "bf16"))
-    assert everywhere.restricted(GPU_NODE) == (everywhere, [])
+    assert everywhere.restrict_to(GPU_NODE) == (everywhere, [])
 
 
 def test_a_condition_on_a_fixed_value_that_does_not_hold_leaves_the_parameter_out():
@@ -359,20 +359,20 @@ def test_a_condition_on_a_fixed_value_that_does_not_hold_leaves_the_parameter_ou
         parameters={"n": {"values": [1, 2], "when": {"loader": "workers"}}, "x": {"values": [1, 2]}},
         fixed={"loader": "memory"},
     )
-    here, left_out = waiting.restricted(LAPTOP)
+    here, left_out = waiting.restrict_to(LAPTOP)
     assert (list(here.parameters), left_out) == (["x"], ['n: left out, as loader is never "workers" here'])
 
 
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"parameters": {"precision": {"values": ["fp16"]}}}, "parameters.precision: no value of it can be used here"),
-        ({"fixed": {"precision": "fp16"}}, 'fixed.precision: "fp16" cannot be done here: needs a CUDA device'),
+        ({"parameters": {"precision": {"values": ["fp16"]}}}, "none of its values is available here"),
+        ({"fixed": {"precision": "fp16"}}, 'fixed.precision: "fp16" is not available here: needs a CUDA device'),
     ],
 )
 def test_a_space_of_which_this_machine_can_do_nothing_is_refused(sections, message):
     with pytest.raises(SpaceError, match=message):
-        parse_space({**VGG, "parameters": {"seed": {"values": [1, 2]}}, **sections}).restricted(LAPTOP)
+        parse_space({**VGG, "parameters": {"seed": {"values": [1, 2]}}, **sections}).restrict_to(LAPTOP)
 
 
 SMALLER = {
@@ -390,7 +390,7 @@ SMALLER = {
 
 def test_where_there_is_no_gpu_the_overlay_holds_and_says_what_it_changed(monkeypatch):
     monkeypatch.setattr(processor, "bf16", lambda: "computed")
-    here, lines = parse_space(SMALLER).restricted(LAPTOP)
+    here, lines = parse_space(SMALLER).restrict_to(LAPTOP)
     assert here.parameters == {"batch_size": Range(min=16, max=64, type="int")}
     assert here.fixed == {"width": 0.25, "momentum": 0.9, "precision": "bf16"}
     assert here.data == Data(train_images=100)
@@ -401,7 +401,7 @@ def test_where_there_is_no_gpu_the_overlay_holds_and_says_what_it_changed(monkey
 
 
 def test_where_there_is_a_gpu_the_overlay_is_nothing():
-    here, lines = parse_space(SMALLER).restricted(GPU_NODE)
+    here, lines = parse_space(SMALLER).restrict_to(GPU_NODE)
     assert (here.parameters, here.fixed, lines) == (parse_space(SMALLER).parameters, SMALLER["fixed"], [])
 
 
@@ -411,7 +411,7 @@ def test_the_command_line_has_the_last_word_over_the_overlay(good_file):
         "  parameters: {batch_size: {values: [1, 2]}, seed: {values: [1, 2]}}\n"
     )
     overrides = ["data.train_images=99", "parameters.batch_size.values=[3]", "fixed.seed=5"]
-    here, _ = load_space(good_file, overrides).restricted(LAPTOP)
+    here, _ = load_space(good_file, overrides).restrict_to(LAPTOP)
     assert here.data.train_images == 99
     assert here.parameters == {"batch_size": Choice(values=(3,))}
     assert here.fixed == {"seed": 5}
@@ -458,10 +458,10 @@ def test_a_space_survives_the_journal(mapping):
     assert parse_space(json.loads(json.dumps(original.to_mapping(), allow_nan=False))) == original
 
 
-# ---- what bears on what, and what ends trials
+# ---- affected metrics, early stopping
 
 
-def test_the_trainable_says_what_bears_on_what_and_the_file_has_the_last_word():
+def test_the_trainable_says_what_affects_what_and_the_file_has_the_last_word():
     searched = parse_space(
         {
             **VGG,
@@ -469,19 +469,26 @@ def test_the_trainable_says_what_bears_on_what_and_the_file_has_the_last_word():
                 "batch_size": {"values": [64, 128]},
                 "learning_rate": {"min": 0.1, "max": 0.2},
                 "loader": {"values": ["workers", "memory"]},
-                "num_workers": {"values": [0, 2], "bears_on": "all"},
-                "momentum": {"min": 0.5, "max": 0.9, "bears_on": "probed"},
+                "num_workers": {"values": [0, 2], "affects": "all"},
+                "momentum": {"min": 0.5, "max": 0.9, "affects": "probed"},
             },
         }
     )
-    assert searched.bearing_on("probed") == {"batch_size", "loader", "num_workers", "momentum"}
-    assert searched.bearing_on("trained") == {"batch_size", "learning_rate", "num_workers"}
+    assert searched.affecting("probed") == {"batch_size", "loader", "num_workers", "momentum"}
+    assert searched.affecting("trained") == {"batch_size", "learning_rate", "num_workers"}
 
 
-def test_without_a_trainable_all_bears_on_all_unless_said_otherwise():
-    foreign = space(parameters={"x": {"values": [1, 2]}, "y": {"min": 0, "max": 1, "bears_on": "trained"}})
-    assert foreign.bearing_on("probed") == {"x"}
-    assert foreign.bearing_on("trained") == {"x", "y"}
+def test_the_old_name_of_affects_is_still_read():
+    old = space(parameters={"x": {"values": [1, 2]}, "y": {"min": 0, "max": 1, "bears_on": "trained"}})
+    assert old == space(parameters={"x": {"values": [1, 2]}, "y": {"min": 0, "max": 1, "affects": "trained"}})
+    assert "bears_on" not in str(old.to_mapping())
+    assert without_effect("replay", {"y": {"min": 0, "max": 1, "bears_on": "trained"}}, "images_per_second") == {"y"}
+
+
+def test_without_a_trainable_each_parameter_affects_all_unless_said_otherwise():
+    foreign = space(parameters={"x": {"values": [1, 2]}, "y": {"min": 0, "max": 1, "affects": "trained"}})
+    assert foreign.affecting("probed") == {"x"}
+    assert foreign.affecting("trained") == {"x", "y"}
     assert [foreign.is_probed(objective) for objective in foreign.objectives] == [False, False]
 
 
@@ -499,19 +506,19 @@ def test_the_trainable_says_what_a_probe_measures_and_the_file_has_the_last_word
 def test_what_there_is_bounds_a_trial_as_a_constraint_does():
     """Unless a constraint says so already."""
     free = parse_space({**VGG, "parameters": {"seed": {"values": [1, 2]}}})
-    assert [str(bound) for bound in free.bounds] == ["peak_memory_fraction <= 1"]
+    assert [str(bound) for bound in free.all_constraints] == ["peak_memory_fraction <= 1"]
     assert free.constraints == ()
     tight = parse_space({**free.to_mapping(), "constraints": ["peak_memory_fraction <= 0.9"]})
-    assert tight.bounds == tight.constraints
+    assert tight.all_constraints == tight.constraints
 
 
 def test_the_main_job_probes_how_fast_and_trains_how_well():
     """The batch size and the precision bear on both."""
     main = load_space(SPACES / "throughput.yaml")
     assert main.evaluation == "decoupled"
-    assert {"learning_rate"} == main.bearing_on("trained") - main.bearing_on("probed")
-    assert {"loader", "num_workers", "memory_format"} <= main.bearing_on("probed") - main.bearing_on("trained")
-    assert {"batch_size", "precision"} <= main.bearing_on("probed") & main.bearing_on("trained")
+    assert {"learning_rate"} == main.affecting("trained") - main.affecting("probed")
+    assert {"loader", "num_workers", "memory_format"} <= main.affecting("probed") - main.affecting("trained")
+    assert {"batch_size", "precision"} <= main.affecting("probed") & main.affecting("trained")
 
 
 @pytest.mark.parametrize(
@@ -520,11 +527,11 @@ def test_the_main_job_probes_how_fast_and_trains_how_well():
 def test_only_where_nothing_trains_are_the_trials_probes(evaluation, kind, last_epoch):
     epochs = 1 if evaluation == "probe" else 12
     judged = space(parameters={"x": {"values": [1, 2]}}, evaluation=evaluation, budget={"trials": 8, "epochs": epochs})
-    assert (judged.kind, judged.last_epoch) == (kind, last_epoch)
+    assert (judged.trial_kind, judged.last_epoch) == (kind, last_epoch)
 
 
 @pytest.mark.parametrize(
-    ("searcher", "stopping", "budget", "stops_by"),
+    ("searcher", "stopping", "budget", "stopping_rule"),
     [
         ("gp", "auto", {"trials": 8}, "none"),  # an epoch saved buys nothing
         ("gp", "auto", {"hours": 1}, "forecast"),
@@ -535,32 +542,29 @@ def test_only_where_nothing_trains_are_the_trials_probes(evaluation, kind, last_
         ("tpe", "forecast", {"trials": 8}, "forecast"),
     ],
 )
-def test_trials_are_stopped_by_forecast_where_that_buys_others(searcher, stopping, budget, stops_by):
+def test_trials_are_stopped_by_forecast_where_that_buys_others(searcher, stopping, budget, stopping_rule):
     judged = space(
-        parameters={"x": {"values": [1, 2]}},
-        searcher={"name": searcher},
-        stopping={"name": stopping},
-        budget=budget,
+        parameters={"x": {"values": [1, 2]}}, searcher={"name": searcher}, stopping={"name": stopping}, budget=budget
     )
-    assert judged.stops_by == stops_by
+    assert judged.stopping_rule == stopping_rule
 
 
 def test_probes_are_never_stopped():
-    assert space(parameters={"x": {"values": [1, 2]}}, evaluation="probe", budget={"hours": 1}).stops_by == "none"
+    assert space(parameters={"x": {"values": [1, 2]}}, evaluation="probe", budget={"hours": 1}).stopping_rule == "none"
 
 
 @pytest.mark.parametrize("evaluation", ["coupled", "decoupled"])
-def test_what_bears_on_what_survives_the_journal_and_the_machine(evaluation):
+def test_what_affects_what_survives_the_journal_and_the_machine(evaluation):
     original = parse_space(
         {
             **VGG,
             "evaluation": evaluation,
             "objectives": [{"metric": m, "goal": "minimize", "probed": m == "x"} for m in ("x", "y")],
             "trainable": None,
-            "parameters": {"p": {"values": [1, 2], "bears_on": "probed"}, "q": {"min": 0, "max": 1, "bears_on": "all"}},
+            "parameters": {"p": {"values": [1, 2], "affects": "probed"}, "q": {"min": 0, "max": 1, "affects": "all"}},
             "searcher": {"name": "gp"},
             "stopping": {"name": "forecast"},
         }
     )
     assert parse_space(json.loads(json.dumps(original.to_mapping(), allow_nan=False))) == original
-    assert original.restricted(LAPTOP) == (original, [])
+    assert original.restrict_to(LAPTOP) == (original, [])

@@ -11,12 +11,13 @@ import pytest
 
 from search.advisor.proposal import Decision
 from search.execution import workers
-from search.execution.serve import Ended, Task
+from search.execution.protocol import Ended, Task
 from search.record.journal import FILE_NAME, Event, Journal
+from search.record.run_state import RunState
 from search.results import load
 from search.space.space import parse_space
 from search.study.study import Study
-from tests.search.runs import interval
+from tests.search.runs import interval, typed
 from trainables.contract import Resources
 
 RATES = {"learning_rate": {"min": 0.001, "max": 0.5, "log": True}}
@@ -34,7 +35,7 @@ PROBES: dict[str, Any] = {
 }
 
 
-def events_of(folder: Path) -> list[Event]:
+def events_of(folder: Path) -> list[dict[str, Any]]:
     """The journal's lines, whether or not they make a whole run."""
     return [json.loads(line) for line in (folder / FILE_NAME).read_text().splitlines()]
 
@@ -110,9 +111,10 @@ def test_what_bound_a_trial_is_written_down_with_its_end(tmp_path: Path) -> None
 def test_the_hours_of_earlier_processes_count(tmp_path: Path) -> None:
     space = parse_space({"objectives": OBJECTIVES, "parameters": RATES, "budget": {"hours": 1}})
     run = {"event": "run", "time": 0.0, "name": "x", "objectives": OBJECTIVES, "space": space.to_mapping()}
-    past: list[Event] = [run, {"event": "end", "time": 3000.0, "reason": "interrupted"}]
+    run["data"] = {"name": "generated"}
+    past = typed([run, {"event": "end", "time": 3000.0, "reason": "interrupted"}])
     clock = Clock()
-    with Journal(tmp_path / FILE_NAME) as journal:
+    with Journal(tmp_path / FILE_NAME, run_state=RunState(past)) as journal:
         study = decider(tmp_path, journal, clock, past, budget={"hours": 1})
         clock.now += 599
         assert not study.out_of_time
@@ -145,8 +147,12 @@ def test_who_comes_to_the_front_because_another_proves_slower_is_probed_and_test
             "complete", metrics=interval(probed[task.trial_id], 1.0) if task.function == "probe" else {"test": 0.5}
         )
 
-    monkeypatch.setattr(workers, "call", call)
-    keys = {"searcher": {"name": "random"}, "stopping": {"name": "none"}, "budget": {"trials": 3, "epochs": 1}}
+    monkeypatch.setattr(workers, "run_task", call)
+    keys: dict[str, Any] = {
+        "searcher": {"name": "random"},
+        "stopping": {"name": "none"},
+        "budget": {"trials": 3, "epochs": 1},
+    }
     with Journal(tmp_path / FILE_NAME) as journal:
         study = decider(tmp_path, journal, Clock(), **keys)
         space = parse_space({"trainable": "replay", "objectives": OBJECTIVES, "parameters": RATES, **keys}).to_mapping()

@@ -1,4 +1,4 @@
-"""Whole studies on real Ray, with replayed curves: what becomes of trials that end well, badly, early and twice."""
+"""Whole studies on real Ray, with replayed curves: trials that succeed, fail, stop early and are retried."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ import pytest
 
 from search.execution.cluster import Cluster
 from search.execution.workers import Pool
+from search.record.events import Finish, Measurement, Start
 from search.record.journal import FILE_NAME, Event, Journal, Listener, read_journal
+from search.record.run_state import RunState
 from search.report.sweeps import loader_tables
 from search.results import Run, load
 from search.space.space import parse_space
-from search.study.study import Study, run_study, run_to_its_end
+from search.study.study import Study, complete_study, run_study
 from tests.search.test_study import OBJECTIVES, PROBES, RATES, events_of
 from trainables.contract import Resources
 
@@ -32,7 +34,7 @@ def study(where: Cluster | Pool, folder: Path, listeners: Sequence[Listener] = (
     folder.mkdir(exist_ok=True)
     journal = folder / FILE_NAME
     events = read_journal(journal) if journal.exists() else []
-    with Journal(journal, listeners) as record:
+    with Journal(journal, listeners, run_state=RunState(events)) as record:
         if events:
             record.append("resume", command=[], budget=space.budget.model_dump())
         else:
@@ -43,18 +45,20 @@ def study(where: Cluster | Pool, folder: Path, listeners: Sequence[Listener] = (
         if isinstance(where, Cluster):
             run_study(space, space.data, folder, record, where, lambda: None, events)
         else:
-            decider = Study(space, space.data, folder, record, space.share(Resources(cpus=2)), where.name, events)
-            run_to_its_end(decider, where, lambda: None)
+            decider = Study(
+                space, space.data, folder, record, space.resources_per_trial(Resources(cpus=2)), where.name, events
+            )
+            complete_study(decider, where, lambda: None)
     return load(folder)
 
 
 def test_processes_that_a_task_leaves_running_are_ended() -> None:
-    """In a process of its own: the Ray of these tests is a child of this one."""
+    """Runs in another process: the Ray of these tests is a child of this one."""
     code = """
 import subprocess
-from search.execution.serve import leave_nothing_behind
+from search.execution.ray_watchdog import end_children
 child = subprocess.Popen(["sleep", "60"])
-leave_nothing_behind()
+end_children(5.0)
 print(child.poll() is not None)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
@@ -68,6 +72,7 @@ def faults(pool: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, R
     run = study(
         pool,
         folder,
+        trainable="tests.faulty_replay",
         parameters={
             "fail_at_epoch": {"values": [0, 2]},
             "fail_with": {"values": ["exception", "infeasible", "nan"], "when": {"fail_at_epoch": 2}},
@@ -89,15 +94,15 @@ def trial(run: Run, **settings: Any) -> Any:
 
 def test_every_trial_started_has_one_row(faults: tuple[Path, Run]) -> None:
     _, run = faults
-    starts = [event for event in read_journal(faults[0] / FILE_NAME) if event["event"] == "start"]
-    assert run.trials.trial_id.tolist() == [event["trial_id"] for event in starts]
+    starts = [event for event in read_journal(faults[0] / FILE_NAME) if isinstance(event, Start)]
+    assert run.trials.trial_id.tolist() == [event.trial_id for event in starts]
     assert len(starts) == 4
 
 
 def test_a_trial_that_raises_fails_with_the_reason_and_its_measurements_stay(faults: tuple[Path, Run]) -> None:
     row = trial(faults[1], fail_with="exception")
     assert (row.state, row.epochs, row.retries) == ("failed", 1, 0)
-    assert row.reason.startswith("RuntimeError: epoch 2 was to fail (replay.py:")
+    assert row.reason.startswith("RuntimeError: epoch 2 was to fail (faulty_replay.py:")
     assert "Traceback" in (faults[0] / "trials" / row.trial_id / "error-rank0.txt").read_text()
 
 
@@ -113,6 +118,7 @@ def test_a_killed_worker_costs_a_retry_from_the_checkpoint_and_killed_again_the_
     run = study(
         pool,
         tmp_path / "kills",
+        trainable="tests.faulty_replay",
         parameters={"fail_once": {"values": [True, False]}},
         fixed={"fail_at_epoch": 2, "fail_with": "kill"},
         searcher={"name": "grid"},
@@ -158,8 +164,8 @@ def test_a_resumed_run_is_the_run_that_was_never_interrupted(pool: Any, tmp_path
     assert resumed.trials["config.learning_rate"].tolist() == whole.trials["config.learning_rate"].tolist()
     assert resumed.trials.val_accuracy.tolist() == whole.trials.val_accuracy.tolist()
     events = read_journal(tmp_path / "cut" / FILE_NAME)
-    assert sorted(e["trial_id"] for e in events if e["event"] == "finish") == whole.trials.trial_id.tolist()
-    assert sum(e["event"] == "start" for e in events) == 5
+    assert sorted(e.trial_id for e in events if isinstance(e, Finish)) == whole.trials.trial_id.tolist()
+    assert sum(e.event == "start" for e in events) == 5
 
 
 @pytest.mark.slow
@@ -218,7 +224,7 @@ def probes(pool: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, R
 
 
 def test_a_probe_measures_once_and_trains_nothing(probes: tuple[Path, Run]) -> None:
-    """Neither is a checkpoint written nor the test set read."""
+    """No checkpoint is written, and the test set is not read."""
     folder, run = probes
     assert run.trials.state.tolist() == ["complete"] * 3
     assert (run.trials.kind.tolist(), run.trials.epochs.tolist()) == (["probe"] * 3, [0] * 3)
@@ -240,7 +246,7 @@ def test_a_run_of_probes_cut_off_goes_on_and_measures_none_twice(
     run = study(pool, tmp_path, **PROBES)
     assert run.trials.state.tolist() == ["complete"] * 3
     assert run.trials.images_per_second.tolist() == probes[1].trials.images_per_second.tolist()
-    names = [(e["event"], e.get("trial_id")) for e in read_journal(tmp_path / FILE_NAME)]
+    names = [(e.event, getattr(e, "trial_id", None)) for e in read_journal(tmp_path / FILE_NAME)]
     for event in ("start", "measurement", "finish"):
         assert [names.count((event, trial_id)) for trial_id in ("t0001", "t0002", "t0003")] == [1, 1, 1]
 
@@ -251,6 +257,7 @@ def test_a_rank_that_fails_ends_its_trial_though_the_other_waits_for_it(pool: An
     run = study(
         pool,
         tmp_path / "ranks",
+        trainable="tests.faulty_replay",
         parameters={"fail_at_epoch": {"values": [1, 0]}},
         fixed={"processes": 2},
         searcher={"name": "grid"},
@@ -267,7 +274,7 @@ def test_a_journal_that_cannot_be_written_ends_the_run(pool: Any, tmp_path: Path
     """Whichever of Tune's callbacks it happens in: Tune would log some errors and go on."""
 
     def full(event: Event) -> None:
-        if event["event"] == at:
+        if event.event == at:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
@@ -277,8 +284,8 @@ def test_a_journal_that_cannot_be_written_ends_the_run(pool: Any, tmp_path: Path
 @pytest.mark.slow
 def test_a_trial_whose_tune_actor_is_killed_fails_and_the_next_one_has_workers(pool: Any, tmp_path: Path) -> None:
     def kill(event: Event) -> None:
-        if event["event"] == "measurement" and event["trial_id"] == "t0001":
-            relays = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::Trial")]
+        if isinstance(event, Measurement) and event.trial_id == "t0001":
+            relays = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::TrialActor")]
             assert relays
             for relay in relays:
                 relay.kill()
@@ -305,7 +312,7 @@ def test_the_real_network_is_probed_under_ray(pool: Any, tmp_path: Path) -> None
     assert trials.images_per_second.between(trials.images_per_second_low, trials.images_per_second_high).all()
     assert (trials.seconds < 60).all()
     assert trials.bound_by.isin(["input", "compute"]).all()
-    assert loader_tables(list(run.history.trials.values()), [])
+    assert loader_tables(list(run.state.trials.values()), [])
     assert not list((tmp_path / "real").glob("trials/*/checkpoint*"))
 
 

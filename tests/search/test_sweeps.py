@@ -2,9 +2,11 @@ import itertools
 
 import pytest
 
-from search.record.history import Trial
+from search.record.run_state import Trial
 from search.report.causes import where_time_goes
 from search.report.sweeps import Point, alike, batch_tables, loader_tables, saturation
+from tests.search.runs import measurement
+from trainables.contract import Advice, Verdict
 
 numbers = itertools.count(1)
 
@@ -14,7 +16,7 @@ def trial(rate=100.0, half_width=1.0, state="complete", milliseconds=None, verdi
     stages = {f"{stage}_seconds": ms / 1000 for stage, ms in (milliseconds or {}).items()}
     measured = {"images_per_second": rate, **ends, **stages, **dict(metrics)} if state == "complete" else {}
     reason = None if state == "complete" else "needs 30 GiB, 22 GiB are there"
-    curve = {0: {"metrics": measured}} if measured else {}
+    curve = {0: measurement(measured, 0)} if measured else {}
     name = f"t{next(numbers):04d}"
     return Trial(name, config, "probe", 0.0, state, reason, curve=curve, verdict=verdict)
 
@@ -24,9 +26,9 @@ def flat(blocks):
 
 
 def input_bound(share=0.62):
-    advice = {"parameter": "num_workers", "old": 0, "new": 2, "gain": 1.8, "why": "a core is idle"}
+    advice = Advice("num_workers", old=0, new=2, gain=1.8, why="a core is idle")
     why = f"{share:.0%} of each step waits for data"
-    return {"bound_by": "input", "share": share, "why": why, "advice": [advice]}
+    return Verdict("input", share, why, (advice,))
 
 
 # ---- where the time goes
@@ -66,12 +68,12 @@ def test_nothing_is_told_of_trials_that_were_not_profiled():
 def test_trials_are_compared_that_differ_in_one_setting_or_in_what_costs_no_time():
     small, large = trial(batch_size=32, learning_rate=0.1), trial(batch_size=64, learning_rate=0.2)
     other = trial(batch_size=64, precision="bf16")
-    assert alike([small, large, other], ["batch_size"]) == [[small, large]]
+    assert alike([small, large, other], ["batch_size"], {"learning_rate"}) == [[small, large]]
 
 
 def test_of_trials_with_equal_settings_the_one_with_the_middle_rate_stands_for_all():
     same = [trial(rate, batch_size=32, seed=int(rate)) for rate in (90.0, 130.0, 100.0)]
-    assert alike([*same, trial(batch_size=64)], ["batch_size"])[0][0] is same[2]
+    assert alike([*same, trial(batch_size=64)], ["batch_size"], {"seed"})[0][0] is same[2]
 
 
 # ---- batch size
@@ -127,7 +129,7 @@ def test_the_batch_sizes_are_a_table_with_the_gain_of_each_over_the_one_before()
 
 def test_why_a_larger_batch_does_not_pay_is_what_a_picture_costs():
     text = flat(batch_tables(sweep(metrics={"fraction_of_ceiling": 0.47}), []))
-    assert "a picture takes 10.2 ms there: 94% forward and backward, 6% update and communication." in text
+    assert "an image takes 10.2 ms there: 94% forward and backward, 6% update and communication." in text
     assert "It reaches 47% of the machine's ceiling." in text
 
 
@@ -137,9 +139,9 @@ def test_a_batch_that_does_not_fit_is_in_the_table_with_the_reason_below():
     assert "batch_size 4096 did not run: needs 30 GiB, 22 GiB are there" in text
 
 
-def test_rates_that_others_disturbed_are_marked():
-    assert "| yes |" in flat(batch_tables([*sweep(), trial(batch_size=256, metrics={"disturbed": 1.0})], []))
-    assert "disturbed" not in flat(batch_tables([*sweep(), trial(batch_size=256, metrics={"disturbed": 0.0})], []))
+def test_contended_rates_are_marked():
+    assert "| yes |" in flat(batch_tables([*sweep(), trial(batch_size=256, metrics={"contended": 1.0})], []))
+    assert "contended" not in flat(batch_tables([*sweep(), trial(batch_size=256, metrics={"contended": 0.0})], []))
 
 
 def test_tables_of_several_groups_say_what_sets_them_apart():

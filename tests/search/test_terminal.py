@@ -17,8 +17,8 @@ objectives:
   - {metric: images_per_second, goal: maximize, probed: true}
 parameters:
   batch_size: {values: [64, 128, 256, 512]}
-  learning_rate: {min: 0.001, max: 0.5, log: true, bears_on: trained}
-  number_with_a_long_name: {values: [0, 1, 2], bears_on: probed}
+  learning_rate: {min: 0.001, max: 0.5, log: true, affects: trained}
+  number_with_a_long_name: {values: [0, 1, 2], affects: probed}
 fixed: {seconds_per_epoch: 1.5}
 budget: {trials: 3, epochs: 2}
 """

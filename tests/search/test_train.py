@@ -11,24 +11,25 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from search.results import load
 from search.train.__main__ import main
-from search.train.epochs_left import EpochsLeft, line
-from search.train.full_training import Epoch, Heard, hear, read_curves
-from search.train.trained import Trained, as_markdown, write_trained
+from search.train.child_process import Epoch, Reports, read_curves
+from search.train.progress import Progress, progress_line
+from search.train.result import Training, as_markdown, write_result
 from tests.search.runs import Recorder, config, interval, story, write_run
 
 ROOT = Path(__file__).parents[2]
 REPLAYED = {"trainable": "replay", "data": {"name": "generated", "description": "replayed curves"}}
 
 
-def replayed(folder, **settings):
+def replayed(folder, trainable="replay", **settings):
     """A run with one trial that can be trained in full in no time."""
-    recorder = Recorder(**REPLAYED)
+    recorder = Recorder(**REPLAYED | {"trainable": trainable})
     recorder.complete("t0001", [0.5, 0.6], 100.0, {**config(64, 0.05), **settings})
     return write_run(folder, recorder.events)
 
@@ -80,12 +81,12 @@ def test_a_pick_is_trained_tested_and_kept_beside_what_the_search_measured(tmp_p
     before = {path: path.read_bytes() for path in trained.iterdir()}
     assert main([str(folder), "--trial", "t0001", "--epochs", "4"]) == 2
     assert "trained already (4 epochs, val_accuracy 0.7021, test_accuracy" in (told := capsys.readouterr().err)
-    assert "--folder DIR trains it once more" in told
+    assert "--folder DIR trains it again" in told
     assert {path: path.read_bytes() for path in trained.iterdir()} == before
 
 
 def test_what_cannot_run_here_is_exit_code_2_and_leaves_nothing(tmp_path, capsys):
-    folder = replayed(tmp_path / "run", fail_at_epoch=1, fail_with="infeasible")
+    folder = replayed(tmp_path / "run", "tests.faulty_replay", fail_at_epoch=1, fail_with="infeasible")
     assert main([str(folder), "--trial", "t0001", "--epochs", "4"]) == 2
     assert capsys.readouterr().err == "search.train: epoch 1 was to be infeasible\n"
     assert sorted(path.name for path in folder.iterdir()) == ["journal.jsonl"]
@@ -115,7 +116,7 @@ def test_what_was_begun_for_other_epochs_is_not_gone_on_with(tmp_path, capsys):
     begun.mkdir(parents=True)
     (begun / "config.json").write_text(json.dumps({"epochs": 100}))
     assert main([str(folder), "--trial", "t0001", "--epochs", "200"]) == 2
-    assert "begun for 100 epochs, not 200; --epochs 100 goes on with it" in capsys.readouterr().err
+    assert "started with 100 epochs, not 200; --epochs 100 continues it" in capsys.readouterr().err
 
 
 class Clock:
@@ -131,33 +132,35 @@ def shown():
 
 
 @pytest.fixture
-def progress(shown):
+def progress(shown: io.StringIO) -> Any:
     clock = Clock()
     labels = {"val_accuracy": "val_accuracy", "images_per_second": "images_per_second"}
     units = {"val_accuracy": "fraction", "images_per_second": "images/s"}
-    progress = EpochsLeft(200, labels, units, Console(file=shown, width=80), clock)
+    progress: Any = Progress(200, labels, units, Console(file=shown, width=80), clock)
     progress.clock = clock
     return progress
 
 
 def ended(progress, number, after):
     progress.clock.now += after
-    progress(Epoch(number, {"val_accuracy": 0.9312, **interval(3217.0, 185.0)}))
+    progress.update(Epoch(number, {"val_accuracy": 0.9312, **interval(3217.0, 185.0)}))
 
 
 def test_the_time_left_is_that_of_the_epochs_so_far_without_the_start(progress, shown):
     for number, after in ((1, 100.0), (2, 60.0), (3, 60.0)):
         ended(progress, number, after)
     lines = shown.getvalue().splitlines()
-    assert lines[0] == "epoch   1/200  val_accuracy 0.9312  3,217 ± 185 images/s  5.5 h left"  # all that is known yet
-    assert lines[2] == "epoch   3/200  val_accuracy 0.9312  3,217 ± 185 images/s  3.3 h left"  # 197 minutes
+    assert (
+        lines[0] == "epoch   1/200  val_accuracy 0.9312  3,217 ± 185 images/s  about 5.5 h left"
+    )  # all that is known yet
+    assert lines[2] == "epoch   3/200  val_accuracy 0.9312  3,217 ± 185 images/s  about 3.3 h left"  # 197 minutes
 
 
 def test_an_epoch_that_a_checkpoint_remembers_says_nothing_of_the_time_left(progress, shown):
     ended(progress, 120, 5.0)
     assert "left" not in shown.getvalue()
     ended(progress, 121, 60.0)
-    assert shown.getvalue().endswith("79 min left\n")
+    assert shown.getvalue().endswith("about 79 min left\n")
 
 
 def test_the_last_epoch_has_no_time_left(progress, shown):
@@ -169,15 +172,18 @@ def test_the_last_epoch_has_no_time_left(progress, shown):
 def test_a_line_keeps_to_80_columns_and_to_its_time_left():
     cells = ["val_accuracy (generated) 0.9312", "train_loss 0.1234"]
     head = "epoch   3/200  val_accuracy (generated) 0.9312"
-    assert line(Epoch(3, {}), 200, cells, 7200.0) == f"{head}  train_loss 0.1234  2.0 h left"
-    assert line(Epoch(3, {}), 200, [*cells, "1" * 20], 7200.0) == f"{head}  train_loss 0.1234  2.0 h left"
-    assert line(Epoch(3, {}), 200, [cells[0], "1" * 20, "2"], 7200.0) == f"{head}  {'1' * 20}  2.0 h left"
+    left = "about 2.0 h left"
+    assert len(f"{head}  {'1' * 13}  {left}") == 79
+    assert progress_line(3, 200, [cells[0], "1" * 13], 7200.0) == f"{head}  {'1' * 13}  {left}"
+    assert progress_line(3, 200, [cells[0], "1" * 13, "2"], 7200.0) == f"{head}  {'1' * 13}  {left}"
+    assert progress_line(3, 200, [*cells, "1" * 20], 7200.0) == f"{head}  {left}"
 
 
 def test_in_a_terminal_it_is_a_bar_that_fits(shown):
     clock = Clock()
     console = Console(file=shown, width=80, force_terminal=True, legacy_windows=False)
-    with EpochsLeft(200, {"val_accuracy": "val_accuracy"}, {}, console, clock) as progress:
+    with Progress(200, {"val_accuracy": "val_accuracy"}, {}, console, clock) as bar:
+        progress: Any = bar
         progress.clock = clock
         for number in (1, 2):
             ended(progress, number, 60.0)
@@ -187,14 +193,23 @@ def test_in_a_terminal_it_is_a_bar_that_fits(shown):
     assert "val_accuracy 0.9312" in out
 
 
-def test_an_epoch_is_told_by_its_own_row_however_far_the_table_has_come(tmp_path):
-    (tmp_path / "curves.csv").write_text("epoch,val_accuracy\n1,0.5\n2,0.6\n")
-    epochs, others = [], []
-    heard = Heard(epochs.append, others.append)
-    for told in ("data: drawn", "epoch  1/20  val_accuracy 0.5", "test_accuracy 0.4", "train: it broke", ""):
-        hear(told, tmp_path, heard)
+def test_each_line_is_a_report_or_is_passed_on():
+    epochs: list[Epoch] = []
+    data: list[str] = []
+    others: list[str] = []
+    reports = Reports(epochs.append, data.append, others.append)
+    messages = [
+        {"data": "drawn"},
+        {"epoch": 1, "metrics": {"val_accuracy": 0.5}},
+        {"test": {"test_accuracy": 0.4}},
+        {"error": "it broke"},
+    ]
+    for text in (*map(json.dumps, messages), "UserWarning: slow", "", "1.0", '{"epoch": 2}'):
+        reports.receive(text)
     assert epochs == [Epoch(1, {"val_accuracy": 0.5})]
-    assert (others, heard.reasons) == (["data: drawn"], ["it broke"])
+    assert (data, reports.data) == (["drawn"], "drawn")
+    assert (reports.test_metrics, reports.errors) == ({"test_accuracy": 0.4}, ["it broke"])
+    assert others == ["UserWarning: slow", "1.0", '{"epoch": 2}']
 
 
 def test_an_empty_cell_of_the_curves_is_no_number(tmp_path):
@@ -208,12 +223,12 @@ def test_the_time_of_a_training_is_that_of_all_its_epochs_whoever_ran_them(tmp_p
     run = load(replayed(tmp_path / "run"))
     times = {"epoch_seconds": 50.0, "evaluation_seconds": 9.0, "checkpoint_seconds": 1.0}
     curve = [Epoch(n, {"val_accuracy": 0.9 - 0.1 * (n == 3), **times}) for n in (1, 2, 3)]
-    trained = Trained(run, run.history.trials["t0001"], tmp_path, curve, {"test_accuracy": 0.79})
-    text = as_markdown(trained, {"Data": "drawn", "Commit": None})
+    training = Training(run, run.state.trials["t0001"], tmp_path, curve, {"test_accuracy": 0.79})
+    text = as_markdown(training, {"Data": "drawn", "Commit": None})
     assert text.startswith("# t0001 trained for 3 epochs in 3 min\n")
-    assert "Best val_accuracy: 0.9000, epoch 1" in text
+    assert "Best val_accuracy: 0.9000, in epoch 1" in text
     assert "Commit" not in text
-    write_trained(trained, {})
+    write_result(training, {})
     assert rows_of(tmp_path / "result.csv")[0]["seconds"] == "180.0"
 
 
@@ -234,7 +249,7 @@ def test_after_a_kill_the_same_command_goes_on_and_no_process_is_left(tmp_path, 
     again = command(folder, "--epochs", "8")
     out, err = again.communicate(timeout=60)
     assert (again.returncode, err) == (0, "")
-    assert f"goes on behind epoch {checkpoint} of 8" in out
+    assert f"continues after epoch {checkpoint} of 8" in out
     assert f"epoch {checkpoint - 1}/8" not in out
     assert [row["epoch"] for row in rows_of(trained / "curves.csv")] == [f"{n}" for n in range(1, 9)]
     assert (trained / "result.csv").exists()

@@ -5,18 +5,20 @@ import re
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
-from search.record.history import History
+from search.record.run_state import RunState
 from search.terminal.view import View
-from tests.search.runs import INFO, STARTED_AT, Recorder, config, interval, story
+from tests.search.runs import INFO, STARTED_AT, Recorder, config, interval, story, typed
 
 GENERATED = {"name": "generated", "description": "generated: 2,000 pictures"}
 
 
 def drawn(events, width=80, height=24, after=4.0, ascii_only=False, color=None):
-    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=color)
-    console.print(View(History(events)).draw(events[-1]["time"] + after, width, height, ascii_only))
-    return console.file.getvalue().splitlines()
+    out = io.StringIO()
+    console = Console(file=out, width=width, height=height, force_terminal=True, color_system=color)
+    console.print(View(RunState(typed(events))).draw(events[-1]["time"] + after, width, height, ascii_only))
+    return out.getvalue().splitlines()
 
 
 def finished():
@@ -47,7 +49,7 @@ cifar10: 45,000 pictures to train on, 5,000 to validate, 10,000 to test
 1 running · 4 complete · 1 stopped · 2 infeasible · 2 failed · 6 min 7 s so far
 
 val_accuracy ↑                            ◆ t0010  epoch 2/3
-0.7100 │●                                   val_accuracy 0.5000
+0.7100 │●                                   val_accuracy 0.5000 ± 0.014
        │                                    images_per_second 402 ± 4
        │                          ●         batch=512 lr=0.1 memory single bf16
        │
@@ -56,14 +58,15 @@ val_accuracy ↑                            ◆ t0010  epoch 2/3
        └────────────────────────────────
         180     images/s ↑ (log)     402  ● front  ◆ now  ⠂ other (3 outside)
 
-                          val_ images_per_
-  trial state       accuracy ↑    second ↑  settings
+                              val_ images_per_
+  trial state           accuracy ↑    second ↑  settings
 front of 2 points from 4 complete trials
-● t0003 complete        0.7100   180 ± 1.8  batch=64 lr=0.02 memory single fp32
-● t0007 complete        0.7000     352 ± 4  batch=128 lr=0.06 memory single bf16
+● t0003 complete    0.7100 ± 0.013   180 ± 1.8  batch=64 lr=0.02 memory single
+● t0007 complete    0.7000 ± 0.013     352 ± 4  batch=128 lr=0.06 memory single
 last trials
-  t0008 failed                              batch=512 lr=0.2 memory ddp bf16
-  t0009 infeasible                          batch=512 lr=0.21 memory single fp32
+  t0008 failed                                  batch=512 lr=0.2 memory ddp bf16
+  t0009 infeasible
+        batch=512 lr=0.21 memory single fp32
 """.splitlines()
     )
 
@@ -134,7 +137,7 @@ def test_probes_are_shown_as_what_they_are():
     assert "1 complete · 3 probes · " in lines[3]
     assert lines[5].endswith("◆ p0003  probing")
     assert lines[6].endswith("nothing measured yet")
-    assert any(line.startswith("  p0001 probed                     300 ± 3") for line in lines)
+    assert any(line.startswith("  p0001 probed                         300 ± 3") for line in lines)
     assert any(line.startswith("  p0002 infeasible") for line in lines)
     assert "front of 1 point from 1 complete trial" in lines
 
@@ -193,7 +196,7 @@ def test_a_rate_is_on_a_logarithm_also_where_no_unit_is_known():
 
 def test_a_trial_tried_again_says_so():
     events = story()[: next(i for i, event in enumerate(story()) if event["event"] == "retry") + 1]
-    assert any("tried again, 1 time" in line for line in drawn(events))
+    assert any("retried 1 time" in line for line in drawn(events))
 
 
 def test_what_is_done_after_the_last_trial_is_said():
@@ -256,13 +259,13 @@ def test_the_front_stands_out_and_what_it_dominates_is_dim():
 
 def test_generated_pictures_are_called_so():
     lines = drawn(story(data=GENERATED)[:40])
-    assert lines[1] == "generated pictures: their accuracy says nothing of real ones"
+    assert lines[1] == "generated pictures: their accuracy says nothing about real ones"
     assert any("val_accuracy (generated) ↑" in line for line in lines)
 
 
 def test_before_the_first_trial_there_is_a_word():
     assert any("starting" in line for line in drawn(Recorder().events))
-    assert View(History()).draw(STARTED_AT, 80, 24).plain == "starting"
+    assert View(RunState()).draw(STARTED_AT, 80, 24) == Text("starting")
 
 
 def test_before_the_first_epoch_it_says_when_the_time_left_will_be_known():
@@ -275,39 +278,41 @@ def test_a_thousand_trials_are_drawn_in_a_moment():
     recorder = Recorder()
     for i in range(1000):
         recorder.complete(f"t{i:04d}", [0.5 + i / 10000] * 3, 500 - i / 10, config(64, 0.1 / (i + 1)))
-    history = History(recorder.events)
-    history.front()
+    run_state = RunState(typed(recorder.events))
+    run_state.front()
     events = drawn(recorder.events)
     assert "front of 1,000 points from 1,000 complete trials, " in "\n".join(events)
 
 
 def test_what_is_kept_between_redraws_is_forgotten_with_an_event_and_where_the_terminal_changes_its_size():
-    history = History(story()[:40])
-    view = View(history)
+    run_state = RunState(typed(story()[:40]))
+    view = View(run_state)
 
     def text(width=80, after=0.0):
-        console = Console(file=io.StringIO(), width=width)
+        out = io.StringIO()
+        console = Console(file=out, width=width)
         console.print(view.draw(story()[39]["time"] + after, width, 24))
-        return console.file.getvalue()
+        return out.getvalue()
 
     first = text()
     assert text() == first
     assert text(after=60.0) != first  # of the clock nothing is kept
     assert "images/s ↑" not in text(width=60)  # where there is no sketch
     text()
-    history.apply({"event": "finish", "time": story()[39]["time"], "trial_id": "t0010", "state": "failed"})
+    failed = {"event": "finish", "time": story()[39]["time"], "trial_id": "t0010", "state": "failed"}
+    run_state.apply(typed([failed])[0])
     assert "t0010  epoch 2/3" in text()
     view.forget()
     assert "t0010  epoch 2/3" not in text()
 
 
 def test_the_front_is_that_of_the_moment():
-    recorder, history, sizes = Recorder(), History(), []
+    recorder, run_state, sizes = Recorder(), RunState(), []
     for number, accuracy in enumerate((0.5, 0.6, 0.7), start=1):
         recorder.complete(f"t{number:04d}", [accuracy], 100.0 - number, config())
     for event in recorder.events:
-        history.apply(event)
-        sizes.append(len(history.front()))
+        run_state.apply(typed([event])[0])
+        sizes.append(len(run_state.front()))
     assert sizes == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]
 
 

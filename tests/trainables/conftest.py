@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from trainables.contract import Data
-from trainables.foresight import memory
-from trainables.pictures import cifar10
+from trainables.prediction import memory_need
+from trainables.samples import cifar10
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,7 @@ def _own_world(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     monkeypatch.setenv("TRAINING_SEARCH_CACHE", str(tmp_path_factory.getbasetemp() / "prepared"))
     monkeypatch.delenv("TRAINING_SEARCH_DATA", raising=False)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    monkeypatch.setattr(memory, "calibration", lambda device: memory.TYPICAL)
+    monkeypatch.setattr(memory_need, "machine_calibration", lambda device: memory_need.TYPICAL)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -17,14 +17,14 @@ TIME_LIMIT_SECONDS = 60.0
 
 
 def on_ranks(
-    function: Callable[..., Any], world_size: int, *arguments: Any, patience_seconds: float = TIME_LIMIT_SECONDS / 2
+    function: Callable[..., Any], world_size: int, *arguments: Any, timeout_seconds: float = TIME_LIMIT_SECONDS / 2
 ) -> list[Any]:
     """What `function(rank, world_size, *arguments)`, of a module's top level, returns on each rank."""
     with tempfile.TemporaryDirectory() as folder:
         ends = [context.Pipe(duplex=False) for _ in range(world_size)]
         store = f"file://{folder}/store"
         processes = [
-            context.Process(target=_rank, args=(function, rank, world_size, store, patience_seconds, there, arguments))
+            context.Process(target=_rank, args=(function, rank, world_size, store, timeout_seconds, there, arguments))
             for rank, (_, there) in enumerate(ends)
         ]
         for process in processes:
@@ -49,12 +49,12 @@ def _rank(
     rank: int,
     world_size: int,
     store: str,
-    patience_seconds: float,
+    timeout_seconds: float,
     answer: Connection,
     arguments: tuple[Any, ...],
 ) -> None:
     torch.set_num_threads(1)
-    limit = timedelta(seconds=patience_seconds)
+    limit = timedelta(seconds=timeout_seconds)
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world_size, timeout=limit)
     try:
         content = io.BytesIO()

@@ -156,4 +156,4 @@ def test_hardware_threads_of_one_core_go_to_one_trial(tmp_path: Path, monkeypatc
         folder = tmp_path / f"cpu{core}" / "topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(siblings + "\n")
-    assert affinity._neighbours_together(frozenset(range(4))) == [0, 2, 1, 3]
+    assert affinity._siblings_adjacent(frozenset(range(4))) == [0, 2, 1, 3]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainables.machine.prepared import default_folder
+from trainables.machine.array_cache import default_folder
 from trainables.network import autotune
 from trainables.network.autotune import choose_kernels
 from trainables.network.convolution import TILINGS, Convolution
@@ -58,7 +58,7 @@ def test_auto_takes_the_faster_one_by_a_measurement_that_is_made_once(
     assert kernels("gemm")[4] == {"gemm_4x4"}
 
 
-def test_one_disturbed_repetition_does_not_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_contended_repetition_does_not_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library's first one took ten times as long as it does."""
     taken = {"library": iter([0.01, 0.1, *[0.01] * 9]), **{k: iter([0.015] * 9) for k in TILINGS}}
     monkeypatch.setattr(autotune, "_seconds", lambda layer, kernel, images: next(taken[kernel]))

@@ -62,5 +62,5 @@ def test_measuring_leaves_network_and_dropout_as_they_were(head: str) -> None:
         assert torch.equal(tensor, before[name])
     assert all(parameter.grad is None for parameter in network.parameters())
     assert all(cost.seconds > 0 for cost in costs)
-    assert (costs[0].shape, costs[0].dtype) == ((4, 8, 32, 32), torch.bfloat16)
-    assert costs[-1].shape == (4, 10)
+    assert (costs[0].output.shape, costs[0].output.dtype) == ((4, 8, 32, 32), torch.bfloat16)
+    assert costs[-1].output.shape == (4, 10)

@@ -10,7 +10,7 @@ import torch
 
 from trainables.machine import ceilings as module
 from trainables.machine.ceilings import Ceilings, ceilings, table
-from trainables.machine.kept import kept, machine
+from trainables.machine.measurement_cache import cached_measurement, machine_fingerprint
 from trainables.machine.processor import precisions
 
 CPU = torch.device("cpu")
@@ -54,7 +54,7 @@ def test_a_quiet_measurement_is_made_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert ceilings(1, CPU) == first
 
 
-def test_a_disturbed_measurement_is_repeated_and_the_better_of_each_rate_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_contended_measurement_is_repeated_and_the_better_of_each_rate_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     given = iter([rates(0.2, quiet=False), rates(0.1, quiet=True)])
     monkeypatch.setattr(module, "_rates", lambda threads, device: next(given))
     ceilings(1, CPU)
@@ -87,16 +87,16 @@ def test_other_threads_or_another_source_is_measured_anew(tmp_path: Path) -> Non
         made.append(1)
         return {"number": len(made)}
 
-    assert machine(CPU, 1) != machine(CPU, 2)
-    assert [kept("some", machine(CPU, n), measure)["number"] for n in (1, 2, 1)] == [1, 2, 1]
+    assert machine_fingerprint(CPU, 1) != machine_fingerprint(CPU, 2)
+    assert [cached_measurement("some", machine_fingerprint(CPU, n), measure)["number"] for n in (1, 2, 1)] == [1, 2, 1]
 
 
 def test_torn_figures_are_measured_anew(tmp_path: Path) -> None:
-    kept("some", {"a": 1}, lambda old: {"number": 1})
+    cached_measurement("some", {"a": 1}, lambda old: {"number": 1})
     (file,) = tmp_path.glob("some-*.json")
     assert json.loads(file.read_text())["source"] == {"a": 1}
     file.write_text(file.read_text()[:20])
-    assert kept("some", {"a": 1}, lambda old: {"number": 2}) == {"number": 2}
+    assert cached_measurement("some", {"a": 1}, lambda old: {"number": 2}) == {"number": 2}
 
 
 def test_where_nothing_can_be_kept_it_is_measured_for_this_process(
@@ -104,5 +104,5 @@ def test_where_nothing_can_be_kept_it_is_measured_for_this_process(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TRAINING_SEARCH_CACHE", str(tmp_path / "file" / "folder"))
-    assert kept("some", {}, lambda old: {"number": 1}) == {"number": 1}
+    assert cached_measurement("some", {}, lambda old: {"number": 1}) == {"number": 1}
     assert "cannot be used" in caplog.text

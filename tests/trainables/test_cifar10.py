@@ -13,7 +13,7 @@ from PIL import Image
 from torchvision.datasets import CIFAR10
 
 from trainables.contract import Data, DataError
-from trainables.pictures import cifar10
+from trainables.samples import cifar10
 
 CLASSES = ("ant", "bee", "cow")
 

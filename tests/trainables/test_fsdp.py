@@ -44,7 +44,7 @@ def look(rank: int, world_size: int, config: dict[str, Any]) -> dict[str, Any]:
         timeline.step()
     timeline.stop()
     losses.append(step(images[mine], labels[mine], OFF).item())
-    optimizer = step._optimizer  # type: ignore[attr-defined]
+    optimizer = step._optimizer
     step.gather()
     return {
         "losses": losses,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainables.pictures.generated import SHAPES, generate
+from trainables.samples.generated import SHAPES, generate
 
 
 def test_the_same_seed_gives_the_same_pictures_and_fewer_are_a_prefix_of_more() -> None:

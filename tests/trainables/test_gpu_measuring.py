@@ -8,9 +8,9 @@ import torch
 
 from trainables import vgg19_cifar10
 from trainables.contract import Data, Resources
-from trainables.pictures.cifar10 import Pictures
-from trainables.pictures.generated import generate
-from trainables.pictures.loaders import Plan, training_batches
+from trainables.samples.cifar10 import Pictures
+from trainables.samples.generated import generate
+from trainables.samples.loaders import Plan, training_batches
 from trainables.stages import STAGES, Timeline
 from trainables.train import LocalWorker
 

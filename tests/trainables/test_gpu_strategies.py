@@ -26,7 +26,7 @@ TOLERANCE = 2e-3  # of a loss near 2.3: kernels of a GPU add in another order ea
 
 @pytest.fixture(autouse=True)
 def _exact() -> Iterator[None]:
-    flags = torch.backends.cuda.matmul, torch.backends.cudnn
+    flags: Any = torch.backends.cuda.matmul, torch.backends.cudnn
     before = [flag.allow_tf32 for flag in flags]
     for flag in flags:
         flag.allow_tf32 = False

@@ -9,7 +9,7 @@ import pytest
 
 from trainables import loop, vgg19_cifar10
 from trainables.contract import Data, InfeasibleError, Measurement, Resources
-from trainables.machine.prepared import default_folder
+from trainables.machine.array_cache import default_folder
 from trainables.measure import instruments, throughput
 from trainables.stages import STAGES
 from trainables.train import LocalWorker
@@ -21,7 +21,7 @@ STAGE_METRICS = {f"{stage}_seconds" for stage in STAGES}
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "PROBE_SECONDS", 0.5)
-    monkeypatch.setattr(loop, "MOST_PROBE_SECONDS", 3.0)
+    monkeypatch.setattr(loop, "MAX_PROBE_SECONDS", 3.0)
     monkeypatch.setattr(instruments, "PROFILED_SECONDS", 0.1)
 
 
@@ -82,7 +82,7 @@ def test_a_trial_accounts_for_each_of_its_steps(folder: Path, few: Data) -> None
     """Warm-up, profiled ones, measured ones; on a GPU one more, which fills the pipeline."""
     metrics = trained(folder, few)
     profiled = metrics["profiled_steps"]
-    assert metrics["warmup_steps"] + profiled + metrics["throughput_images"] / TINY["batch_size"] == 20
+    assert metrics["warmup_steps"] + profiled + metrics["throughput_images"] / int(str(TINY["batch_size"])) == 20
     assert metrics["warmup_steps"] <= 20 // 3
     assert 0 < profiled <= 20 // 5
 
@@ -106,13 +106,13 @@ def test_each_probe_makes_the_machines_drift_better_known(
     folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the yardstick, and by its own rate, which another learning rate does not change."""
-    monkeypatch.setattr(throughput, "DISTURBED", math.inf)
-    monkeypatch.setattr(throughput, "SLOWED", math.inf)
+    monkeypatch.setattr(throughput, "MAX_INTERFERENCE", math.inf)
+    monkeypatch.setattr(throughput, "MAX_SLOWDOWN", math.inf)
     for changes in ({}, {"learning_rate": 0.1}, {"batch_size": 20}):
         probed(folder, few, **changes)
     (file,) = default_folder().glob("drift-*.json")
     names = [name for name, _, _ in json.loads(file.read_text())["figures"]["levels"]][-6:]
-    assert names[1::2] == ["yardstick"] * 3
+    assert names[1::2] == ["reference_step"] * 3
     assert names[0] == names[2] != names[4]
 
 
@@ -120,10 +120,10 @@ def test_without_sensors_the_columns_are_absent_and_the_rate_is_there(
     folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a container without rights, on a machine without a GPU."""
-    from trainables.machine import footprint
-    from trainables.measure import neighbours, telemetry
+    from trainables.machine import peak_memory
+    from trainables.measure import interference, telemetry
 
-    for module in (footprint, neighbours, telemetry):
+    for module in (peak_memory, interference, telemetry):
         monkeypatch.setattr(module, "PROC", folder / "nothing")
     metrics = trained(folder, few)
     assert metrics["images_per_second"] > 0

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from trainables.foresight.largest import FINENESS, largest
+from trainables.prediction.largest import FINENESS, largest
 
 
 @pytest.mark.parametrize("step", [1, 2, 4])

@@ -12,9 +12,9 @@ from PIL import Image
 from torch import Tensor
 
 from trainables.contract import Data, InfeasibleError
-from trainables.pictures import cifar10
-from trainables.pictures.cifar10 import Pictures
-from trainables.pictures.loaders import (
+from trainables.samples import cifar10
+from trainables.samples.cifar10 import Pictures
+from trainables.samples.loaders import (
     MEAN,
     STD,
     Plan,

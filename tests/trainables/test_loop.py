@@ -16,6 +16,7 @@ import torch
 from tests.trainables.ranked import on_ranks
 from trainables import build, checkpoint, loop, vgg19_cifar10
 from trainables.contract import Data, InfeasibleError, Measurement, Resources
+from trainables.samples import cifar10, loaders
 from trainables.step import learning_rate
 from trainables.train import LocalWorker
 
@@ -57,13 +58,13 @@ def test_a_strategy_of_several_processes_also_runs_in_one(folder: Path, few: Dat
     assert not torch.distributed.is_initialized()
 
 
-PATIENCE_SECONDS = 3.0
+TIMEOUT_SECONDS = 3.0
 
 
 def with_a_late_rank(rank: int, world_size: int, folder: Path, data: Data) -> dict[str, float]:
     """Rank 1 reads pictures and times kernels, as on a node of its own, for longer than messages are waited for."""
     for module, name in ((loop, "training_pictures"), (build, "choose_kernels"), (loop, "test_pictures")):
-        setattr(module, name, partial(late, getattr(module, name), 1.5 * PATIENCE_SECONDS if rank == 1 else 0.0))
+        setattr(module, name, partial(late, getattr(module, name), 1.5 * TIMEOUT_SECONDS if rank == 1 else 0.0))
     config = {**TINY, "strategy": "ddp"}
     worker = LocalWorker(folder, 1, data, Resources(1), rank, world_size)
     vgg19_cifar10.train(config, worker)
@@ -77,7 +78,21 @@ def late(function: Callable[..., Any], seconds: float, *arguments: Any, **named:
 
 @pytest.mark.slow
 def test_ranks_wait_longer_for_one_that_is_not_ready_than_for_messages(folder: Path, few: Data) -> None:
-    first, second = on_ranks(with_a_late_rank, 2, folder, few, patience_seconds=PATIENCE_SECONDS)
+    first, second = on_ranks(with_a_late_rank, 2, folder, few, timeout_seconds=TIMEOUT_SECONDS)
+    assert first == second
+
+
+def with_a_slow_disk(rank: int, world_size: int, folder: Path, data: Data) -> dict[str, float]:
+    """Rank 0 writes its checkpoint when rank 1 has long begun to test."""
+    checkpoint.save = partial(late, checkpoint.save, 1.0)
+    config = {**TINY, "strategy": "ddp"}
+    worker = LocalWorker(folder, 1, data, Resources(1), rank, world_size)
+    vgg19_cifar10.train(config, worker)
+    return dict(vgg19_cifar10.test(config, worker))
+
+
+def test_ranks_test_the_checkpoint_that_rank_0_is_still_writing(folder: Path, few: Data) -> None:
+    first, second = on_ranks(with_a_slow_disk, 2, folder, few)
     assert first == second
 
 
@@ -277,7 +292,7 @@ def test_the_seed_decides_what_is_learned_and_the_loader_does_not(tmp_path: Path
 
 def test_the_test_pictures_are_read_by_test_alone(folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Data] = []
-    read = loop.test_pictures
+    read = cifar10.test_pictures
     monkeypatch.setattr(loop, "test_pictures", lambda data: asked.append(data) or read(data))
     worker = LocalWorker(folder, epochs=1, data=few)
     vgg19_cifar10.train(TINY, worker)
@@ -306,9 +321,11 @@ def test_the_shortest_trial_has_a_learning_rate_in_each_step() -> None:
 
 def test_validation_does_not_depend_on_the_seed(folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    read = loop.evaluation_batches
+    read = loaders.evaluation_batches
     monkeypatch.setattr(
-        loop, "evaluation_batches", lambda p, indices, *a: seen.append(indices.tolist()) or read(p, indices, *a)
+        loop,
+        "evaluation_batches",
+        lambda p, indices, *a: seen.append(indices.tolist()) or read(p, indices, *a),
     )
     for seed in (0, 1):
         (folder / str(seed)).mkdir()

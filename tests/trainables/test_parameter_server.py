@@ -12,7 +12,7 @@ from trainables import vgg19_cifar10
 from trainables.contract import Data
 from trainables.network.vgg import vgg19
 from trainables.parallel import ranks
-from trainables.strategies import get_strategy
+from trainables.strategies import get_strategy, share_of
 from trainables.strategies.parameter_server import Staleness
 from trainables.train import LocalWorker
 
@@ -27,7 +27,7 @@ def repeated(rank: int, world_size: int, config: dict[str, Any]) -> tuple[list[f
     torch.manual_seed(0)
     step = strategy.build(vgg19(width=settings.width), settings, CPU)
     images, labels = torch.randn(16, 3, 32, 32), torch.arange(16) % 10
-    first, last = strategy.share(rank, world_size).within(16)
+    first, last = share_of("parameter_server", rank, world_size).within(16)
     step.set_learning_rate(settings.learning_rate)
     losses = torch.stack([step(images[first:last], labels[first:last], OFF) for _ in range(30)])
     step.gather()
@@ -74,7 +74,7 @@ def moved(rank: int, world_size: int, server: str) -> torch.Tensor:
     weights = next(step.model.parameters())
     before = weights.detach().clone()
     images, labels = torch.randn(16, 3, 32, 32, dtype=torch.float64), torch.arange(16) % 10
-    first, last = strategy.share(rank, world_size).within(16)
+    first, last = share_of("parameter_server", rank, world_size).within(16)
     step.set_learning_rate(1e-6)
     step(images[first:last], labels[first:last], OFF)
     step.gather()

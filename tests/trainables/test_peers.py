@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ def test_also_where_it_was_wrapped() -> None:
 
 def test_a_real_rank_that_never_comes_is_lost() -> None:
     """The store of a group of two of which one is there."""
-    store = dist.HashStore()
+    store = torch._C._distributed_c10d.HashStore()
     store.set_timeout(timedelta(seconds=0.1))
     with pytest.raises(PeerLostError), reported():
         store.get("the other's address")
@@ -37,7 +38,7 @@ def test_a_real_rank_that_never_comes_is_lost() -> None:
 
 def _wait(rank: int, world_size: int) -> str | None:
     """Rank 1 is busy with something else for longer than rank 0 waits."""
-    group = dist.new_group(timeout=timedelta(seconds=1))
+    group: Any = dist.new_group(timeout=timedelta(seconds=1))
     if rank == 1:
         time.sleep(2.5)
         return None

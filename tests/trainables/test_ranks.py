@@ -32,7 +32,7 @@ def test_what_cannot_be_uneven_or_is_not_known_has_no_imbalance(values: list[flo
 
 
 def late(rank: int, world_size: int) -> list[float]:
-    """Two meetings, to the second of which rank 1 comes when the patience with messages is over."""
+    """Two meetings, to the second of which rank 1 comes after the timeout of messages."""
     dist.distributed_c10d._get_default_store().set_timeout(timedelta(seconds=0.5))
     ranks.meet(world_size)
     if rank == 1:

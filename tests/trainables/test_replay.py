@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import faulty_replay
 from trainables import replay
 from trainables.contract import Data, DataError, InfeasibleError, Layout, Measurement, Resources
 from trainables.train import LocalWorker
@@ -42,6 +43,13 @@ def test_recorded_metrics_are_reported_epoch_by_epoch_without_text_and_empty_cel
         Measurement(1, {"val_accuracy": 0.40}),
         Measurement(2, {"val_accuracy": 0.55, "val_loss": 1.2}),
     ]
+
+
+def test_columns_of_earlier_versions_are_read_under_their_present_names(tmp_path: Path) -> None:
+    table, worker = tmp_path / "curves.csv", LocalWorker(tmp_path, epochs=1)
+    table.write_text("epoch,disturbed,disturbed_windows\n1,1,2\n")
+    replay.train({"table": str(table)}, worker)
+    assert worker.reported == [Measurement(1, {"contended": 1.0, "contended_windows": 2.0})]
 
 
 def test_a_configuration_that_was_not_recorded_is_infeasible_and_named(tmp_path: Path, table: str) -> None:
@@ -138,37 +146,36 @@ def test_a_torn_checkpoint_is_named_and_the_trial_begins_anew(tmp_path: Path, ca
 def test_a_trial_can_be_made_to_fail_at_an_epoch(tmp_path: Path, kind: str, error: type[Exception]) -> None:
     worker = LocalWorker(tmp_path, epochs=2)
     with pytest.raises(error, match="epoch 2"):
-        replay.train({"fail_at_epoch": 2, "fail_with": kind}, worker)
+        faulty_replay.train({"fail_at_epoch": 2, "fail_with": kind}, worker)
     assert epochs(worker) == [1]
 
 
 def test_a_trial_can_be_made_to_report_nan(tmp_path: Path) -> None:
     worker = LocalWorker(tmp_path, epochs=2)
-    replay.train({"fail_at_epoch": 1, "fail_with": "nan"}, worker)
+    faulty_replay.train({"fail_at_epoch": 1, "fail_with": "nan"}, worker)
     assert all(math.isnan(value) for value in worker.reported[0].metrics.values())
     assert all(math.isfinite(value) for value in worker.reported[1].metrics.values())
 
 
 def test_a_process_can_be_made_to_die_once_and_the_retry_gets_through(tmp_path: Path) -> None:
     config = {"fail_at_epoch": 2, "fail_with": "kill", "fail_once": True}
-    process = get_context("fork" if sys.platform == "linux" else "spawn").Process(
-        target=train_alone, args=(config, tmp_path)
-    )
+    context: Any = get_context("fork" if sys.platform == "linux" else "spawn")
+    process = context.Process(target=train_alone, args=(config, tmp_path))
     process.start()
     process.join()
     retry = LocalWorker(tmp_path, epochs=2)
-    replay.train(config, retry)
+    faulty_replay.train(config, retry)
     assert process.exitcode == -signal.SIGKILL
     assert epochs(retry) == [1, 2]
 
 
 def train_alone(config: Mapping[str, Any], folder: Path) -> None:
-    replay.train(config, LocalWorker(folder, epochs=2))
+    faulty_replay.train(config, LocalWorker(folder, epochs=2))
 
 
 def test_only_the_first_process_of_a_trial_fails(tmp_path: Path) -> None:
     worker = LocalWorker(tmp_path, epochs=2, rank=1)
-    replay.train({"fail_at_epoch": 1, "fail_with": "kill"}, worker)
+    faulty_replay.train({"fail_at_epoch": 1, "fail_with": "kill"}, worker)
     assert epochs(worker) == [1, 2]
     assert not list(tmp_path.iterdir())
     assert os.getpid()

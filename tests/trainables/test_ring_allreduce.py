@@ -25,7 +25,7 @@ def test_one_rank_is_single(alone: None) -> None:
 def test_buckets_hold_all_parameters_from_the_last_to_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ring_allreduce, "BUCKET_BYTES", 100)
     parameters = [nn.Parameter(torch.zeros(size)) for size in (60, 3, 20, 10, 1)]
-    sizes = [[len(each) for each in bucket] for bucket in ring_allreduce._together(reversed(parameters))]
+    sizes = [[len(each) for each in bucket] for bucket in ring_allreduce._bucket_groups(reversed(parameters))]
     assert sizes == [[1, 10, 20], [3, 60]]
 
 
@@ -39,7 +39,7 @@ def test_rings_run_in_the_order_of_the_buckets_whichever_is_full_first(
     first, second, third = (nn.Parameter(torch.zeros(size)) for size in (1, 2, 3))
     rings = ring_allreduce._Rings([first, second, third], CPU)
     for parameter in (first, third, second):
-        parameter.sum().backward()  # type: ignore[no-untyped-call]
+        parameter.sum().backward()
     rings.finish()
     assert sums == [3, 2, 1]
 

@@ -41,7 +41,7 @@ def test_a_stage_that_is_marked_twice_in_a_step_is_both_together() -> None:
     timeline.start()
     for stage in ("load", "transfer", "load"):
         clock.now += 2
-        timeline.mark(stage)  # type: ignore[arg-type]
+        timeline.mark(stage)
     timeline.step()
     timeline.stop()
     assert timeline.seconds_per_step() == {"load": 4, "transfer": 2}

@@ -13,13 +13,13 @@ from tests.trainables.ranked import on_ranks
 from trainables.network.normalization import synchronised
 from trainables.network.vgg import vgg19
 from trainables.parallel import ranks
-from trainables.parallel.layouts import IN_ONE_PROCESS
-from trainables.pictures.cifar10 import Pictures
-from trainables.pictures.generated import generate
-from trainables.pictures.loaders import Plan, training_batches
+from trainables.samples.cifar10 import Pictures
+from trainables.samples.generated import generate
+from trainables.samples.loaders import Plan, training_batches
 from trainables.settings import Settings, checked
 from trainables.stages import Timeline
-from trainables.strategies import STRATEGIES, get_strategy
+from trainables.strategies import get_strategy, share_of
+from trainables.strategy_table import STRATEGIES
 from trainables.vgg19_cifar10 import PARAMETERS
 
 CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ def trained(
     torch.manual_seed(0)
     pictures = Pictures(*generate(settings.batch_size * STEPS, seed=0))
     chosen = get_strategy(strategy)
-    plan = Plan(np.arange(len(pictures.labels)), settings.batch_size, 0, chosen.share(rank, world_size))
+    plan = Plan(np.arange(len(pictures.labels)), settings.batch_size, 0, share_of(settings.strategy, rank, world_size))
     model = vgg19(width=settings.width, norm=norm).double()
     if settings.batch_norm == "synchronised":
         model = synchronised(model, CPU)
@@ -80,7 +80,7 @@ def several(strategy: str, world_size: int, **more: Any) -> list[Outcome]:
     return on_ranks(on_rank, world_size, strategy, more)
 
 
-CONFORMING = [name for name in STRATEGIES if name not in IN_ONE_PROCESS]  # on GPUs: test_gpu_strategies
+CONFORMING = [name for name, row in STRATEGIES.items() if not row.one_process]  # on GPUs: test_gpu_strategies
 SYNCHRONISED = [name for name in ("ddp", "ring_allreduce", "fsdp") if name in STRATEGIES]
 
 
@@ -115,7 +115,7 @@ def test_every_strategy_reproduces_the_loss_of_single_on_three_ranks(strategy: s
 @pytest.mark.parametrize("strategy", SYNCHRONISED)
 def test_with_synchronised_batch_normalisation_the_loss_is_that_of_single_with_it(strategy: str) -> None:
     """And the running statistics, among the weights. The ranks have unequal shares."""
-    config = {"norm": True, "batch_size": 17}
+    config: dict[str, Any] = {"norm": True, "batch_size": 17}
     expected = trained("single", 0, 1, **config)
     outcomes = several(strategy, 3, **config, batch_norm="synchronised")
     assert outcomes[0].losses == pytest.approx(expected.losses, abs=NORMED_TOLERANCE)

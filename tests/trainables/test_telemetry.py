@@ -16,7 +16,7 @@ import torch
 
 from trainables.machine import nvml
 from trainables.machine.nvml import Gpu
-from trainables.measure import neighbours, telemetry
+from trainables.measure import interference, telemetry
 from trainables.measure.telemetry import Telemetry
 
 CPU = torch.device("cpu")
@@ -79,14 +79,14 @@ def test_loader_processes_are_counted() -> None:
 def test_the_cores_that_loader_processes_take_are_told_apart_from_the_trials_own() -> None:
     child = multiprocessing.get_context("spawn").Process(target=burn, args=(60,))
     child.start()
-    while child.pid is None or neighbours._process_seconds(child.pid) < 0.2:
+    while child.pid is None or interference._process_seconds(child.pid) < 0.2:
         time.sleep(0.05)  # until it burns
     watch = Telemetry([CPU], [0])
-    before, started = neighbours._process_seconds(child.pid), time.perf_counter()
+    before, started = interference._process_seconds(child.pid), time.perf_counter()
     watch.start()
     burn(0.3)
     watch.stop()
-    taken, seconds = neighbours._process_seconds(child.pid) - before, time.perf_counter() - started
+    taken, seconds = interference._process_seconds(child.pid) - before, time.perf_counter() - started
     child.kill()
     child.join()
     assert watch.means(0)["loader_cores"] == pytest.approx(taken / seconds, rel=0.2)
@@ -121,7 +121,7 @@ def ask_for_memory(seconds: float) -> None:
 
 
 def test_without_sensors_the_means_are_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, folder in ((telemetry, "PROC"), (telemetry, "POWERCAP"), (neighbours, "PROC")):
+    for module, folder in ((telemetry, "PROC"), (telemetry, "POWERCAP"), (interference, "PROC")):
         monkeypatch.setattr(module, folder, tmp_path / "none")
     watch = Telemetry([torch.device("cuda", 7)], [])
     watch.start()

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from trainables.measure.drift import TYPICAL, UNKNOWN, Drift
+from trainables.measure.drift import TYPICAL_DRIFT, UNKNOWN_DRIFT, Drift
 from trainables.measure.throughput import (
-    YARDSTICK_WINDOWS,
+    REFERENCE_WINDOWS,
     Throughput,
     ThroughputMeter,
     Window,
@@ -28,7 +28,7 @@ class Clock:
     now: float = 0.0
     synchronizations: int = 0
     waiting: float = 0.0
-    foreign: float = 0.0
+    interference: float = 0.0
 
     def __call__(self) -> float:
         return self.now
@@ -50,7 +50,7 @@ def meter_of(
         max_warmup_steps=max_warmup_steps,
         min_warmup_steps=min_warmup_steps,
         synchronize=clock.synchronize,
-        foreign=lambda: clock.foreign,
+        interference=lambda: clock.interference,
         cores=cores,
         window_seconds=window_seconds,
         clock=clock,
@@ -199,76 +199,80 @@ def test_each_step_of_warmup_is_waited_for_and_warmup_goes_on_over_a_pause() -> 
 # --- disturbance ------------------------------------------------------------------------------------------------------
 
 
-def disturbed(windows: str, cores: int = 1, taken: float = 0.3) -> Throughput:
+def contended(windows: str, cores: int = 1, taken: float = 0.3) -> Throughput:
     """Of windows of a second; in those marked "x" others take a core for a while, and half the steps are done."""
     clock = Clock()
     meter = meter_of(clock, cores=cores)
     meter.resume()
     for kind in windows:
-        clock.foreign += taken if kind == "x" else 0.0
+        clock.interference += taken if kind == "x" else 0.0
         run(meter, clock, [0.25] * 4 if kind == "." else [0.5] * 2)
     return meter.result()
 
 
 def test_windows_in_which_others_took_the_cores_are_left_out_and_counted() -> None:
-    result = disturbed(".x..xx.")
-    assert (result.windows, result.disturbed_windows, result.disturbed) == (4, 3, False)
+    result = contended(".x..xx.")
+    assert (result.windows, result.contended_windows, result.contended) == (4, 3, False)
     assert result.images_per_second == pytest.approx(256.0)
 
 
-def test_where_too_few_windows_are_quiet_the_least_disturbed_count_too_and_the_result_says_so() -> None:
+def test_where_too_few_windows_are_quiet_the_least_contended_count_too_and_the_result_says_so() -> None:
     shares = [0.9, 0.0, 0.5, 0.2, 0.3]
-    some = [Window(images=i, steps=1, seconds=1.0, foreign_seconds=share) for i, share in enumerate(shares)]
+    some = [Window(images=i, steps=1, seconds=1.0, interference_seconds=share) for i, share in enumerate(shares)]
     least = throughput(some, 1)
-    assert (least.images, least.disturbed_windows, least.disturbed) == (1 + 3 + 4, 2, True)
+    assert (least.images, least.contended_windows, least.contended) == (1 + 3 + 4, 2, True)
 
 
-def test_what_others_took_widens_the_interval_of_a_disturbed_rate() -> None:
-    alone = disturbed("......")
+def test_what_others_took_widens_the_interval_of_a_contended_rate() -> None:
+    alone = contended("......")
     for taken in (0.2, 0.5):
-        result = disturbed("xxxxxx", taken=taken)
+        result = contended("xxxxxx", taken=taken)
         assert result.images_per_second * (1 + 1.9 * taken) < (result.high or 0)
     assert (alone.high or 0) < 1.1 * alone.images_per_second
 
 
 def test_the_share_that_others_may_take_is_of_all_cores() -> None:
-    assert disturbed("xxxx", cores=1, taken=0.2).disturbed
-    assert not disturbed("xxxx", cores=4, taken=0.2).disturbed
+    assert contended("xxxx", cores=1, taken=0.2).contended
+    assert not contended("xxxx", cores=4, taken=0.2).contended
 
 
 def test_windows_in_which_the_cores_were_slow_are_left_out_and_asking_takes_no_measured_time() -> None:
-    clock, paces = Clock(), iter([1.0, 1.0, 1.5, 1.0, 1.4])
+    clock, slowdowns = Clock(), iter([1.0, 1.0, 1.5, 1.0, 1.4])
 
-    def pace() -> float:
+    def slowdown() -> float:
         clock.now += 7
-        return next(paces)
+        return next(slowdowns)
 
     meter = ThroughputMeter(
-        max_warmup_steps=0, synchronize=clock.synchronize, window_seconds=1.0, clock=clock, pace=pace
+        max_warmup_steps=0, synchronize=clock.synchronize, window_seconds=1.0, clock=clock, slowdown=slowdown
     )
     meter.resume()
     run(meter, clock, [0.5, 0.5, 0.5, 0.5, 0.9, 0.9, 0.5, 0.5, 0.9, 0.9], images=64)
     result = meter.result()
-    assert (result.windows, result.disturbed_windows, result.disturbed) == (3, 2, False)
+    assert (result.windows, result.contended_windows, result.contended) == (3, 2, False)
     assert result.images_per_second == pytest.approx(128)
 
 
-def test_the_yardstick_is_asked_after_the_first_windows_and_takes_no_measured_time() -> None:
+def test_the_reference_step_is_asked_after_the_first_windows_and_takes_no_measured_time() -> None:
     clock, asked = Clock(), []
 
-    def yardstick() -> float:
+    def reference_step() -> float:
         asked.append(clock.now)
         clock.now += 7
         return 7.0
 
     meter = ThroughputMeter(
-        max_warmup_steps=0, synchronize=clock.synchronize, window_seconds=1.0, clock=clock, yardstick=yardstick
+        max_warmup_steps=0,
+        synchronize=clock.synchronize,
+        window_seconds=1.0,
+        clock=clock,
+        reference_step=reference_step,
     )
     meter.resume()
-    run(meter, clock, [0.5] * 2 * (YARDSTICK_WINDOWS + 2))
-    assert meter.result().seconds == YARDSTICK_WINDOWS + 2
-    assert len(asked) == YARDSTICK_WINDOWS
-    assert [w.yardstick for w in meter.windows] == [7.0] * YARDSTICK_WINDOWS + [None] * 2
+    run(meter, clock, [0.5] * 2 * (REFERENCE_WINDOWS + 2))
+    assert meter.result().seconds == REFERENCE_WINDOWS + 2
+    assert len(asked) == REFERENCE_WINDOWS
+    assert [w.reference_seconds for w in meter.windows] == [7.0] * REFERENCE_WINDOWS + [None] * 2
 
 
 def test_what_others_do_in_a_pause_disturbs_nobody() -> None:
@@ -278,8 +282,8 @@ def test_what_others_do_in_a_pause_disturbs_nobody() -> None:
         meter.resume()
         run(meter, clock, [0.5] * 2)
         meter.pause()
-        clock.foreign += 10.0
-    assert not meter.result().disturbed
+        clock.interference += 10.0
+    assert not meter.result().contended
 
 
 # --- the interval, in simulated worlds --------------------------------------------------------------------------------
@@ -333,9 +337,9 @@ def probes(world: World, count: int, windows: int, seed: int = 0) -> list[Throug
         meter = meter_of(clock, window_seconds=0.5)
         meter.resume()
         while len(meter.windows) < windows or not meter.settled(math.inf, windows):
-            seconds, foreign = next(steps)
+            seconds, interference = next(steps)
             clock.now += seconds
-            clock.foreign += foreign
+            clock.interference += interference
             meter.step(64)
         found.append(meter.result())
     return found
@@ -369,9 +373,9 @@ def test_nothing_differs_from_a_rate_without_interval() -> None:
     assert not differ(measured([0.25]), measured([0.5] * 20))
 
 
-def test_nothing_differs_from_a_rate_that_others_disturbed() -> None:
-    assert differ(disturbed("......"), measured([0.5] * 20))
-    assert not differ(disturbed("xxxxxx"), measured([0.05] * 400))
+def test_nothing_differs_from_a_contended_rate() -> None:
+    assert differ(contended("......"), measured([0.5] * 20))
+    assert not differ(contended("xxxxxx"), measured([0.05] * 400))
 
 
 def test_a_rate_that_drifts_is_less_sure_than_one_that_scatters_as_much() -> None:
@@ -382,8 +386,8 @@ def test_a_rate_that_drifts_is_less_sure_than_one_that_scatters_as_much() -> Non
 
 def test_windows_that_agree_perfectly_still_leave_the_drift_between_measurements() -> None:
     result = measured([1.0] * 10)
-    assert result.low == pytest.approx(64 * (1 - 1.96 * TYPICAL))
-    assert result.high == pytest.approx(64 * (1 + 1.96 * TYPICAL))
+    assert result.low == pytest.approx(64 * (1 - 1.96 * TYPICAL_DRIFT))
+    assert result.high == pytest.approx(64 * (1 + 1.96 * TYPICAL_DRIFT))
 
 
 @pytest.mark.parametrize("windows", [1, 2])
@@ -414,7 +418,7 @@ def test_a_probe_has_not_settled_while_windows_disagree_or_others_run() -> None:
     meter = meter_of(clock)
     meter.resume()
     for _ in range(20):
-        clock.foreign += 0.5
+        clock.interference += 0.5
         run(meter, clock, [1.0])
         assert not meter.settled()
     for i in range(10):
@@ -437,5 +441,5 @@ def test_the_interval_covers_the_drift_that_is_known_of_the_machine() -> None:
 
 
 def test_rates_that_a_steady_machine_tells_apart_are_one_on_a_machine_that_drifts() -> None:
-    for drift, told_apart in ((Drift(0.005, 100), True), (UNKNOWN, True), (Drift(0.1, 100), False)):
+    for drift, told_apart in ((Drift(0.005, 100), True), (UNKNOWN_DRIFT, True), (Drift(0.1, 100), False)):
         assert differ(throughput(windows_of(0.5), 1, drift), throughput(windows_of(0.55), 1, drift)) == told_apart

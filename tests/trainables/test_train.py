@@ -9,8 +9,8 @@ import pytest
 from filelock import FileLock
 
 from trainables import loop, replay, train
-from trainables.contract import PATIENCE_VARIABLE, Resources
-from trainables.train import LOST_ANOTHER, blamed, main
+from trainables.contract import TIMEOUT_VARIABLE, Resources
+from trainables.train import LOST_ANOTHER, attribute_failure, main
 
 TINY = [
     "--data",
@@ -47,10 +47,25 @@ def test_one_line_an_epoch_a_table_and_a_test(folder: Path, capsys: pytest.Captu
     assert rows[0]["config.batch_size"] == "24"
 
 
+def test_for_programs_each_line_is_one_json_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--trainable", "replay", "--folder", str(folder), "--epochs", "2", "--test", "--json"]
+    assert main(command) == 0
+    data, first, second, test = map(json.loads, capsys.readouterr().out.splitlines())
+    assert list(data) == ["data"]
+    assert (first["epoch"], second["epoch"]) == (1, 2)
+    assert first["metrics"]["val_accuracy"] == pytest.approx(float(rows_of(folder)[0]["val_accuracy"]))
+    assert test["test"]["test_accuracy"] == pytest.approx(0.99 * second["metrics"]["val_accuracy"])
+    assert main([*command, "batch_size=3"]) == 2
+    out, err = capsys.readouterr()
+    refusal = f"--folder {folder}: another configuration was trained there, see config.json"
+    assert json.loads(out.splitlines()[-1]) == {"error": refusal}
+    assert err == ""
+
+
 def test_the_same_command_again_goes_on_and_the_table_has_each_epoch_once(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["--trainable", "replay", "--folder", str(folder), "--epochs", "3"]
+    command = ["--trainable", "tests.faulty_replay", "--folder", str(folder), "--epochs", "3"]
     settings = ["fail_at_epoch=3", "fail_with=infeasible", "fail_once=true"]
     assert main([*command, *settings]) == 2
     assert main([*command, *settings]) == 0
@@ -91,7 +106,7 @@ def test_ddp_trains_in_two_processes(folder: Path, capfd: pytest.CaptureFixture[
 
 
 def test_a_process_that_dies_ends_the_others(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    command = ["--trainable", "replay", "--folder", str(folder), "--epochs", "2", "processes=2"]
+    command = ["--trainable", "tests.faulty_replay", "--folder", str(folder), "--epochs", "2", "processes=2"]
     assert main([*command, "fail_at_epoch=2", "fail_with=kill"]) == 1
     out, err = capfd.readouterr()
     assert "epoch 1/2" in out
@@ -103,9 +118,9 @@ def test_a_process_that_dies_ends_the_others(folder: Path, capfd: pytest.Capture
 def test_a_process_that_hangs_ends_all(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(PATIENCE_VARIABLE, "1")
-    command = ["--trainable", "replay", "--folder", str(folder), "processes=2", "fail_at_epoch=1", "fail_with=hang"]
-    assert main(command) == 1
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "1")
+    command = ["--trainable", "tests.faulty_replay", "--folder", str(folder), "processes=2"]
+    assert main([*command, "fail_at_epoch=1", "fail_with=hang"]) == 1
     assert capfd.readouterr().err == "train: rank 0 did not answer the others for 1 s\n"
 
 
@@ -123,13 +138,14 @@ def test_a_process_that_hangs_ends_all(
 def test_the_rank_that_went_wrong_is_named_not_one_that_noticed(
     ended: dict[int, int], code: int, reason: str | None
 ) -> None:
-    assert blamed(ended, 2, 120.0) == (code, reason)
+    assert attribute_failure(ended, 2, 120.0) == (code, reason)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--trainable", "vgg19"], 'no trainable "vgg19"; did you mean "vgg19_cifar10"?'),
+        (["--trainable", "tests.vgg19"], 'no trainable "tests.vgg19"; there are vgg19_cifar10, replay'),
         (["--data", "cifar"], 'no data "cifar"; did you mean "cifar10"?'),
         (["learning_rat=0.1"], 'no parameter "learning_rat"; did you mean "learning_rate"?'),
         (["learning_rate"], '"learning_rate" is no NAME=VALUE'),

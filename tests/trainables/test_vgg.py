@@ -1,6 +1,7 @@
 """The network: its size by width and head, and what batch normalisation does to it."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ def test_logits_have_the_scale_of_logits(head: str, norm: bool) -> None:
 def test_rectifying_after_pooling_changes_no_value_and_no_gradient() -> None:
     torch.manual_seed(0)
     network = vgg19(width=0.05)
-    twin = copy.deepcopy(network)
+    twin: Any = copy.deepcopy(network)
     pools = [
         i for i, layer in enumerate(twin) if isinstance(layer, nn.Sequential) and isinstance(layer[0], nn.MaxPool2d)
     ]

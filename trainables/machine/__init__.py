@@ -1,1 +1,1 @@
-"""The machine under a trial: cores, devices, memory, what it can do at most, and what is kept of it."""
+"""Access to the machine that runs a trial: cores, devices, memory, peak rates, and caches on disk."""

@@ -1,4 +1,4 @@
-"""Cores for one trial alone: its threads and later children are bound to cores that no other trial has claimed."""
+"""Core affinity: bind a trial's threads and later children to cores that no other trial has claimed."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ TOPOLOGY = Path("/sys/devices/system/cpu")
 
 @contextlib.contextmanager
 def claimed_cores(count: int) -> Iterator[frozenset[int]]:
-    """So many cores, of those that this process may use; all threads of the process run there and nowhere else.
+    """Bind all threads of the process to `count` cores of those that it may use, and yield these cores.
 
-    Trials of one user on one machine claim them by locks on files, which end with the process at the latest. Where too
-    few cores are free, or a process cannot be bound, nothing is: yields all cores that it may use (none: unknown).
+    Trials of one user on one machine claim cores by file locks, which end with the process at the latest. If too few
+    cores are free, or the process cannot be bound, it stays as it is: yields all cores that it may use (none: unknown).
     """
     if sys.platform != "linux":
         yield frozenset()
         return
     allowed = frozenset(os.sched_getaffinity(0))
     with contextlib.ExitStack() as claims:
-        claimed = _claim(_neighbours_together(allowed), count, claims)
+        claimed = _claim(_siblings_adjacent(allowed), count, claims)
         if len(claimed) < count or not claimed:
             yield allowed
             return
@@ -35,17 +35,17 @@ def claimed_cores(count: int) -> Iterator[frozenset[int]]:
             _bind(dict.fromkeys(before, claimed))
             yield claimed
         finally:
-            # threads that are new since then were bound by birth
+            # threads started since then inherited the binding
             _bind({thread: before.get(thread, allowed) for thread in _affinities()})
 
 
 def _claim(cores: list[int], count: int, claims: contextlib.ExitStack) -> frozenset[int]:
-    """The first `count` that are free, or none; they are given back when `claims` is closed."""
+    """Lock the first `count` free cores, or none; closing `claims` releases them."""
     claimed: set[int] = set()
     folder = Path(tempfile.gettempdir()) / f"training-search-cores-{os.getuid()}"
     with contextlib.suppress(OSError), contextlib.ExitStack() as tentative:
         folder.mkdir(exist_ok=True)
-        with _lock(folder / "turn", wait=True):  # two that each hold half of the cores would both go without
+        with _lock(folder / "turn", wait=True):  # two trials that each hold half would both fail
             for core in cores:
                 if len(claimed) == count:
                     break
@@ -60,19 +60,19 @@ def _claim(cores: list[int], count: int, claims: contextlib.ExitStack) -> frozen
 
 @contextlib.contextmanager
 def _lock(path: Path, *, wait: bool) -> Iterator[IO[str]]:
-    import fcntl  # there is none on Windows
+    import fcntl  # not available on Windows
 
     with open(path, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             yield file
         finally:
-            # closing is not enough: children that were forked meanwhile have the file open too
+            # closing is not enough: children forked in between have the file open as well
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _neighbours_together(cores: frozenset[int]) -> list[int]:
-    """Hardware threads of one core next to each other: two trials should not share one."""
+def _siblings_adjacent(cores: frozenset[int]) -> list[int]:
+    """Sort hardware threads of one physical core next to each other, so that two trials do not share one."""
     return sorted(cores, key=lambda core: (_first_sibling(core), core))
 
 
@@ -85,11 +85,10 @@ def _first_sibling(core: int) -> int:
 
 
 def _affinities() -> dict[int, frozenset[int]]:
-    """Of each thread of this process."""
     found = {}
     with contextlib.suppress(OSError):
         for task in TASKS.iterdir():
-            with contextlib.suppress(OSError):  # it has just ended
+            with contextlib.suppress(OSError):  # the thread has just ended
                 found[int(task.name)] = frozenset(os.sched_getaffinity(int(task.name)))
     return found
 

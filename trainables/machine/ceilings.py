@@ -1,9 +1,9 @@
-"""What this machine can do at most: matrix, convolution, memory and decoding rates, measured once and kept.
+"""Ceilings: peak matrix, convolution, memory and decoding rates of this machine, measured once and stored.
 
-    python -m trainables.machine.ceilings [--threads N]     measure again, keep the best so far, print all
+    python -m trainables.machine.ceilings [--threads N]     measure again, store the best so far, print all
 
-A rate is the best of many short repetitions: a disturbance can only lower it. While something else took the cores, what
-is kept counts as provisional, and the next process that asks measures again, up to five times in all.
+A rate is the best of many short repetitions, because interference can only lower it. A result measured under
+interference is provisional: the next process that asks measures again, up to five times in all.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from trainables.machine.footprint import GIB
-from trainables.machine.kept import Figures, kept, machine
+from trainables.machine.measurement_cache import Figures, cached_measurement, machine_fingerprint
+from trainables.machine.peak_memory import GIB
 from trainables.machine.processor import precisions
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -27,13 +27,13 @@ MATRIX_SIZES = {"cpu": (1024, 2048), "cuda": (8192,)}  # on a CPU they differ by
 CONVOLUTION = {"cpu": (64, 256, 16), "cuda": (128, 512, 32)}  # batch, channels in and out, map size
 COPIED_FLOATS = {"cpu": 2**26, "cuda": 2**27}  # more than caches hold, and few enough for a small GPU
 SECONDS = 0.25  # for each rate
-QUIET_SHARE = 0.95  # of its cores that the process must have had
+QUIET_SHARE = 0.95  # share of its cores that the process had, at least, in a measurement without interference
 MAX_TRIES = 5
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The highest rates seen, with `threads` threads or on the GPU."""
+    """Highest rates observed, with `threads` threads or on the GPU."""
 
     threads: int
     matrix_teraflops_per_second: Mapping[str, float]  # by precision
@@ -42,26 +42,27 @@ class Ceilings:
     decoded_images_per_second: float  # 32x32 JPEG files by PIL, on one core
 
     def teraflops_per_second(self, precision: str) -> float:
-        """Of the faster kind: some libraries are slow at one of them."""
+        """Return the higher of the matrix and the convolution rate: some libraries are slow at one of them."""
         return max(self.matrix_teraflops_per_second[precision], self.convolution_teraflops_per_second[precision])
 
 
 @cache
 def ceilings(threads: int, device: torch.device) -> Ceilings:
-    """Those kept for this machine, so many threads and this `device`; measured (2 s on a CPU) if there are none."""
-    return _ceilings(kept("ceilings", machine(device, threads), lambda old: _measured(old, threads, device), _enough))
+    """Return the stored ceilings for `threads` and `device`, or measure them (2 s on a CPU)."""
+    return _as_ceilings(_figures(threads, device, lambda old: bool(old["quiet"] or old["tries"] >= MAX_TRIES)))
 
 
-def _ceilings(figures: Figures) -> Ceilings:
+def _figures(threads: int, device: torch.device, enough: Callable[[Figures], bool]) -> Figures:
+    fingerprint = machine_fingerprint(device, threads)
+    return cached_measurement("ceilings", fingerprint, lambda old: _measured(old, threads, device), enough)
+
+
+def _as_ceilings(figures: Figures) -> Ceilings:
     return Ceilings(**{name: value for name, value in figures.items() if name not in ("quiet", "tries")})
 
 
-def _enough(figures: Figures) -> bool:
-    return bool(figures["quiet"] or figures["tries"] >= MAX_TRIES)
-
-
 def _measured(old: Figures | None, threads: int, device: torch.device) -> Figures:
-    """The better of `old` and a new measurement, rate by rate."""
+    """Return the better of `old` and a new measurement, rate by rate."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -69,15 +70,14 @@ def _measured(old: Figures | None, threads: int, device: torch.device) -> Figure
             new = _rates(threads, device)
     finally:
         torch.set_num_threads(before)
-    if old is None:
-        return new
-    return {**{name: _better(new[name], old[name]) for name in new}, "tries": old["tries"] + 1}
+    return new if old is None else {**_better(new, old), "tries": old["tries"] + 1}
 
 
-def _better(new: object, old: object) -> object:
-    if isinstance(new, Mapping) and isinstance(old, Mapping):
-        return {name: max(new[name], old[name]) for name in new}
-    return max(new, old)  # type: ignore[call-overload]
+def _better(new: Figures, old: Figures) -> Figures:
+    return {
+        name: _better(value, old[name]) if isinstance(value, dict) else max(value, old[name])
+        for name, value in new.items()
+    }
 
 
 def _rates(threads: int, device: torch.device) -> Figures:
@@ -101,7 +101,7 @@ def _rates(threads: int, device: torch.device) -> Figures:
 
 # --- the work ---------------------------------------------------------------------------------------------------------
 
-Work = tuple[float, Callable[[], object]]  # what one call does, in the rate's unit; the call
+Work = tuple[float, Callable[[], object]]  # work of one call, in the rate's unit; the call
 
 
 def _matrices(dtype: torch.dtype, device: torch.device) -> Iterable[Work]:
@@ -118,7 +118,7 @@ def _convolutions(dtype: torch.dtype, device: torch.device) -> Iterable[Work]:
 
 
 def _noise(*shape: int) -> Tensor:
-    """Numbers that cost as much as a network's, drawn apart from the trial's own random numbers."""
+    """Draw values like a network's, without using the trial's random numbers."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
@@ -139,30 +139,29 @@ def _decoding(count: int = 100) -> tuple[float, Callable[[], object]]:
 
 
 def _best(amount: float, work: Callable[[], object], device: torch.device) -> tuple[float, float]:
-    """The highest rate of `amount` per second in many calls, and how many cores the process had in that call."""
-    best = (0.0, 0.0)
-    work()
-    _wait(device)
-    until = time.perf_counter() + SECONDS
-    while time.perf_counter() < until or best[0] == 0.0:
+    """Return the highest rate of `amount` per second in many calls, and the cores that the process had in that call."""
+
+    def timed() -> tuple[float, float]:
         started, cpu_started = time.perf_counter(), time.process_time()
         work()
-        _wait(device)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
-        best = max(best, (amount / seconds, cpu_seconds / seconds))
+        return amount / seconds, cpu_seconds / seconds
+
+    timed()  # warm-up
+    until = time.perf_counter() + SECONDS
+    best = timed()
+    while time.perf_counter() < until:
+        best = max(best, timed())
     return best
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
 def table(measured: Ceilings) -> str:
-    """For people, in 80 columns."""
+    """Format the ceilings in 80 columns."""
     lines = [f"{'':<12}{'matrix product':>18}{'convolution':>18}"]
     for precision, rate in measured.matrix_teraflops_per_second.items():
         other = measured.convolution_teraflops_per_second[precision]
@@ -173,19 +172,18 @@ def table(measured: Ceilings) -> str:
 
 
 def main() -> None:
-    """Measure again, keep the best, print."""
+    """Measure again, store the best, print."""
     parser = argparse.ArgumentParser(
         prog="python -m trainables.machine.ceilings", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     threads = parser.parse_args().threads
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    source = machine(device, threads)
-    figures = kept("ceilings", source, lambda old: _measured(old, threads, device), enough=lambda figures: False)
-    print(", ".join(f"{name} {value}" for name, value in source.items()))
-    print(table(_ceilings(figures)))
+    figures = _figures(threads, device, lambda old: False)
+    print(", ".join(f"{name} {value}" for name, value in machine_fingerprint(device, threads).items()))
+    print(table(_as_ceilings(figures)))
     if not figures["quiet"]:
-        print("something else took the cores: these rates may be too low")
+        print("other processes used the cores meanwhile: these rates may be too low")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A trial leaves its process as it found it, whatever happens in it; running out of memory is a result."""
+"""Isolation of trials that share a process: settings, random state and memory are restored, OOM becomes a result."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ import torch
 
 from trainables.contract import InfeasibleError
 from trainables.machine.allocator import Allocator, allocating
-from trainables.machine.causes import causes
+from trainables.machine.exception_chain import exception_chain
 
-# What allocators say: PyTorch's on the CPU, then CUDA's, cuBLAS's and cuDNN's.
+# Messages of allocators: PyTorch's on the CPU, then those of CUDA, cuBLAS and cuDNN.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "_STATUS_ALLOC_FAILED")
 
 T = TypeVar("T")
 
 
 class OutOfMemoryError(InfeasibleError):
-    """The work asked for more memory than there was; the message has the allocator's own figure."""
+    """A trial requested more memory than there is; the message has the allocator's own figure."""
 
 
 def isolated(
     work: Callable[[], T], *, threads: int, allocator: Allocator = "system", flush_denormals: bool = False
 ) -> T:
-    """What `work` returns, run with so many threads; afterwards settings, random state and memory are as before.
+    """Return the result of `work`, run with `threads` threads; afterwards settings, random state and memory are reset.
 
     Raises:
         OutOfMemoryError: it ran out of memory.
     """
-    shortage = None
-    gc.freeze()  # libraries: not to be looked through for what the work leaves (0.2 s each time)
+    reason = None
+    gc.freeze()  # excludes libraries from the collection afterwards (0.2 s each time)
     try:
-        with _settings_kept(), allocating(allocator):
+        with _settings_restored(), allocating(allocator):
             torch.set_num_threads(threads)
             torch.set_flush_denormal(flush_denormals)
             return work()
     except (MemoryError, RuntimeError) as error:
-        chain = list(causes(error))
+        chain = list(exception_chain(error))
         for each in chain:
-            traceback.clear_frames(each.__traceback__)  # the locals in them are what fills the memory
-        # what was raised while a shortage was dealt with, as at the end of a graph's capture, is part of it
-        shortage = next(filter(None, map(_shortage, chain)), None)
-        if shortage is None:
+            traceback.clear_frames(each.__traceback__)  # the locals in them hold the memory
+        # an error raised while OOM is handled, as at the end of a graph's capture, is part of it
+        reason = next(filter(None, map(_out_of_memory, chain)), None)
+        if reason is None:
             raise
     except BaseException as error:
         traceback.clear_frames(error.__traceback__)
         raise
     finally:
         _return_memory()
-    raise OutOfMemoryError(shortage)
+    raise OutOfMemoryError(reason)
 
 
-def _shortage(error: BaseException) -> str | None:
-    """One line about the memory that was asked for; None: the error is about something else."""
+def _out_of_memory(error: BaseException) -> str | None:
+    """Return one line about the requested memory; None: the error has another cause."""
     text = str(error)
     if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not any(w in text for w in OUT_OF_MEMORY):
         return None
@@ -67,7 +67,7 @@ def _shortage(error: BaseException) -> str | None:
 
 
 @contextlib.contextmanager
-def _settings_kept() -> Iterator[None]:
+def _settings_restored() -> Iterator[None]:
     threads, grad, autotune = torch.get_num_threads(), torch.is_grad_enabled(), torch.backends.cudnn.benchmark
     state = torch.get_rng_state()
     cuda_states = torch.cuda.get_rng_state_all() if _cuda_in_use() else []
@@ -84,13 +84,12 @@ def _settings_kept() -> Iterator[None]:
 
 
 def _cuda_in_use() -> bool:
-    """Without starting CUDA by asking."""
-    in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # does not initialize CUDA itself
     return in_use
 
 
 def _return_memory() -> None:
-    """To the device and to the system: what the allocators keep would count for the next trial."""
+    """Free unused memory to the device and the system: what allocators keep would count for the next trial."""
     gc.collect()
     gc.unfreeze()
     if _cuda_in_use():

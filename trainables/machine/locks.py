@@ -1,4 +1,4 @@
-"""Work that one process of this machine does for all: the others wait for it, and are known to wait."""
+"""Lock for work that one process of this machine does for all; the hang detector knows that the others wait."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trainables.contract import waiting
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock at `path`, in a folder that is made for it; a process that dies lets go.
+    """Hold the lock at `path` and create its folder; the lock ends with the process.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    from filelock import FileLock  # torch brings it
+    from filelock import FileLock  # a dependency of torch
 
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)

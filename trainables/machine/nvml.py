@@ -1,4 +1,4 @@
-"""Sensors of one CUDA device, by NVML. Each is optional: without driver, library or right it tells None."""
+"""Sensors of one CUDA device, read through NVML. A sensor without driver, library or permission gives None."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _Read = Callable[[Any, Any], float]  # from the pynvml module and the device's h
 
 
 class Gpu:
-    """The device that PyTorch calls `device`, whatever number it has for NVML."""
+    """NVML handle of the device that PyTorch calls `device`, whose number for NVML may differ."""
 
     def __init__(self, device: torch.device) -> None:
         self._nvml, self._handle = _opened(device)
 
     def sample(self) -> dict[str, float | None]:
-        """Metrics of this moment, by name; utilisation is of the last second or less, memory all processes'."""
+        """Read the metrics now, by name; utilisation is over the last second or less, memory that of all processes."""
         return {
             "gpu_utilization": self._read(lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
             "gpu_memory_gib": self._read(lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used / GIB),
@@ -29,11 +29,11 @@ class Gpu:
         }
 
     def joules(self) -> float | None:
-        """Taken since the driver was loaded."""
+        """Read the energy consumed since the driver was loaded."""
         return self._read(lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3)
 
     def hot_seconds(self) -> float | None:
-        """Slowed by heat, since the driver was loaded."""
+        """Read the time slowed by heat since the driver was loaded."""
         return self._read(
             lambda nvml, gpu: nvml.nvmlDeviceGetViolationStatus(gpu, nvml.NVML_PERF_POLICY_THERMAL).violationTime / 1e9
         )
@@ -48,7 +48,7 @@ class Gpu:
 
 
 def _is_throttled(nvml: Any, gpu: Any) -> float:
-    """By heat or by the power supply. At the power limit every busy GPU is: that is not among it."""
+    """Throttling by heat or by the power supply. The power limit is excluded: it throttles each busy GPU."""
     reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
     faults = (
         nvml.nvmlClocksThrottleReasonHwSlowdown
@@ -60,14 +60,14 @@ def _is_throttled(nvml: Any, gpu: Any) -> float:
 
 
 def _opened(device: torch.device) -> tuple[Any, Any]:
-    """The library and the device's handle in it, or neither."""
+    """Return the library and the device's handle in it, or neither."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
         uuid = torch.cuda.get_device_properties(device).uuid
         return pynvml, _handle(pynvml, str(uuid))
-    except Exception:  # no library, no driver, no right, an old PyTorch
+    except Exception:  # no library, driver or permission, or an old PyTorch
         return None, None
 
 

@@ -1,1 +1,1 @@
-"""What is measured of a trial while it trains, how sure it is, and what it means."""
+"""Measurements of a trial: rate, stage times, memory, telemetry, and the verdict drawn from them."""

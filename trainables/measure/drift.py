@@ -1,8 +1,8 @@
-"""How much the rate of the same work differs between short measurements on this machine: from repeats, kept.
+"""Drift: relative standard deviation of the same workload's rate between short measurements on this machine.
 
-One measurement cannot show it: it may lie between two jumps of the rate. Repeats are trials that differ in nothing that
-takes time, the stretches of a long one, and the yardstick's steps, which each trial on a CPU takes. Each is kept as a
-level. The same work is meant to the letter: what another program, batch or kernel does to the rate is no drift.
+One measurement cannot show drift: it may lie between two jumps of the rate. Drift is estimated from repeats, which are
+trials whose settings differ only in what takes no time, the parts of a long trial, and the reference steps of each CPU
+trial. Only identical workloads count as repeats: what another program, batch or kernel does to the rate is no drift.
 """
 
 from __future__ import annotations
@@ -18,72 +18,72 @@ from typing import Any
 
 import torch
 
-from trainables.machine.kept import kept, machine
+from trainables.machine.measurement_cache import cached_measurement, machine_fingerprint
 
-# Relative standard deviation where nothing is known, and what that belief weighs, in repeats. Full-width VGG19 in a
-# new process each time, 3 times: 3.2, 3.4 and 5.7% (benchmarks/throughput.py on 2 virtual cores). A small network in
-# one process: 10% (benchmarks/meter.py). The belief keeps its weight: no machine is taken for steadier than 0.5%.
-TYPICAL, BELIEF = 0.03, 4.0
-MOST_LEVELS = 128  # the last ones: a quarter of an hour of probes
-RECENT_SECONDS = 3600.0  # neighbours and the program change
+# Relative standard deviation assumed on an unknown machine, and its weight in repeats. Full-width VGG19 in a new
+# process each time, 3 times: 3.2, 3.4 and 5.7% (benchmarks/throughput.py on 2 virtual cores). A small network in one
+# process: 10% (benchmarks/meter.py). The prior keeps its weight: no machine is estimated to be steadier than 0.5%.
+TYPICAL_DRIFT, PRIOR_REPEATS = 0.03, 4.0
+MAX_RECORDS = 128  # the latest: a quarter of an hour of probes
+RECENT_SECONDS = 3600.0  # load by others and the program itself change
 
-Level = tuple[str, float, float]  # of which work, when (seconds since 1970), natural logarithm of the rate
+RateRecord = tuple[str, float, float]  # workload, seconds since 1970, natural logarithm of the rate
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Relative standard deviation between measurements, and how well it is known."""
+    """Relative standard deviation between measurements, and the degrees of freedom of its estimate."""
 
-    deviation: float = TYPICAL
+    deviation: float = TYPICAL_DRIFT
     degrees_of_freedom: float = math.inf
 
 
-UNKNOWN = Drift()
+UNKNOWN_DRIFT = Drift()
 
 
-def drift_of(levels: Sequence[Level]) -> Drift:
-    """Within works, pooled over them; what is typical counts like some more repeats (scaled inverse chi-squared).
+def drift_of(records: Sequence[RateRecord]) -> Drift:
+    """Estimate the drift within workloads, pooled over them, with the typical one as a prior.
 
-    Works that were measured once tell nothing.
+    The prior counts like PRIOR_REPEATS more repeats (scaled inverse chi-squared). Workloads measured once are ignored.
     """
     rates: dict[str, list[float]] = defaultdict(list)
-    for work, _, rate in levels:
-        rates[work].append(rate)
+    for workload, _, rate in records:
+        rates[workload].append(rate)
     squares = math.fsum((x - math.fsum(some) / len(some)) ** 2 for some in rates.values() for x in some)
-    repeats = len(levels) - len(rates)
+    repeats = len(records) - len(rates)
     if not repeats:
-        return UNKNOWN
-    degrees_of_freedom = BELIEF + repeats
-    return Drift(math.sqrt((BELIEF * TYPICAL**2 + squares) / degrees_of_freedom), degrees_of_freedom)
+        return UNKNOWN_DRIFT
+    degrees_of_freedom = PRIOR_REPEATS + repeats
+    return Drift(math.sqrt((PRIOR_REPEATS * TYPICAL_DRIFT**2 + squares) / degrees_of_freedom), degrees_of_freedom)
 
 
-def named(work: Mapping[str, Any]) -> str:
-    """A short name for all that a rate depends on beside the machine (plain data)."""
-    return hashlib.sha256(json.dumps(work, sort_keys=True).encode()).hexdigest()[:16]
+def workload_id(workload: Mapping[str, Any]) -> str:
+    """Hash of everything that determines a rate besides the machine (plain data)."""
+    return hashlib.sha256(json.dumps(workload, sort_keys=True).encode()).hexdigest()[:16]
 
 
-class Levels:
-    """Those that are kept of this machine, computing with so many threads or on this `device`."""
+class RateHistory:
+    """Recent rates on this machine, stored on disk, for this `device` and number of threads."""
 
     def __init__(self, device: torch.device, threads: int, now: Callable[[], float] = time.time) -> None:
-        self._machine, self._now = machine(device, threads), now
+        self._machine, self._now = machine_fingerprint(device, threads), now
 
     def drift(self) -> Drift:
-        """What is known by now."""
-        return drift_of(self._kept([]))
+        """Estimate the drift from the recent rates."""
+        return drift_of(self._recent([]))
 
-    def learn(self, rates: Mapping[str, Sequence[float]]) -> None:
-        """Works were measured: their rates, each of as long a stretch as a probe, by their names."""
+    def record(self, rates: Mapping[str, Sequence[float]]) -> None:
+        """Add measured rates by workload; each is over as long a time as a probe takes."""
         if any(rates.values()):
             now = self._now()
-            self._kept([(work, now, math.log(rate)) for work, some in rates.items() for rate in some])
+            self._recent([(workload, now, math.log(rate)) for workload, some in rates.items() for rate in some])
 
-    def _kept(self, new: list[Level]) -> list[Level]:
-        figures = kept(
+    def _recent(self, new: list[RateRecord]) -> list[RateRecord]:
+        stored = cached_measurement(
             "drift",
             self._machine,
-            lambda old: {"levels": [*(old or {"levels": []})["levels"], *new][-MOST_LEVELS:]},
+            lambda old: {"levels": [*(old or {"levels": []})["levels"], *new][-MAX_RECORDS:]},
             lambda old: not new,
         )
         now = self._now()
-        return [(work, when, rate) for work, when, rate in figures["levels"] if now - when <= RECENT_SECONDS]
+        return [(workload, when, rate) for workload, when, rate in stored["levels"] if now - when <= RECENT_SECONDS]

@@ -1,4 +1,4 @@
-"""What watches a trial while it trains: meter, stage times, trace, telemetry, memory; the metrics that they give."""
+"""Instruments of a trial while it trains: meter, stage times, trace, telemetry and memory; the metrics they give."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
@@ -15,47 +14,47 @@ import torch
 from trainables.contract import Worker
 from trainables.machine.ceilings import ceilings
 from trainables.machine.devices import devices_of
-from trainables.machine.footprint import GIB, Footprint
+from trainables.machine.peak_memory import GIB, PeakMemory
 from trainables.machine.processor import precision_of
-from trainables.measure.drift import Levels, named
-from trainables.measure.neighbours import ForeignLoad
-from trainables.measure.pace import Pace
-from trainables.measure.repeats import levels, yardstick_level
+from trainables.measure.core_speed import CoreSpeed
+from trainables.measure.drift import RateHistory, workload_id
+from trainables.measure.interference import InterferenceClock
+from trainables.measure.reference_step import ReferenceStep
+from trainables.measure.repeats import rates_by_part, reference_rate
 from trainables.measure.telemetry import Telemetry
 from trainables.measure.throughput import MIN_WARMUP_STEPS, ThroughputMeter
-from trainables.measure.yardstick import Yardstick
 from trainables.network.flops import training_flops_per_image
 from trainables.parallel import ranks
-from trainables.pictures.loaders import PREFETCHED_BATCHES
+from trainables.samples.loaders import PREFETCHED_BATCHES
 from trainables.settings import Settings
 from trainables.stages import STAGES, Timeline
 
-MOST_WARMUP_STEPS = 20
+MAX_WARMUP_STEPS = 20
 PROFILED_SECONDS = 1.5
-MOST_PROFILED_STEPS = 50
-TIMELESS = ("learning_rate", "momentum", "weight_decay", "label_smoothing", "seed", "trace_steps")  # cost no time
-TRACE_FILE = "trace.json"  # ui.perfetto.dev shows it
+MAX_PROFILED_STEPS = 50
+TRACE_FILE = "trace.json"  # opens in ui.perfetto.dev
 
-# How the figures of the ranks become one.
-OVER_RANKS = {
-    "cpu_utilization": ranks.mean_of,
-    "machine_cpu_utilization": ranks.mean_of,
-    "resident_gib": ranks.total,
-    "loader_processes": ranks.total,
-    "loader_cores": ranks.mean_of,
-    "system_time_fraction": ranks.mean_of,
-    "gpu_utilization": ranks.mean_of,
-    "gpu_memory_gib": ranks.largest,
-    "gpu_power_watts": ranks.total,
-    "gpu_clock_mhz": ranks.mean_of,
-    "gpu_throttled_fraction": ranks.largest,
+# Reduction of each metric over the ranks.
+OVER_RANKS: dict[str, ranks.Reduction] = {
+    "cpu_utilization": "mean",
+    "machine_cpu_utilization": "mean",
+    "resident_gib": "sum",
+    "loader_processes": "sum",
+    "loader_cores": "mean",
+    "system_time_fraction": "mean",
+    "gpu_utilization": "mean",
+    "gpu_memory_gib": "max",
+    "gpu_power_watts": "sum",
+    "gpu_clock_mhz": "mean",
+    "gpu_throttled_fraction": "max",
 }
 
 
 class Instruments:
-    """Those of one rank. The steps of a trial are, in this order: warm-up, profiled, traced if asked for, measured.
+    """Instruments of one rank. Its steps are, in this order: warm-up, profiled, traced if requested, measured.
 
-    All of them train alike; the meter has only the last. What lies between `pause` and `resume` is in no figure.
+    All of them train alike; the meter counts only the measured ones. The time between `pause` and `resume` is excluded
+    from all metrics.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Instruments:
         predicted_bytes: int,
         moved_bytes: int,
     ) -> None:
-        """`steps`: that there will be, None: as many as it takes. A third at most is warm-up, a fifth profiled.
+        """`steps`: of the whole training, None: unlimited. At most a third of them is warm-up, a fifth is profiled.
 
         `predicted_bytes`: of memory, at the peak; `moved_bytes`: read and written by a step on all devices.
         """
@@ -77,114 +76,95 @@ class Instruments:
         self._ceilings = ceilings(torch.get_num_threads(), device)
         self._teraflops_per_image = training_flops_per_image(settings, num_classes) / 1e12
         cores = _own_cores(worker)
-        self._levels, self._num_cores = Levels(device, torch.get_num_threads()), len(cores)
+        self._rate_history, self._num_cores = RateHistory(device, torch.get_num_threads()), len(cores)
         self.timeline = Timeline(device)
         self.meter = self._meter(cores, steps)
-        self._asides: list[_Aside] = []
+        self._recorders: list[_Recorder] = []  # of the steps between warm-up and the measured ones
         if steps is None or steps >= 10:
-            most = MOST_PROFILED_STEPS if steps is None else min(MOST_PROFILED_STEPS, steps // 5)
-            self._asides.append(_Profiled(self.timeline, most, fill=device.type == "cuda"))
+            most = MAX_PROFILED_STEPS if steps is None else min(MAX_PROFILED_STEPS, steps // 5)
+            self._recorders.append(_Profile(self.timeline, most, fill=device.type == "cuda"))
         if settings.trace_steps and worker.rank == 0:
-            self._asides.append(_Traced(worker.folder / TRACE_FILE, settings.trace_steps))
+            self._recorders.append(_Trace(worker.folder / TRACE_FILE, settings.trace_steps))
         devices = devices_of(settings, device)
         self._num_devices = worker.world_size * len(devices)
         self._telemetry = Telemetry(devices, cores)
         self._telemetry.start()
         self._telemetry.pause()
-        self._footprint = Footprint(devices)
+        self._peak_memory = PeakMemory(devices)
         self._images = 0
-        self._watching: _Aside | ThroughputMeter = self.meter
+        self._active: _Recorder | ThroughputMeter = self.meter
 
     def resume(self) -> None:
-        """Training begins, or goes on."""
+        """Start measuring, at the beginning or after a pause."""
         self._telemetry.resume()
-        self._watching.resume()
+        self._active.resume()
 
     def pause(self) -> None:
-        """What follows is not training."""
-        self._watching.pause()
+        """Stop measuring until `resume`."""
+        self._active.pause()
         self._telemetry.pause()
 
     def step(self) -> None:
-        """A step of the whole batch is over, as far as the host is concerned."""
+        """Count a step of the whole batch that the host has finished."""
         self._images += self._settings.batch_size
-        if self._watching is self.meter:
-            self.meter.step(self._settings.batch_size)
-            over = bool(self._asides) and not self.meter.warming_up
+        if isinstance(self._active, ThroughputMeter):
+            self._active.step(self._settings.batch_size)
+            if self._active.warming_up or not self._recorders:
+                return
+        elif self._active.step():
+            self._recorders.pop(0)
         else:
-            over = self._asides[0].step()
-        if over:
-            self._watching.pause()
-            self._watching = self._next()
-            self._watching.resume()
+            return
+        self._active.pause()
+        self._active = self._recorders[0] if self._recorders else self.meter
+        self._active.resume()
 
     def close(self) -> None:
-        """No more steps."""
-        self._watching.pause()
+        """End measuring, and record this trial's rates for the estimate of the machine's drift."""
+        self._active.pause()
         self._telemetry.stop()
-        self._learn()
-
-    def _next(self) -> _Aside | ThroughputMeter:
-        """What watches the steps after warm-up, after those profiled, after those traced."""
-        if self._watching is not self.meter:
-            self._asides.pop(0)
-        return self._asides[0] if self._asides else self.meter
+        if self._worker.rank == 0:
+            settings = self._settings.that_affect_rates()
+            workload = workload_id({**settings, "ranks": self._worker.world_size, "data": self._worker.data.name})
+            windows, cores = self.meter.windows, self._num_cores
+            rates = {workload: rates_by_part(windows, cores), "reference_step": reference_rate(windows, cores)}
+            self._rate_history.record(rates)
 
     def metrics(self) -> dict[str, float]:
-        """Of the whole job until now. All ranks ask at the same time; each gets what can be known."""
+        """Return the metrics of the whole job so far. All ranks call it together; unknown ones are left out."""
+        world_size, device = self._worker.world_size, self._device
         rates = self._rates()
         known = {**rates, **self._stages(), **self._telemetry_means(), **self._memory()}
         known |= {
-            "utilization_imbalance": ranks.imbalance(
-                self._telemetry.utilizations(), self._worker.world_size, self._device
-            ),
-            "memory_imbalance": ranks.imbalance(self._footprint.peaks_gib(), self._worker.world_size, self._device),
+            "utilization_imbalance": ranks.imbalance(self._telemetry.utilizations(), world_size, device),
+            "memory_imbalance": ranks.imbalance(self._peak_memory.peaks_gib(), world_size, device),
         }
         if "images_per_second" in rates:
-            known |= self._work(rates["images_per_second"])
+            known |= self._achieved(rates["images_per_second"])
         return {name: value for name, value in known.items() if not math.isnan(value)}
 
     def settled(self) -> bool:
-        """Whether measuring on is not worth it."""
-        return not self._asides and self.meter.settled()
-
-    @property
-    def windows(self) -> int:
-        """How many whole ones were measured."""
-        return len(self.meter.windows)
-
-    @property
-    def quiet_windows(self) -> int:
-        """How many of them were not disturbed."""
-        return len(self.meter.quiet_windows)
+        """Return True if further measuring would hardly improve the rate."""
+        return not self._recorders and self.meter.settled()
 
     def _meter(self, cores: frozenset[int], steps: int | None) -> ThroughputMeter:
-        settings = self._settings
+        settings, on_cpu = self._settings, self._device.type == "cpu"
         ahead = PREFETCHED_BATCHES * settings.num_workers if settings.loader == "workers" else 0
-        fewest = MIN_WARMUP_STEPS + ahead
-        most = MOST_WARMUP_STEPS + ahead
+        most = MAX_WARMUP_STEPS + ahead
         return ThroughputMeter(
-            min_warmup_steps=fewest,
+            min_warmup_steps=MIN_WARMUP_STEPS + ahead,
             max_warmup_steps=most if steps is None else min(most, steps // 3),
             synchronize=self._synchronize,
-            foreign=ForeignLoad(cores, self._device),
-            pace=Pace() if self._device.type == "cpu" else lambda: 1.0,  # a GPU's clocks are read
-            # The step of one rank would be time that the others wait.
-            yardstick=Yardstick() if self._device.type == "cpu" and self._worker.world_size == 1 else None,
-            drift=self._levels.drift(),
+            interference=InterferenceClock(cores, self._device),
+            slowdown=CoreSpeed() if on_cpu else lambda: 1.0,  # a GPU's clocks can be read
+            # Several ranks have no reference step, because the others would wait for it.
+            reference_step=ReferenceStep() if on_cpu and self._worker.world_size == 1 else None,
+            drift=self._rate_history.drift(),
             cores=len(cores),
         )
 
-    def _learn(self) -> None:
-        """What this trial tells about the machine's drift, for the next one."""
-        if self._worker.rank == 0:
-            settings = {name: value for name, value in asdict(self._settings).items() if name not in TIMELESS}
-            work = named({**settings, "ranks": self._worker.world_size, "data": self._worker.data.name})
-            windows, cores = self.meter.windows, self._num_cores
-            self._levels.learn({work: levels(windows, cores), "yardstick": yardstick_level(windows, cores)})
-
     def _rates(self) -> dict[str, float]:
-        """By this rank's clock: the ranks keep step. Nothing if all steps so far were warm-up or profiled."""
+        """Rates by this rank's clock, because the ranks keep step; empty while no step was measured."""
         try:
             result = self.meter.result()
         except ValueError:
@@ -197,45 +177,47 @@ class Instruments:
             "throughput_images": float(result.images),
             "throughput_seconds": result.seconds,
             "warmup_steps": float(result.warmup_steps),
-            "disturbed_windows": float(result.disturbed_windows),
-            "disturbed": float(result.disturbed),
+            "contended_windows": float(result.contended_windows),
+            "contended": float(result.contended),
         }
 
     def _stages(self) -> dict[str, float]:
-        """Means over the ranks; a stage that this strategy and device do not have is zero."""
+        """Mean stage times over the ranks; zero for a stage that this strategy and device do not have."""
         steps = self.timeline.steps
-        (fewest,) = ranks.smallest([steps], self._worker.world_size, self._device)
+        (fewest,) = ranks.reduced([steps], "min", self._worker.world_size, self._device)
         if not fewest:
             return {}
         mine = self.timeline.seconds_per_step()
-        seconds = ranks.mean_of([mine.get(s, 0.0) for s in STAGES], self._worker.world_size, self._device)
-        named = {f"{stage}_seconds": value for stage, value in zip(STAGES, seconds, strict=True)}
-        return {**named, "step_seconds": math.fsum(seconds), "profiled_steps": fewest}
+        seconds = ranks.reduced([mine.get(s, 0.0) for s in STAGES], "mean", self._worker.world_size, self._device)
+        by_stage = {f"{stage}_seconds": value for stage, value in zip(STAGES, seconds, strict=True)}
+        return {**by_stage, "step_seconds": math.fsum(seconds), "profiled_steps": fewest}
 
     def _telemetry_means(self) -> dict[str, float]:
         mine: Mapping[str, float] = self._telemetry.means(self._images)
         world_size, device = self._worker.world_size, self._device
-        known = {name: over([mine.get(name, math.nan)], world_size, device)[0] for name, over in OVER_RANKS.items()}
+        known = {
+            name: ranks.reduced([mine.get(name, math.nan)], reduction, world_size, device)[0]
+            for name, reduction in OVER_RANKS.items()
+        }
         # each rank divided all images by the joules of its own device
-        (joules,) = ranks.total([1 / mine.get("images_per_joule", math.nan)], world_size, device)
+        (joules,) = ranks.reduced([1 / mine.get("images_per_joule", math.nan)], "sum", world_size, device)
         return {**known, "images_per_joule": 1 / joules}
 
     def _memory(self) -> dict[str, float]:
-        """The trial's peak: of resident memory over its processes, or of the GPU that is fullest."""
-        peak, available = (
-            math.nan if x is None else x for x in (self._footprint.peak_gib(), self._footprint.available_gib())
-        )
+        """Peak memory of the trial: resident, summed over its processes, or of the fullest GPU."""
+        found = self._peak_memory.peak_gib(), self._peak_memory.available_gib()
+        peak, available = (math.nan if x is None else x for x in found)
         world_size = self._worker.world_size
         if self._device.type == "cuda":
-            peak, fraction = ranks.largest([peak, peak / available], world_size, self._device)
+            peak, fraction = ranks.reduced([peak, peak / available], "max", world_size, self._device)
         else:
-            (peak,) = ranks.total([peak], world_size, self._device)
+            (peak,) = ranks.reduced([peak], "sum", world_size, self._device)
             fraction = peak / available
         predicted = self._predicted_bytes / GIB
         return {"peak_memory_gib": peak, "peak_memory_fraction": fraction, "predicted_memory_gib": predicted}
 
-    def _work(self, images_per_second: float) -> dict[str, float]:
-        """Counted operations and bytes per second, beside what all ranks together could do at most."""
+    def _achieved(self, images_per_second: float) -> dict[str, float]:
+        """Operations and bytes per second, compared with the ceilings of all ranks together."""
         highest, devices = self._ceilings, self._num_devices
         achieved = images_per_second * self._teraflops_per_image
         moved = images_per_second / self._settings.batch_size * self._moved_bytes / GIB
@@ -259,24 +241,20 @@ class Instruments:
             torch.cuda.synchronize(self._device)
 
 
-class _Aside(Protocol):
-    """Some steps that train like all others, but under a magnifying glass that would slow the measured ones."""
+class _Recorder(Protocol):
+    """Recorder of some training steps in more detail, which would slow the measured steps."""
 
-    def resume(self) -> None:
-        """Training begins, or goes on."""
-        ...
+    def resume(self) -> None: ...
 
     def step(self) -> bool:
-        """A step is over; whether it was the last one wanted."""
+        """Count a step; whether it was the last one."""
         ...
 
-    def pause(self) -> None:
-        """Training pauses, or this is over."""
-        ...
+    def pause(self) -> None: ...
 
 
-class _Profiled:
-    """Stage times. On a GPU the step before the first one only fills the pipeline, which the meter has drained."""
+class _Profile:
+    """Stage times. On a GPU one step comes before the first, to refill the pipeline that the meter has drained."""
 
     def __init__(self, timeline: Timeline, most_steps: int, *, fill: bool) -> None:
         self._timeline, self._steps_left, self._fill = timeline, most_steps, fill
@@ -301,8 +279,8 @@ class _Profiled:
         self._end = min(self._end, time.perf_counter() + PROFILED_SECONDS)
 
 
-class _Traced:
-    """Every operator of some steps, by `torch.profiler`, in a file."""
+class _Trace:
+    """File with each operator of some steps, recorded by `torch.profiler`."""
 
     def __init__(self, path: Path, steps: int) -> None:
         self._path, self._steps_left = path, steps
@@ -325,6 +303,6 @@ class _Traced:
 
 
 def _own_cores(worker: Worker) -> frozenset[int]:
-    """Cores that nobody else should use; none where this process is not bound to as few as it was given."""
+    """Cores reserved for this process; empty if it is not bound to as few as it was given."""
     cores = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset[int]()
     return cores if len(cores) <= worker.resources.cpus else frozenset()

@@ -1,4 +1,4 @@
-"""What a trial's processes and devices do meanwhile: utilisation, memory, power, clocks, energy; where they tell."""
+"""Telemetry of a trial's processes and devices: utilisation, memory, power, clocks and energy, where readable."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from statistics import fmean
 
 import torch
 
-from trainables.machine.footprint import GIB, private_bytes
 from trainables.machine.nvml import Gpu
-from trainables.measure.neighbours import children_seconds, core_ticks
+from trainables.machine.peak_memory import GIB, private_bytes
+from trainables.measure.interference import children_seconds, core_ticks
 
 PROC = Path("/proc")
 POWERCAP = Path("/sys/class/powercap")
 SAMPLE_SECONDS = 0.5  # a sample costs 0.05 ms on the CPU: 0.01% of a core
 
-# How the figures of the process's GPUs become one.
+# Reduction of each metric over the process's GPUs.
 OVER_GPUS: dict[str, Callable[[Iterable[float]], float]] = {
     "gpu_utilization": fmean,
     "gpu_memory_gib": max,
@@ -32,14 +32,13 @@ OVER_GPUS: dict[str, Callable[[Iterable[float]], float]] = {
     "gpu_throttled_fraction": max,
 }
 
-_Counters = dict[str, float]  # what counts up, by name
-_Sample = dict[str, float | None]
+_Counters = dict[str, float]  # values that only increase, by name
 
 
 class Telemetry:
-    """Samples this process, its `multiprocessing` children and its devices in a thread, from `start` or `resume` on.
+    """Sample this process, its `multiprocessing` children and its devices in a thread, from `start` or `resume` on.
 
-    Means are over the time that is not paused. A sensor that cannot be read is absent from them.
+    Means exclude pauses. A sensor that cannot be read is absent from them.
     """
 
     def __init__(self, devices: Sequence[torch.device], cores: Collection[int]) -> None:
@@ -54,43 +53,43 @@ class Telemetry:
         self._thread = threading.Thread(target=self._watch, name="telemetry", daemon=True)
 
     def start(self) -> None:
-        """Sample from now on."""
+        """Start the thread."""
         self.resume()
         self._thread.start()
 
     def stop(self) -> None:
-        """For good; the means stay."""
+        """End the thread; the means remain."""
         self.pause()
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def resume(self) -> None:
-        """What follows counts."""
+        """Count from now on."""
         with self._lock:
             self._before = self._before or self._counters()
 
     def pause(self) -> None:
-        """What follows does not count."""
+        """Stop counting until `resume`."""
         with self._lock:
             self._count()
             self._before = None
 
     def means(self, images: int) -> dict[str, float]:
-        """Metrics so far, by name; `images` is what this process's devices trained on meanwhile.
+        """Return the metrics so far, by name; `images` is what this process's devices trained on in that time.
 
-        Energy is that of the GPUs in a trial with a GPU, and otherwise that of all CPU packages of the machine.
+        Energy is that of the GPUs in a trial with a GPU, otherwise that of all CPU packages of the machine.
         """
         with self._lock:
             self._count()
             means = self._own.all()
-            of_gpus = [gpu.all() for gpu in self._of_gpus]
+            by_gpu = [gpu.all() for gpu in self._of_gpus]
         for name, over in OVER_GPUS.items():
-            if known := [gpu[name] for gpu in of_gpus if name in gpu]:
+            if known := [gpu[name] for gpu in by_gpu if name in gpu]:
                 means[name] = over(known)
         grown = self._grown
         if "resident_gib" in means:
-            # takes 10 ms to find out: too long for a sample
+            # reading private memory takes 10 ms: too long for a sample
             means["resident_gib"] += sum(private_bytes(child.pid) for child in multiprocessing.active_children()) / GIB
         if grown["seconds"] > 0:
             means["loader_cores"] = grown["children_seconds"] / grown["seconds"]
@@ -106,12 +105,12 @@ class Telemetry:
         return means
 
     def utilizations(self) -> list[float]:
-        """Of each GPU, or of this process's cores; empty: cannot be read."""
-        if self._gpus:
-            with self._lock:
-                of_gpus = [gpu.all() for gpu in self._of_gpus]
-            return [gpu["gpu_utilization"] for gpu in of_gpus if "gpu_utilization" in gpu]
-        return [value for name, value in self.means(0).items() if name == "cpu_utilization"]
+        """Return the utilisation of each GPU, or of this process's cores; empty: not readable."""
+        if not self._gpus:
+            return [value for name, value in self.means(0).items() if name == "cpu_utilization"]
+        with self._lock:
+            by_gpu = [gpu.all() for gpu in self._of_gpus]
+        return [gpu["gpu_utilization"] for gpu in by_gpu if "gpu_utilization" in gpu]
 
     def _watch(self) -> None:
         while not self._ended.wait(SAMPLE_SECONDS):
@@ -124,7 +123,7 @@ class Telemetry:
                     means.add(gpu.sample())
 
     def _count(self) -> None:
-        """Add what has grown since this was last done. The counters of energy start anew at times: never below."""
+        """Add the growth of all counters since the last call; an energy counter that was reset adds nothing."""
         if self._before is None:
             return
         now = self._counters()
@@ -132,14 +131,16 @@ class Telemetry:
             self._grown[name] += max(0.0, now[name] - self._before[name])
         self._before = now
 
-    def _sample(self) -> _Sample:
+    def _sample(self) -> dict[str, float | None]:
         return {
             "resident_gib": _resident_gib(),
             "loader_processes": float(len(multiprocessing.active_children())),
         }
 
     def _counters(self) -> _Counters:
-        joules = _total(gpu.joules() for gpu in self._gpus) if self._gpus else _package_joules()
+        by_gpu = [gpu.joules() for gpu in self._gpus]
+        known = [joules for joules in by_gpu if joules is not None]
+        joules = _package_joules() if not by_gpu else math.fsum(known) if len(known) == len(by_gpu) else None
         counters = {
             "seconds": time.perf_counter(),
             "process_seconds": time.process_time(),
@@ -151,13 +152,13 @@ class Telemetry:
 
 
 class _Means:
-    """Of what was sampled, by name; what could not be read does not count."""
+    """Means of samples, by name; unreadable values are skipped."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = defaultdict(float)
         self._samples: dict[str, int] = defaultdict(int)
 
-    def add(self, sample: _Sample) -> None:
+    def add(self, sample: dict[str, float | None]) -> None:
         for name, value in sample.items():
             if value is not None:
                 self._sums[name] += value
@@ -165,12 +166,6 @@ class _Means:
 
     def all(self) -> dict[str, float]:
         return {name: total / self._samples[name] for name, total in self._sums.items()}
-
-
-def _total(values: Iterable[float | None]) -> float | None:
-    """None: not all of them are known."""
-    known = list(values)
-    return None if None in known else math.fsum(value for value in known if value is not None)
 
 
 def _resident_gib() -> float | None:
@@ -188,7 +183,7 @@ def _machine_ticks() -> _Counters:
 
 
 def _package_joules() -> float | None:
-    """Energy that the CPU packages have taken, by RAPL; None: there is none here, or not for us."""
+    """Energy that the CPU packages consumed, by RAPL; None: not available or not permitted."""
     joules = []
     for package in POWERCAP.glob("intel-rapl:?"):
         with contextlib.suppress(OSError, ValueError):

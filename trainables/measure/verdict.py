@@ -1,7 +1,7 @@
-"""What bounds a trial, and which one setting would make it faster by how much: from its metrics alone, without torch.
+"""Verdict on a trial: its bottleneck, and the gain from changing one setting, from its metrics alone, without torch.
 
-A step is load + transfer + forward + backward + communicate + update. Each advice is a new sum of these, with one of
-them changed as the constants below say; those were measured on machines without a GPU (results/LOG.md).
+A step is load + transfer + forward + backward + communicate + update. Each advice is this sum with one term changed
+according to the constants below, which were measured on machines without a GPU (results/LOG.md).
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from trainables.machine.processor import precision_of
 from trainables.parallel.layouts import cores_of
 from trainables.settings import Settings
 
-CLOCK_SECONDS = 1e-9  # no clock tells less
-MIN_GAIN = 1.03  # less is a tie
-MOST_MEMORY = 0.9  # of what there is, that a larger batch may take
+CLOCK_SECONDS = 1e-9  # resolution of the clocks
+MIN_GAIN = 1.03  # a smaller gain is within the noise
+MAX_MEMORY = 0.9  # of the available memory, for a larger batch
 NUM_WORKERS = (1, 2, 4, 8, 16, 32)
 BATCH_FACTORS = (2, 4, 8)
 
-GATHER_SECONDS = 7e-6  # of a core, for a picture together with its batch
-SHARED_CORES = 2.4  # core-seconds that training loses by each that loader processes take of the same cores
-MOST_SHARED = 0.6  # of forward and backward beside them, which is what it loses at most
-PINNED_COPY = 0.5  # of the time of a copy from memory that is not pinned
-MORE_THREADS = 0.89  # of what they should bring is what more threads do
-CHANNELS_LAST = 1.15  # times as fast are forward and backward on a CPU
-MOST_BY_16_BITS = {"library": 2.2}  # times, on a CPU: its kernels wait for memory where the ceilings would allow more
-FEW_PRODUCTS = {"bf16": 0.5, "fp32": 0.35}  # times the width: what forward and backward gain by conv_kernel auto
-# Times the update: what a step does with weights whatever its batch (update, conversion and rearrangement, reading for
-# each product, writing of gradients); and what its operators cost beside, whatever they work on.
+GATHER_SECONDS = 7e-6  # of a core, per image gathered with its batch
+SHARED_CORES = 2.4  # core-seconds that training loses per core-second of loader processes on the same cores
+MAX_SHARED = 0.6  # of forward and backward with loader processes on the same cores: the most that training loses
+PINNED_COPY = 0.5  # time of a copy from pinned memory, over that from other memory
+MORE_THREADS = 0.89  # gain from more threads over the ideal
+CHANNELS_LAST = 1.15  # speed of forward and backward on a CPU, over that of contiguous tensors
+MAX_BY_16_BITS = {"library": 2.2}  # speedup on a CPU by kernel: memory limits it before the ceilings do
+FEW_PRODUCTS = {"bf16": 0.5, "fp32": 0.35}  # gain of forward and backward by conv_kernel auto, per unit of width
+# Cost of a step that does not depend on its batch. Work on weights, over the update: the update itself, conversion and
+# rearrangement, reading for each product, writing of gradients. Besides, the overhead of launching operators.
 ON_WEIGHTS = {"fp32": 6.0, "bf16": 4.0}
-ON_WEIGHTS_BY_BYTES = 1.5  # as foresight/traffic.py counts them, where nothing was measured: library in bf16, GPUs
+ON_WEIGHTS_BY_BYTES = 1.5  # by prediction/memory_traffic.py, where not measured: library in bf16, GPUs
 OPERATORS_SECONDS = 0.008
-MOST_FOR_ANY_BATCH = 0.75  # of forward and backward
-MEMORY_BOUND = 0.4  # of memory's rate, from which on training can be bound by it
+MAX_FIXED = 0.75  # of forward and backward
+MEMORY_BOUND = 0.4  # of the memory's rate: training below it is not memory-bound
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One step of a trial, in seconds; `compute` is forward and backward."""
+    """Stages of one step, in seconds; `compute` is forward and backward."""
 
     settings: Settings
     metrics: Mapping[str, float]
@@ -58,12 +58,12 @@ class _Step:
 
     @property
     def busy(self) -> float:
-        """All but waiting for data."""
+        """Total without waiting for data."""
         return self.total - self.load
 
     def gain(self, seconds: float) -> float:
-        """By a step that takes so long instead."""
-        return self.total / max(seconds, self.total / 1000)  # nothing is free
+        """Speedup if the step took `seconds`."""
+        return self.total / max(seconds, self.total / 1000)  # no step takes zero time
 
     def known(self, name: str) -> float | None:
         value = self.metrics.get(name, math.nan)
@@ -71,14 +71,23 @@ class _Step:
 
 
 def explain(settings: Settings, metrics: Mapping[str, float], resources: Resources) -> Verdict | None:
-    """What takes the largest share of a step, and what would help, best first; None: no step was profiled.
+    """Return the stage with the largest share of a step, and advice, best first; None: no step was profiled.
 
-    `metrics` as `vgg19_cifar10.METRICS` names them; what needs a metric that is absent is not said.
+    `metrics` has the names of `vgg19_cifar10.METRICS`; advice that needs an absent metric is left out.
     """
-    precision = precision_of(settings.precision, "cuda" if resources.gpus else "cpu")
-    step = _step(replace(settings, precision=precision), metrics, resources)
-    if step is None:
+    stages = ("load", "transfer", "forward", "backward", "communicate", "update")
+    seconds = {stage: metrics.get(f"{stage}_seconds", 0.0) for stage in stages}
+    if not all(math.isfinite(s) and s >= 0 for s in seconds.values()) or math.fsum(seconds.values()) < CLOCK_SECONDS:
         return None
+    precision = precision_of(settings.precision, "cuda" if resources.gpus else "cpu")
+    step = _Step(
+        replace(settings, precision=precision),
+        metrics,
+        cores=cores_of(settings, resources),
+        gpus=resources.gpus,
+        compute=seconds.pop("forward") + seconds.pop("backward"),
+        **seconds,
+    )
     shares: dict[Bound, float] = {
         "input": step.load / step.total,
         "transfer": step.transfer / step.total,
@@ -87,33 +96,17 @@ def explain(settings: Settings, metrics: Mapping[str, float], resources: Resourc
     }
     bound = max(shares, key=lambda name: shares[name])
     share = shares[bound]
-    if bound == "compute" and _starved(step):
-        bound = "memory"
-    return Verdict(bound, share, f"{share:.0%} of each step {_words(step, bound)}", _advice(step))
-
-
-def _step(settings: Settings, metrics: Mapping[str, float], resources: Resources) -> _Step | None:
-    stages = ("load", "transfer", "forward", "backward", "communicate", "update")
-    seconds = {stage: metrics.get(f"{stage}_seconds", 0.0) for stage in stages}
-    if not all(math.isfinite(s) and s >= 0 for s in seconds.values()) or math.fsum(seconds.values()) < CLOCK_SECONDS:
-        return None
-    return _Step(
-        settings,
-        metrics,
-        cores=cores_of(settings, resources),
-        gpus=resources.gpus,
-        load=seconds["load"],
-        transfer=seconds["transfer"],
-        compute=seconds["forward"] + seconds["backward"],
-        communicate=seconds["communicate"],
-        update=seconds["update"],
-    )
-
-
-def _starved(step: _Step) -> bool:
-    """Whether the memory is nearer to its limit than the arithmetic is to its own (the roofline's two roofs)."""
+    # the roofline's two limits: memory bounds the step if it is nearer to its limit than arithmetic is
     bandwidth, arithmetic = step.known("fraction_of_bandwidth"), step.known("fraction_of_ceiling")
-    return bandwidth is not None and arithmetic is not None and bandwidth > max(arithmetic, MEMORY_BOUND)
+    if bound == "compute" and bandwidth is not None and arithmetic is not None:
+        bound = "memory" if bandwidth > max(arithmetic, MEMORY_BOUND) else "compute"
+    best: dict[str, Advice] = {}  # by parameter
+    for advice in (*_on_loading(step), *_on_copying(step), *_on_arithmetic(step), *_on_the_rest(step)):
+        known = best.get(advice.parameter)
+        if advice.gain >= MIN_GAIN and (known is None or advice.gain > known.gain):
+            best[advice.parameter] = advice
+    ordered = tuple(sorted(best.values(), key=lambda advice: -advice.gain))
+    return Verdict(bound, share, f"{share:.0%} of each step {_words(step, bound)}", ordered)
 
 
 def _words(step: _Step, bound: Bound) -> str:
@@ -137,16 +130,6 @@ def _words(step: _Step, bound: Bound) -> str:
     return f"is forward, backward and update{reached}"
 
 
-def _advice(step: _Step) -> tuple[Advice, ...]:
-    """The best for each parameter, and of these the best first."""
-    best: dict[str, Advice] = {}
-    for advice in (*_on_loading(step), *_on_copying(step), *_on_arithmetic(step), *_on_the_rest(step)):
-        known = best.get(advice.parameter)
-        if advice.gain >= MIN_GAIN and (known is None or advice.gain > known.gain):
-            best[advice.parameter] = advice
-    return tuple(sorted(best.values(), key=lambda advice: -advice.gain))
-
-
 # --- input ------------------------------------------------------------------------------------------------------------
 
 
@@ -165,18 +148,18 @@ def _on_loading(step: _Step) -> Iterator[Advice]:
 
 
 def _taken_by_loaders(step: _Step) -> float:
-    """Seconds of a step for which loader processes keep training waiting, or off its cores where they share them."""
+    """Seconds of a step lost to loader processes, by waiting for data or by sharing cores."""
     if step.gpus or not step.settings.num_workers:
         return step.load
     work = (step.known("loader_cores") or 0.0) * step.total
-    return max(step.load, min(SHARED_CORES * work / step.cores, step.load + MOST_SHARED * step.compute))
+    return max(step.load, min(SHARED_CORES * work / step.cores, step.load + MAX_SHARED * step.compute))
 
 
 def _more_workers(step: _Step) -> Iterator[Advice]:
-    """As many as bring what more would bring. Those that there are work all the time while training waits for them."""
+    """The fewest workers whose gain more would not exceed. Existing ones work all the time while training waits."""
     now = step.settings.num_workers
     if now and (step.load < 0.1 * step.total or not step.gpus):
-        return  # else they keep up already, or there is no core for more
+        return  # they keep up already, or there is no core for more
     work = step.total * now if now else step.load
     most = step.cores - 1 if step.gpus else step.cores
     seconds = {n: _with_workers(step, work, n) for n in NUM_WORKERS if now < n <= most}
@@ -191,10 +174,10 @@ def _more_workers(step: _Step) -> Iterator[Advice]:
 
 
 def _with_workers(step: _Step, work: float, workers: int) -> float:
-    """Seconds of a step: the slower of training and loading, which without a GPU share the cores."""
+    """Seconds of a step: the slower one of training and loading, which share the cores without a GPU."""
     if step.gpus:
         return max(step.busy, work / workers)
-    lost = min(SHARED_CORES * work / step.cores, step.compute * MOST_SHARED / (1 - MOST_SHARED))
+    lost = min(SHARED_CORES * work / step.cores, step.compute * MAX_SHARED / (1 - MAX_SHARED))
     return max(step.busy + lost, work / workers)
 
 
@@ -223,22 +206,23 @@ def _on_arithmetic(step: _Step) -> Iterator[Advice]:
         gain = step.gain(rest + step.compute / (1 + FEW_PRODUCTS[settings.precision] * min(1.0, settings.width)))
         yield Advice("conv_kernel", "library", "auto", gain, why)
     in_system = step.known("system_time_fraction")
-    if settings.allocator == "system" and settings.strategy == "single" and in_system:  # or it may be messages
+    # with several processes the system's time may be for messages
+    if settings.allocator == "system" and settings.strategy == "single" and in_system:
         why = f"{in_system:.0%} of the processor's time goes to asking the system for memory and giving it back"
         yield Advice("allocator", "system", "retain", step.gain(rest + step.compute * (1 - in_system)), why)
 
 
 def _in_16_bits(step: _Step) -> float | None:
-    """Forward and backward: multiplying gets faster by the ceilings, all else by the bytes, of which there are half.
+    """Seconds of forward and backward: products speed up by the ceilings, the rest by half as many bytes.
 
-    None: no ceilings are known.
+    None: the ceilings are unknown.
     """
     fraction = step.known("fraction_of_ceiling")
     fp32, bf16 = (step.known(f"ceiling_{p}_teraflops_per_second") for p in ("fp32", "bf16"))
     if fraction is None or not fp32 or not bf16 or bf16 <= fp32 or not step.compute:
         return None
     multiplying = min(1.0, fraction * step.total / step.compute)
-    most = math.inf if step.gpus else MOST_BY_16_BITS.get(step.settings.conv_kernel, math.inf)
+    most = math.inf if step.gpus else MAX_BY_16_BITS.get(step.settings.conv_kernel, math.inf)
     ratio = min(bf16 / fp32, most)
     return step.compute * (multiplying / ratio + (1 - multiplying) / 2)
 
@@ -249,7 +233,7 @@ def _in_16_bits(step: _Step) -> float | None:
 def _on_the_rest(step: _Step) -> Iterator[Advice]:
     settings = step.settings
     if settings.strategy != "single" and not step.gpus and settings.world_size is None:
-        why = "one process with all cores has nobody to wait for"
+        why = "one process with all cores waits for no other"
         yield Advice("strategy", settings.strategy, "single", step.gain(step.total - step.communicate), why)
     if settings.threads is not None and settings.threads < step.cores and not step.gpus:
         seconds = step.total - step.compute * (1 - settings.threads / (step.cores * MORE_THREADS))
@@ -259,19 +243,15 @@ def _on_the_rest(step: _Step) -> Iterator[Advice]:
 
 
 def _larger_batch(step: _Step) -> Iterator[Advice]:
-    """What a step costs whatever its batch, shared by more pictures; the largest batch that still pays and fits."""
+    """The largest batch that fits, while doubling still pays: more images share the step's fixed cost."""
     batch_size, memory = step.settings.batch_size, step.known("peak_memory_fraction")
-    fixed = step.update + step.communicate + min(_for_any_batch(step), MOST_FOR_ANY_BATCH * step.compute)
+    measured = not step.gpus and (step.settings.precision, step.settings.conv_kernel) != ("bf16", "library")
+    on_weights = ON_WEIGHTS.get(step.settings.precision, ON_WEIGHTS_BY_BYTES) if measured else ON_WEIGHTS_BY_BYTES
+    in_compute = (on_weights - 1) * step.update + (0 if step.gpus else OPERATORS_SECONDS)
+    fixed = step.update + step.communicate + min(in_compute, MAX_FIXED * step.compute)
     gains = {factor: step.gain(step.total - fixed * (1 - 1 / factor)) for factor in BATCH_FACTORS}
-    fit = [f for f in BATCH_FACTORS if memory is not None and memory * f <= MOST_MEMORY]
+    fit = [f for f in BATCH_FACTORS if memory is not None and memory * f <= MAX_MEMORY]
     paying = [f for f in fit if gains[f] >= MIN_GAIN * gains.get(f // 2, 1.0)]
     if paying:
         why = f"{fixed / step.total:.0%} of each step is the same for any batch; accuracy is another question"
         yield Advice("batch_size", batch_size, batch_size * paying[-1], gains[paying[-1]], why)
-
-
-def _for_any_batch(step: _Step) -> float:
-    """Seconds of forward and backward that would be the same for a larger one."""
-    measured = not step.gpus and (step.settings.precision, step.settings.conv_kernel) != ("bf16", "library")
-    on_weights = ON_WEIGHTS.get(step.settings.precision, ON_WEIGHTS_BY_BYTES) if measured else ON_WEIGHTS_BY_BYTES
-    return (on_weights - 1) * step.update + (0 if step.gpus else OPERATORS_SECONDS)

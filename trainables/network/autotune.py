@@ -1,6 +1,4 @@
-"""Which convolution kernel is the faster one for each layer on this machine: measured once, kept in the cache."""
-
-from __future__ import annotations
+"""Autotuning: the fastest convolution kernel of each layer on this machine, measured once and cached."""
 
 import copy
 import statistics
@@ -10,18 +8,18 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from trainables.machine.kept import Figures, kept, machine
+from trainables.machine.measurement_cache import Figures, cached_measurement, machine_fingerprint
 from trainables.network.convolution import TILINGS, Convolution, Kernel
 
 Choice = Literal["library", "gemm", "auto"]
 GEMM = tuple(TILINGS)
 CANDIDATES: dict[Choice, tuple[Kernel, ...]] = {"library": ("library",), "gemm": GEMM, "auto": ("library", *GEMM)}
 
-LARGEST_MAP = 8  # on larger ones the sums of pixels cost what the fewer products save
-LARGEST_BATCH = 128  # that is timed; the ratio of the kernels changes little beyond it
+LARGEST_MAP = 8  # on larger maps the sums of pixels cost as much as the fewer products save
+LARGEST_BATCH = 128  # timed; the ratio of the kernels changes little beyond it
 REPETITIONS = 5
-HOPELESS = 2.0  # times the fastest, twice: timed no more
-VERSION = 3  # of the kernels and of how they are timed; new ones are measured anew
+HOPELESS = 2.0  # times slower than the fastest in two repetitions: not timed any further
+VERSION = 3  # of the kernels and their timing; increase it to measure anew
 
 
 def choose_kernels(
@@ -29,8 +27,8 @@ def choose_kernels(
 ) -> None:
     """Set the kernel of each convolution of `network`, which is on its device already.
 
-    `batch_size` is that of a step in this process, `dtype` that of the maps. Away from a CPU it is the first candidate;
-    on one, the first configuration of its kind on a machine takes a few seconds.
+    `batch_size` is that of a step in this process, `dtype` that of the maps. Other devices than a CPU use the first
+    candidate. On a CPU, the first configuration of its kind on a machine takes a few seconds.
     """
     for layer in network.modules():
         if isinstance(layer, Convolution) and layer.size <= LARGEST_MAP and layer.in_channels > 3:
@@ -48,25 +46,19 @@ def _fastest(
     if device.type != "cpu" or len(candidates) == 1:
         return candidates[0]
     shape = (min(batch_size, LARGEST_BATCH), layer.in_channels, layer.size, layer.size)
-    source = {
-        **machine(device, torch.get_num_threads()),
-        "version": VERSION,
-        "dtype": str(dtype),
-        "memory_format": str(memory_format),
-        "images": shape,
-        "channels_out": layer.out_channels,
-    }
+    source = {**machine_fingerprint(device, torch.get_num_threads()), "version": VERSION, "dtype": str(dtype)}
+    source |= {"memory_format": str(memory_format), "images": shape, "channels_out": layer.out_channels}
     images = torch.full(shape, 0.5, dtype=dtype).contiguous(memory_format=memory_format)
-    seconds = kept("convolution", source, lambda _: _timed(layer, images))
+    seconds = cached_measurement("convolution", source, lambda _: _timed(layer, images))
     return min(candidates, key=lambda kernel: seconds[kernel])
 
 
 def _timed(layer: Convolution, images: Tensor) -> Figures:
-    """Seconds of forward and backward by kernel, the median of a few in turn. The layer stays as it is."""
+    """Median seconds of forward and backward by kernel, timed alternately. The layer itself is not changed."""
     twin = copy.deepcopy(layer)
     images.requires_grad_()
     seconds: dict[Kernel, list[float]] = {kernel: [] for kernel in CANDIDATES["auto"]}
-    for kernel in seconds:  # the first one prepares the library's code
+    for kernel in seconds:  # warm-up, in which the library prepares its code
         _seconds(twin, kernel, images)
     for repetition in range(REPETITIONS):
         for kernel, some in seconds.items():

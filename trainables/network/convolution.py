@@ -1,14 +1,12 @@
-"""3x3 convolutions of small maps as few matrix products: less to multiply, and in the shape that a CPU likes best.
+"""3x3 convolutions of small maps by minimal filtering: fewer multiplications, as matrix products that suit a CPU.
 
-The library reads the 4.7 MB of weights of a deep layer again for each picture. Here a whole batch is one product per
-combination of pixels, and there are fewer of them than nine per output (minimal filtering: Winograd 1980; Lavin and
-Gray, arXiv:1509.09308). Along an axis y = Q [(G w) * (P x)], P and Q of 0, 1 and -1 alone: exact algebra, and seven
-products for four outputs instead of the six of the usual scheme, whose large constants 16 bits cannot bear. In bf16 the
-rounding is about three times the library's: relative error 0.0055 against 0.0017. Multiplications against the
-library's: 0.34 (tiles of 4x4 outputs) or 0.39 (4x2) for maps of 4x4 and 8x8, 0.25 for 2x2.
+The library reads the 4.7 MB of weights of a deep layer again for each image. Here a whole batch is one product per
+combination of pixels, and there are fewer of them than nine per output (Winograd 1980; Lavin and Gray,
+arXiv:1509.09308). Along an axis y = Q [(G w) * (P x)], where P and Q contain only 0, 1 and -1: exact algebra, and seven
+products for four outputs. The usual scheme has six, but its large constants exceed the precision of 16 bits. In bf16
+the rounding error is about three times the library's: 0.0055 instead of 0.0017 (relative). Multiplications relative to
+the library's: 0.34 (tiles of 4x4 outputs) or 0.39 (4x2) for maps of 4x4 and 8x8, 0.25 for 2x2.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,19 +24,19 @@ Matrix = NDArray[np.float64]
 
 
 class _Tiling(NamedTuple):
-    """How many outputs along each axis are made together, and whether one row of tiles after the other."""
+    """Outputs per tile along each axis, and whether rows of tiles are processed one after the other."""
 
     rows: int
     columns: int
     in_strips: bool
 
 
-# Fewer sums, which suits processors with AMX, or the fewest products, in the smallest cache.
+# Fewer sums, better on processors with AMX; or fewer products, with the smaller working set.
 TILINGS: dict[Kernel, _Tiling] = {"gemm_4x2": _Tiling(4, 2, in_strips=False), "gemm_4x4": _Tiling(4, 4, in_strips=True)}
 
 
 class Convolution(nn.Conv2d):
-    """3x3, padded by one pixel, of maps of `size` by `size`; `kernel` says how, and is no part of the weights."""
+    """3x3 convolution, padded by one pixel, of maps of `size` by `size`; `kernel` is not part of the state."""
 
     def __init__(self, channels_in: int, channels_out: int, *, size: int, bias: bool) -> None:
         super().__init__(channels_in, channels_out, 3, padding=1, bias=bias)
@@ -46,27 +44,27 @@ class Convolution(nn.Conv2d):
         self.kernel: Kernel = "library"
 
     def forward(self, images: Tensor) -> Tensor:
-        """(batch, channels, height, width) to the same with other channels."""
+        """Convolve (batch, channels, height, width)."""
         if self.kernel == "library":
             return super().forward(images)
         result: Tensor = convolve(images, self.weight, self.kernel)
         return result if self.bias is None else result + self.bias.to(result.dtype)[:, None, None]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # a compiler would take the small matrices apart
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # a compiler would break up the small matrices
 def convolve(images: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
-    """`conv2d(images, weight, padding=1)` for 3x3 weights, in the precision of autocast or else of `images`."""
+    """Compute `conv2d(images, weight, padding=1)` for 3x3 weights, in the precision of autocast or of `images`."""
     device = images.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         images = images.to(torch.get_autocast_dtype(device))
-    result: Tensor = _FewProducts.apply(images, weight, TILINGS[kernel])
+    result: Tensor = _MinimalFiltering.apply(images, weight, TILINGS[kernel])
     return result
 
 
-class _FewProducts(torch.autograd.Function):
-    """Pixels come first in here: (pixels, batch x channels), so that combining pixels is a matrix product too.
+class _MinimalFiltering(torch.autograd.Function):
+    """Convolution in the layout (pixels, batch x channels), in which combining pixels is a matrix product as well.
 
-    Sums of pixels are kept for the backward pass, about 3.5 times the maps themselves.
+    The backward pass needs the sums of pixels, which take about 3.5 times the memory of the maps.
     """
 
     @staticmethod
@@ -74,7 +72,7 @@ class _FewProducts(torch.autograd.Function):
         batch, channels, height, width = images.shape
         outputs = len(weight)
         plan = _plan_for(images, tiling)
-        # One pass casts and reorders: autocast's own cast would be another. No gradient goes through it.
+        # One pass both casts and reorders, unlike autocast's cast. No gradient flows through it.
         taps = weight.permute(0, 2, 3, 1).to(images.dtype, memory_format=torch.contiguous_format)
         factors = taps.new_empty(len(plan.taps), outputs, channels)
         torch.bmm(plan.taps.expand(outputs, -1, -1), taps.view(outputs, 9, channels), out=factors.transpose(0, 1))
@@ -104,34 +102,31 @@ class _FewProducts(torch.autograd.Function):
             if of_images is not None:
                 of_sums = torch.bmm(of_products, factors).view(-1, batch * channels)
                 of_images[strip.reads].addmm_(strip.spread_t, of_sums)
-        of_weight = torch.empty_like(weight)  # in its own layout, or autograd would copy once more
+        of_weight = torch.empty_like(weight)  # in its own layout, else autograd would copy it again
         of_factors = of_factors.view(-1, len(weight), channels).transpose(0, 1)
         of_taps = torch.bmm(plan.taps_t.expand(len(weight), -1, -1), of_factors)
         of_weight.permute(0, 2, 3, 1).copy_(of_taps.view(-1, 3, 3, channels))
-        of_pictures = None if of_images is None else _as_images(of_images, batch, height, width, like=images)
-        return of_pictures, of_weight, None
+        of_images_4d = None if of_images is None else _as_images(of_images, batch, height, width, like=images)
+        return of_images_4d, of_weight, None
 
 
 def _by_pixel(images: Tensor) -> Tensor:
-    """(batch, channels, height, width) as (height x width, batch x channels)."""
+    """Reorder (batch, channels, height, width) to (height x width, batch x channels)."""
     return images.permute(2, 3, 0, 1).reshape(images.shape[2] * images.shape[3], -1)
 
 
 def _as_images(pixels: Tensor, batch: int, height: int, width: int, like: Tensor) -> Tensor:
-    """The way back, in the memory format of `like`."""
+    """Reverse `_by_pixel`, in the memory format of `like`."""
     last = like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
     images = pixels.view(height, width, batch, -1).permute(2, 3, 0, 1)
     return images.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
-# --- the small matrices -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Strip:
-    """One row of tiles, which stays in the cache, or all of them.
+    """One row of tiles, which fits in the cache, or all of them.
 
-    Rows of `spread`: sums of pixels, ordered by factor, then by tile.
+    Rows of `spread` are sums of pixels, ordered by factor, then by tile.
     """
 
     reads: slice  # pixels
@@ -144,43 +139,27 @@ class _Strip:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How maps of one size are convolved."""
+    """Matrices for maps of one size."""
 
     taps: Tensor  # (factors, 9)
-    taps_t: Tensor  # (9, strips x factors): adds up over the strips
+    taps_t: Tensor  # (9, strips x factors): sums over the strips
     strips: tuple[_Strip, ...]
 
 
 def _plan_for(images: Tensor, tiling: _Tiling) -> _Plan:
-    """Kept, unless `images` are of a kind that only counts memory: what is made among those is no number."""
+    """Return the cached plan; fake tensors, which only count memory, get a plan of their own without values."""
     height, width = images.shape[2:]
     if type(images) is Tensor:
-        return _plan(height, width, tiling, images.dtype, images.device)
-    return _made(_matrices(height, width, tiling), lambda matrix: images.new_empty(matrix.shape))
+        return _cached_plan(height, width, tiling, images.dtype, images.device)
+    return _plan(height, width, tiling, lambda matrix: images.new_empty(matrix.shape))
 
 
 @cache
-def _plan(height: int, width: int, tiling: _Tiling, dtype: torch.dtype, device: torch.device) -> _Plan:
-    return _made(_matrices(height, width, tiling), partial(torch.tensor, dtype=dtype, device=device))
+def _cached_plan(height: int, width: int, tiling: _Tiling, dtype: torch.dtype, device: torch.device) -> _Plan:
+    return _plan(height, width, tiling, partial(torch.tensor, dtype=dtype, device=device))
 
 
-def _made(matrices: _Matrices, tensor: Callable[[Matrix], Tensor]) -> _Plan:
-    taps, strips = matrices
-    return _Plan(
-        tensor(taps),
-        tensor(np.tile(taps.T, len(strips))),
-        tuple(
-            _Strip(reads, writes, tensor(spread), tensor(spread.T.copy()), tensor(collect), tensor(collect.T.copy()))
-            for reads, writes, spread, collect in strips
-        ),
-    )
-
-
-_Matrices = tuple[Matrix, list[tuple[slice, slice, Matrix, Matrix]]]  # taps; what a strip reads and writes, and how
-
-
-@cache
-def _matrices(height: int, width: int, tiling: _Tiling) -> _Matrices:
+def _plan(height: int, width: int, tiling: _Tiling, tensor: Callable[[Matrix], Tensor]) -> _Plan:
     p_rows, g_rows, q_rows = _axis(height, tiling.rows)
     p_columns, g_columns, q_columns = _axis(width, tiling.columns)
     taps = np.einsum("ka,lb->klab", g_rows, g_columns).reshape(-1, 9)
@@ -192,31 +171,29 @@ def _matrices(height: int, width: int, tiling: _Tiling) -> _Matrices:
         collect = np.einsum("isk,jtl->ijklst", q_rows[writes, tiles], q_columns)
         spread = spread.reshape(-1, (reads.stop - reads.start) * width)
         collect = collect.reshape((writes.stop - writes.start) * width, -1)
-        strips.append((_pixels(reads, width), _pixels(writes, width), spread, collect))
-    return taps, strips
+        matrices = (tensor(matrix) for matrix in (spread, spread.T.copy(), collect, collect.T.copy()))
+        read, written = (slice(rows.start * width, rows.stop * width) for rows in (reads, writes))
+        strips.append(_Strip(read, written, *matrices))
+    return _Plan(tensor(taps), tensor(np.tile(taps.T, len(strips))), tuple(strips))
 
 
 def _extent(used: Any) -> slice:
-    """From the first to the last place where it is true."""
+    """Slice from the first to the last true element."""
     rows = np.flatnonzero(used)
     return slice(int(rows[0]), int(rows[-1]) + 1)
 
 
-def _pixels(rows: slice, width: int) -> slice:
-    return slice(rows.start * width, rows.stop * width)
-
-
 def _axis(size: int, tile: int) -> tuple[Matrix, Matrix, Matrix]:
     """P (factors, tiles, pixels), G (factors, taps) and Q (pixels, tiles, factors) of three taps along one axis."""
-    if size == 1:  # the middle tap alone
+    if size == 1:  # only the middle tap
         return np.ones((1, 1, 1)), np.array([[0.0, 1, 0]]), np.ones((1, 1, 1))
-    if size == 2:  # three products instead of four: all others of the six meet the padding
+    if size == 2:  # three products instead of four: the other taps multiply padding
         pixels = np.array([[1.0, 0], [1, 1], [0, 1]])
         taps = np.array([[1.0, -1, 0], [0, 1, 0], [0, -1, 1]])
         outputs = np.array([[0.0, 1, 1], [1, 1, 0]])
         return pixels[:, None, :], taps, outputs[:, None, :]
     spread, taps, collect = _OUTPUTS_TOGETHER[tile]
-    num_tiles = -(-size // tile)  # a tile reads a pixel more on both sides
+    num_tiles = -(-size // tile)  # a tile reads one more pixel on both sides
     pixels = np.zeros((len(taps), num_tiles, tile * num_tiles + 2))
     outputs = np.zeros((tile * num_tiles, num_tiles, len(taps)))
     for t in range(num_tiles):
@@ -225,8 +202,8 @@ def _axis(size: int, tile: int) -> tuple[Matrix, Matrix, Matrix]:
     return pixels[:, :, 1 : size + 1], taps, outputs[:size]
 
 
-# P, G and Q of one tile, by its outputs: products of polynomials modulo t (t - 1) (t + 1) and at infinity, transposed;
-# for four outputs modulo t^2 + 1 as well.
+# P, G and Q of one tile, by its number of outputs: transposed products of polynomials modulo t (t - 1) (t + 1) and at
+# infinity; for four outputs also modulo t^2 + 1.
 _OUTPUTS_TOGETHER = {
     2: (
         np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, -1, 0, 1]]),

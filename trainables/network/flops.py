@@ -1,6 +1,4 @@
-"""How many floating-point operations training takes, counted operator by operator on the meta device."""
-
-from __future__ import annotations
+"""Floating-point operations of training, counted operator by operator on the meta device."""
 
 from functools import cache
 
@@ -10,14 +8,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from trainables.network.vgg import vgg19
 from trainables.settings import Settings
 
-BATCH = 2  # normalisation wants more than one picture
+BATCH = 2  # normalisation needs more than one image
 
 
 def training_flops_per_image(settings: Settings, num_classes: int) -> int:
-    """Forward and backward, a multiplication and an addition as two; of convolutions and matrix products alone.
+    """Count forward and backward of convolutions and matrix products; a multiplication and an addition count as two.
 
-    Counted with the library's convolutions whatever `conv_kernel` is: another kernel does the same work in other
-    steps, and its gain must show as a higher rate.
+    The count is that of the library's convolutions for every `conv_kernel`: another kernel does the same work in other
+    steps, and its gain must appear as a higher rate.
     """
     return _counted(num_classes, settings.width, settings.head)
 

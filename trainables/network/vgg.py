@@ -1,6 +1,4 @@
-"""VGG19 for 32x32 pictures: configuration E of Simonyan and Zisserman (arXiv:1409.1556), as wide as asked for."""
-
-from __future__ import annotations
+"""VGG19 for 32x32 images: configuration E of Simonyan and Zisserman (arXiv:1409.1556), with variable width."""
 
 from itertools import pairwise
 from typing import Literal
@@ -16,10 +14,10 @@ PICTURE_SIZE = 32
 
 
 def vgg19(num_classes: int = 10, *, width: float = 1.0, head: Head = "average_pooling", norm: bool = True) -> nn.Module:
-    """A network from pictures (batch, 3, 32, 32) to logits (batch, num_classes).
+    """Build a network from images (batch, 3, 32, 32) to logits (batch, num_classes).
 
-    `width` scales the channels; 1.0 has 20.04 M parameters with 10 classes and the pooling head. `norm=False` leaves
-    batch normalisation out, so that the result for a picture does not depend on the rest of its batch.
+    `width` scales the channels; 1.0 has 20.04 M parameters with 10 classes and the pooling head. `norm=False` omits
+    batch normalisation, so that the result for an image does not depend on the rest of its batch.
     """
     blocks = [[scaled(channels, width) for channels in block] for block in CONFIGURATION_E]
     layers: list[nn.Module] = []
@@ -28,8 +26,8 @@ def vgg19(num_classes: int = 10, *, width: float = 1.0, head: Head = "average_po
         *inner, last = (convolution(a, b, size, norm) for a, b in pairwise([before, *block]))
         layers += inner
         if size == 2 and head == "average_pooling":
-            layers += [last, nn.AdaptiveAvgPool2d(1)]  # the mean of the last map in the place of its maximum
-        else:  # rectified after pooling: the same values, and a quarter of the work
+            layers += [last, nn.AdaptiveAvgPool2d(1)]  # mean of the last map instead of its maximum
+        else:  # ReLU after pooling: the same values for a quarter of the work
             layers += [last[:-1], nn.Sequential(nn.MaxPool2d(2), nn.ReLU(inplace=True))]
         before, size = block[-1], size // 2
     network = nn.Sequential(*layers, nn.Flatten(), classifier(before, num_classes, head))
@@ -38,18 +36,18 @@ def vgg19(num_classes: int = 10, *, width: float = 1.0, head: Head = "average_po
 
 
 def scaled(channels: int, width: float) -> int:
-    """Channels at this width: a multiple of 8, at least 8, as matrix units like them."""
+    """Return the channels at this width: a multiple of 8, which matrix units need for full speed, and at least 8."""
     return max(8, 8 * round(channels * width / 8))
 
 
 def convolution(channels_in: int, channels_out: int, size: int, norm: bool) -> nn.Sequential:
-    """3x3 on maps of `size` by `size`, normalised, rectified."""
+    """Build a 3x3 convolution on maps of `size` by `size`, with normalisation and ReLU."""
     convolve = Convolution(channels_in, channels_out, size=size, bias=not norm)
     return nn.Sequential(convolve, *([nn.BatchNorm2d(channels_out)] if norm else []), nn.ReLU(inplace=True))
 
 
 def classifier(features: int, num_classes: int, head: Head) -> nn.Module:
-    """One linear layer, or the paper's three with dropout, as wide as the features instead of 4096."""
+    """Build one linear layer, or the paper's three with dropout, whose width is `features` instead of 4096."""
     if head == "average_pooling":
         return nn.Linear(features, num_classes)
     hidden = [[nn.Linear(features, features), nn.ReLU(inplace=True), nn.Dropout(0.5)] for _ in range(2)]
@@ -57,7 +55,7 @@ def classifier(features: int, num_classes: int, head: Head) -> nn.Module:
 
 
 def initialize(module: nn.Module) -> None:
-    """He's normal weights (arXiv:1502.01852), no bias."""
+    """Initialise with He's normal weights (arXiv:1502.01852) and zero bias."""
     if isinstance(module, nn.Conv2d | nn.Linear):
         nn.init.kaiming_normal_(module.weight, nonlinearity="relu" if isinstance(module, nn.Conv2d) else "linear")
         if module.bias is not None:

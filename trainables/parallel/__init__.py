@@ -1,1 +1,1 @@
-"""What processes and devices each strategy needs and holds, and how the processes talk."""
+"""Layouts of strategies, and communication between the processes of a trial."""

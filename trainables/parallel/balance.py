@@ -1,4 +1,4 @@
-"""Where to cut a chain of layers into parts that take equally long: what each layer takes, and the cut by it."""
+"""Balanced cut of a chain of layers: the measured time of each layer, and the cut with the fastest slowest part."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ REPETITIONS = 3
 
 @dataclass(frozen=True)
 class LayerCost:
-    """What a layer takes, and what it gives to the next one."""
+    """Time of a layer, and its output as a contiguous tensor on the meta device."""
 
     seconds: float  # forward and backward
-    shape: torch.Size
-    dtype: torch.dtype
+    output: Tensor
 
 
 def cuts(seconds: Sequence[float], parts: int) -> list[int]:
-    """Where the parts begin, and where the last one ends: 0, ..., len(seconds). The longest part is as short as can be.
+    """Return the starts of the parts and the end of the last, 0, ..., len(seconds), with the shortest longest part.
 
-    By dynamic programming over the first n layers. Of cuts that are equally good the earliest.
+    Dynamic programming over the first n layers; among equally good cuts the earliest.
 
     Raises:
         ValueError: there are fewer layers than parts.
@@ -47,31 +46,29 @@ def cuts(seconds: Sequence[float], parts: int) -> list[int]:
 
 
 def layer_costs(network: nn.Sequential, images: Tensor, settings: Settings) -> list[LayerCost]:
-    """What each layer takes in training on a batch like `images`: the best of a few. The network stays as it is."""
+    """Measure each layer's training step on a batch like `images`, best of a few; the network is not changed."""
     costs = []
     devices = [images.device] if images.device.type == "cuda" else []
     with torch.random.fork_rng(devices):  # dropout
         for layer in network:
-            twin = copy.deepcopy(layer)  # running statistics change
+            twin = copy.deepcopy(layer)  # training changes running statistics
             results = [_timed(twin, images, settings) for _ in range(1 + REPETITIONS)]
-            seconds = min(each for each, _ in results[1:])  # the first one prepares the library's code
+            seconds = min(each for each, _ in results[1:])  # the first one is a warm-up
             images = results[0][1].requires_grad_()
-            costs.append(LayerCost(seconds, images.shape, images.dtype))
+            output = torch.empty(images.shape, dtype=images.dtype, device="meta", requires_grad=True)
+            costs.append(LayerCost(seconds, output))
     return costs
 
 
 def _timed(layer: nn.Module, images: Tensor, settings: Settings) -> tuple[float, Tensor]:
-    """Seconds, and what came out."""
-    _wait_for(images.device)
+    """Return seconds and the output."""
+    if images.is_cuda:
+        torch.cuda.synchronize(images.device)
     started = time.perf_counter()
     with autocast(settings, images.device):
         result = layer(images)
     inputs = [tensor for tensor in (images, *layer.parameters()) if tensor.requires_grad]
     torch.autograd.grad(result, inputs, torch.ones_like(result))
-    _wait_for(images.device)
+    if images.is_cuda:
+        torch.cuda.synchronize(images.device)
     return time.perf_counter() - started, result.detach()
-
-
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

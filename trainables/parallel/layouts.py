@@ -1,90 +1,70 @@
-"""The processes and devices that each strategy needs. Known without torch, so that a space file is checked at once."""
+"""Processes and devices of a configuration. Importable without torch, so that a space file is checked at once."""
 
 from __future__ import annotations
 
 import math
 
-from trainables.contract import InfeasibleError, Layout, Resources, Scalar
+from trainables.contract import InfeasibleError, Layout, Resources
 from trainables.settings import Settings
-
-# The fewest processes of each strategy: one that shares work with others also runs alone, to compare itself with.
-FEWEST_PROCESSES = {
-    "single": 1,
-    "data_parallel": 1,
-    "ddp": 1,
-    "fsdp": 1,
-    "ring_allreduce": 1,
-    "parameter_server": 2,
-    "pipeline": 2,
-}
-IN_ONE_PROCESS = ("single", "data_parallel")
-# What a strategy does not have.
-_LACKS: dict[str, dict[str, Scalar]] = {
-    "data_parallel": {"cuda_graphs": True, "compile": True, "batch_norm": "synchronised"},
-    "ddp": {"cuda_graphs": True},
-    "fsdp": {"cuda_graphs": True, "compile": True, "precision": "fp16"},
-    "ring_allreduce": {"cuda_graphs": True},
-    "parameter_server": {"cuda_graphs": True, "precision": "fp16", "batch_norm": "synchronised"},
-    "pipeline": {"cuda_graphs": True, "compile": True, "precision": "fp16", "batch_norm": "synchronised"},
-}
+from trainables.strategy_table import STRATEGIES
 
 
 def layout_of(settings: Settings, resources: Resources) -> Layout:
-    """One process with everything, or the strategy's processes with equal shares.
+    """Return one process with everything, or the strategy's processes with equal shares.
 
     Raises:
-        InfeasibleError: there are too few devices or cores, or a setting that the strategy does not have.
+        InfeasibleError: there are too few devices or cores, or the strategy does not support a setting.
     """
-    strategy = settings.strategy
-    for name, value in _LACKS.get(strategy, {}).items():
+    row = STRATEGIES[settings.strategy]
+    for name, value in row.unsupported.items():
         if getattr(settings, name) == value:
-            raise InfeasibleError(f"{name} {value}: not with strategy {strategy}")
-    if strategy == "data_parallel" and not resources.gpus:
-        raise InfeasibleError("strategy data_parallel: needs a CUDA device")
+            raise InfeasibleError(f"{name} {value}: not with strategy {settings.strategy}")
+    if row.all_gpus and not resources.gpus:
+        raise InfeasibleError(f"strategy {settings.strategy}: needs a CUDA device")
     processes = processes_of(settings, resources)
-    if strategy == "pipeline":
+    if row.micro_batches:
         check_microbatches(settings, processes)
     cpus = cores_of(settings, resources)
     if settings.threads is not None and settings.threads > cpus:
         raise InfeasibleError(f"threads {settings.threads}: each of {processes} processes has {cpus}")
-    gpus = resources.node.gpus if strategy == "data_parallel" else min(1, resources.gpus)
+    gpus = resources.node.gpus if row.all_gpus else min(1, resources.gpus)
     return Layout(processes, cpus, gpus, placement=settings.placement if processes > 1 else "pack")
 
 
 def cores_of(settings: Settings, resources: Resources) -> int:
-    """Of each process: its share of a node that has as many processes as any.
+    """Return the cores of each process: an equal share of the node with the most processes.
 
     Raises:
-        InfeasibleError: as `processes_of`.
+        InfeasibleError: see `processes_of`.
     """
     processes = processes_of(settings, resources)
-    room = max(1, resources.node.gpus or resources.node.cpus)  # for processes, on one node
+    room = max(1, resources.node.gpus or resources.node.cpus)  # processes that fit on one node
     nodes = processes if settings.placement == "spread" else math.ceil(processes / room)
     return max(1, resources.node.cpus // math.ceil(processes / min(nodes, resources.nodes)))
 
 
 def processes_of(settings: Settings, resources: Resources) -> int:
-    """`world_size`: by default all GPUs; on a CPU two, where more only take each other's cores.
+    """Return `world_size`, by default one per GPU, or two on a CPU, where more would share the same cores.
 
     Raises:
         InfeasibleError: the strategy has no `world_size`, or needs a larger one.
     """
     strategy, world_size = settings.strategy, settings.world_size
-    if strategy in IN_ONE_PROCESS:
+    row = STRATEGIES[strategy]
+    if row.one_process:
         if world_size is not None:
             raise InfeasibleError(f"world_size {world_size}: strategy {strategy} is one process")
         return 1
-    fewest = FEWEST_PROCESSES[strategy]
-    if world_size is not None and world_size < fewest:
-        raise InfeasibleError(f"world_size {world_size}: strategy {strategy} needs at least {fewest}")
-    return world_size or max(fewest, resources.gpus or 2)
+    if world_size is not None and world_size < row.fewest_processes:
+        raise InfeasibleError(f"world_size {world_size}: strategy {strategy} needs at least {row.fewest_processes}")
+    return world_size or max(row.fewest_processes, resources.gpus or 2)
 
 
 def check_microbatches(settings: Settings, processes: int) -> None:
-    """All micro-batches have one size: a stage knows beforehand what it will receive.
+    """Check that the batch can be cut as the schedule needs: a stage knows beforehand what size it will receive.
 
     Raises:
-        InfeasibleError: there is no such size, or too few micro-batches for the schedule.
+        InfeasibleError: the micro-batches would differ in size, or are too few for the schedule.
     """
     count, batch_size = settings.num_microbatches, settings.batch_size
     if batch_size % count:
@@ -96,13 +76,12 @@ def check_microbatches(settings: Settings, processes: int) -> None:
 
 
 def pictures_per_reader(settings: Settings, processes: int) -> int:
-    """Of each batch, in the process that reads most of it."""
-    readers = max(1, processes - 1) if settings.strategy == "parameter_server" else processes
-    return math.ceil(settings.batch_size / readers)
+    """Return the pictures of a batch in the process that reads most of them."""
+    return math.ceil(settings.batch_size / STRATEGIES[settings.strategy].readers(processes))
 
 
 def pictures_at_a_time(settings: Settings, processes: int) -> int:
-    """That go through the network together in one process: a micro-batch, or its share of a batch."""
-    if settings.strategy == "pipeline":
+    """Return the pictures that pass through one process's network together: a micro-batch, or its share of a batch."""
+    if STRATEGIES[settings.strategy].micro_batches:
         return max(1, settings.batch_size // settings.num_microbatches)
     return pictures_per_reader(settings, processes)

@@ -1,4 +1,4 @@
-"""What the processes of a trial tell each other. One process alone knows everything already."""
+"""Communication between the processes of a trial; with a single process nothing is sent."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from statistics import fmean
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -15,12 +16,13 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from trainables.contract import waiting
 
+Reduction = Literal["sum", "mean", "min", "max"]
 LONGEST_PREPARATION = timedelta(hours=1)
 
 
 @contextlib.contextmanager
 def group(world_size: int | None, device: torch.device) -> Iterator[None]:
-    """A process group also where `world_size` asks for one of a single process: the strategy works as with several."""
+    """Process group of one process where `world_size` is 1, so that a strategy runs as with several."""
     if world_size != 1 or dist.is_initialized():
         yield
         return
@@ -34,19 +36,18 @@ def group(world_size: int | None, device: torch.device) -> Iterator[None]:
 
 
 def meet(world_size: int) -> None:
-    """Return once all ranks are here, however long what each does by itself before takes.
+    """Wait until all ranks have called it, longer than a collective operation would wait.
 
-    On a node of its own, one may have pictures to read or kernels to time that others have in their caches: longer than
-    collective operations are waited for.
+    A rank on its own node may have to read pictures or time kernels that the others have in their caches.
 
     Raises:
-        torch.distributed.DistStoreError: some rank is not here after an hour.
+        torch.distributed.DistStoreError: a rank has not arrived after an hour.
     """
     if world_size == 1:
         return
     store = _get_default_store()
     arrived = store.add("arrived", 1)
-    meeting = f"meeting {(arrived - 1) // world_size}"  # a group of processes meets more than once
+    meeting = f"meeting {(arrived - 1) // world_size}"  # a group meets more than once
     if arrived % world_size == 0:
         store.set(meeting, "all are here")
     with waiting():
@@ -54,46 +55,37 @@ def meet(world_size: int) -> None:
 
 
 def summed(values: Tensor, world_size: int) -> Tensor:
-    """The sums over the ranks, element by element, on all of them."""
+    """Return the elementwise sums over the ranks."""
     if world_size > 1:
         values = values.clone()
         dist.all_reduce(values)
     return values
 
 
-def total(values: Sequence[float], world_size: int, device: torch.device) -> list[float]:
-    """The sums over the ranks, on all of them."""
-    return _reduced(values, world_size, device, dist.ReduceOp.SUM)
-
-
-def mean_of(values: Sequence[float], world_size: int, device: torch.device) -> list[float]:
-    """The means over the ranks, on all of them."""
-    return [value / world_size for value in total(values, world_size, device)]
-
-
-def smallest(values: Sequence[float], world_size: int, device: torch.device) -> list[float]:
-    """The minima over the ranks, on all of them."""
-    return _reduced(values, world_size, device, dist.ReduceOp.MIN)
-
-
-def largest(values: Sequence[float], world_size: int, device: torch.device) -> list[float]:
-    """The maxima over the ranks, on all of them."""
-    return _reduced(values, world_size, device, dist.ReduceOp.MAX)
-
-
-def imbalance(values: Sequence[float], world_size: int, device: torch.device) -> float:
-    """The largest by the mean of all, over the ranks, each of which has as many; NaN: unknown, or just one."""
-    most, mean = (max(values), fmean(values)) if values else (math.nan, math.nan)
-    (most,), (mean,) = largest([most], world_size, device), mean_of([mean], world_size, device)
-    return most / mean if mean and len(values) * world_size > 1 else math.nan
-
-
-def _reduced(
-    values: Sequence[float], world_size: int, device: torch.device, operation: dist.ReduceOp.RedOpType
-) -> list[float]:
+def reduced(values: Sequence[float], reduction: Reduction, world_size: int, device: torch.device) -> list[float]:
+    """Reduce each of the values over the ranks, which all have equally many."""
     if world_size == 1:
         return list(values)
     tensor = torch.tensor(values, dtype=torch.float64, device=device)
-    dist.all_reduce(tensor, op=operation)
-    result: list[float] = tensor.tolist()
+    dist.all_reduce(tensor, op={"min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}.get(reduction, dist.ReduceOp.SUM))
+    result: list[float] = (tensor / world_size if reduction == "mean" else tensor).tolist()
     return result
+
+
+def imbalance(values: Sequence[float], world_size: int, device: torch.device) -> float:
+    """Return maximum / mean over the equally many values of all ranks; NaN if unknown or there is one value."""
+    most, mean = (max(values), fmean(values)) if values else (math.nan, math.nan)
+    (most,) = reduced([most], "max", world_size, device)
+    (mean,) = reduced([mean], "mean", world_size, device)
+    return most / mean if mean and len(values) * world_size > 1 else math.nan
+
+
+def flattened(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Return a vector of zeros with room for all tensors, and for each a view of it with its shape and strides.
+
+    One message sends them all. The tensors are dense, of one type and on one device.
+    """
+    sizes = [tensor.numel() for tensor in tensors]
+    vector = tensors[0].detach().new_zeros(sum(sizes))
+    parts = zip(torch.split(vector, sizes), tensors, strict=True)
+    return vector, [part.as_strided(tensor.shape, tensor.stride()) for part, tensor in parts]

@@ -1,10 +1,10 @@
-"""All-reduce around a ring: each rank sends to the next one only, and no more of it the more ranks there are.
+"""Ring all-reduce: each rank sends only to the next one, and the amount does not grow with the number of ranks.
 
-The vector is cut into as many chunks as there are ranks, N. Reduce-scatter: in each of N - 1 hops a rank passes a chunk
-on, to which the next one adds its own; then every rank has one chunk that is the sum over all of them. All-gather: in
-N - 1 more hops the finished chunks go around. Each rank has sent 2 (N - 1) / N of the vector, the least that will do
-(Patarasuk and Yuan 2009, doi:10.1016/j.jpdc.2008.09.002). Brought to deep learning by Baidu (Gibiansky 2017), then by
-Horovod (arXiv:1802.05799); NCCL's rings are these.
+The vector is cut into N chunks, one per rank. Reduce-scatter: in each of N - 1 hops a rank sends a chunk, to which the
+next one adds its own; then each rank has one chunk summed over all ranks. All-gather: in N - 1 more hops the summed
+chunks go around. Each rank sends 2 (N - 1) / N of the vector, which is the minimum (Patarasuk and Yuan 2009,
+doi:10.1016/j.jpdc.2008.09.002). Introduced to deep learning by Baidu (Gibiansky 2017) and Horovod (arXiv:1802.05799);
+NCCL's rings work the same way.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from torch import Tensor
 
 
 class Hop(NamedTuple):
-    """What one rank does while all of them pass a chunk to the next."""
+    """Transfers of one rank while all ranks send a chunk to the next."""
 
-    sent: int  # the chunk that goes to the next rank
-    received: int  # the chunk that comes from the one before
-    adds: bool  # to what is here; otherwise it takes its place
+    sent: int  # chunk for the next rank
+    received: int  # chunk from the previous rank
+    adds: bool  # to the local chunk; otherwise it replaces it
 
 
 def hops(rank: int, world_size: int) -> Iterator[Hop]:
-    """Those of this rank, in order: none where it is alone."""
+    """Yield the hops of this rank in order; none with a single rank."""
     for i in range(world_size - 1):
         yield Hop((rank - i) % world_size, (rank - i - 1) % world_size, adds=True)
-    for i in range(world_size - 1):  # the first one sent is the one just finished here
+    for i in range(world_size - 1):  # starts with the chunk that was finished here last
         yield Hop((rank - i + 1) % world_size, (rank - i) % world_size, adds=False)
 
 
 def chunks(vector: Tensor, world_size: int) -> Sequence[Tensor]:
-    """Views of it, as many as there are ranks; the first ones an element longer where it does not come out even."""
+    """Return one view per rank; the first ones are one element longer if the length is not divisible."""
     return vector.tensor_split(world_size)
 
 
 def all_reduce(vector: Tensor, arriving: Tensor) -> None:
-    """The sum over the ranks, in place; the same bits on all of them. `arriving` has room for a chunk.
+    """Sum over the ranks in place, bit-identical on all of them. `arriving` is a buffer for one chunk.
 
-    All ranks call it, for their vectors in the same order.
+    All ranks call it for their vectors in the same order.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     following, before = (rank + 1) % world_size, (rank - 1) % world_size
@@ -49,7 +49,7 @@ def all_reduce(vector: Tensor, arriving: Tensor) -> None:
         chunk = mine[hop.received]
         room = arriving[: len(chunk)] if hop.adds else chunk
         both = [dist.P2POp(dist.isend, mine[hop.sent], following), dist.P2POp(dist.irecv, room, before)]
-        for message in dist.batch_isend_irecv(both):  # together: NCCL would wait for the other half of a lone one
+        for message in dist.batch_isend_irecv(both):  # batched: a single NCCL send would wait for its receive
             message.wait()
         if hop.adds:
             chunk += room

@@ -1,7 +1,7 @@
-"""nn.DataParallel: one process, all GPUs that it sees; in each step the network is copied to all of them.
+"""nn.DataParallel: one process copies the network to all of its GPUs in each step.
 
-Each GPU gets a share of the batch, gradients are summed on the first one, which also keeps the optimizer: it has the
-most to do and to hold. Batch normalisation sees each GPU's share; the running statistics that count are the first's.
+Each GPU gets a share of the batch. The first GPU sums the gradients and keeps the optimizer, so it has the most work
+and uses the most memory. Batch normalisation sees each GPU's share; the running statistics are the first GPU's.
 """
 
 from __future__ import annotations
@@ -11,18 +11,12 @@ from torch import Tensor, nn
 
 from trainables.contract import InfeasibleError
 from trainables.machine.devices import devices_of
-from trainables.pictures.loaders import Share
 from trainables.settings import Settings
 from trainables.step import Step, autocast
 
 
-def share(rank: int, world_size: int) -> Share:
-    """All of it: the batch is cut behind the loader."""
-    return Share()
-
-
 def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
-    """The plain step around copies of the network.
+    """Return the plain step around copies of the network.
 
     Raises:
         InfeasibleError: there is no GPU.
@@ -34,7 +28,7 @@ def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
 
 
 class _Autocast(nn.Module):
-    """In the precision asked for, which is a thread's own: each copy of the network runs in another one."""
+    """Network with autocast inside: autocast is set per thread, and each copy of the network runs in its own."""
 
     def __init__(self, model: nn.Module, settings: Settings, device: torch.device) -> None:
         super().__init__()

@@ -1,9 +1,10 @@
-"""Fully sharded data parallelism (FSDP2): as `ddp`, but each process keeps only its part of every weight.
+"""Fully sharded data parallelism (FSDP2): as `ddp`, but each process keeps only its shard of every weight.
 
-A block's weights are gathered before its forward and its backward pass and freed afterwards; its gradients are summed
-where they belong. A process holds 1/n of weights, gradients and optimizer, and the weights of a block or two. Besides
-it has the whole network once, for evaluation and checkpoints: 4 bytes per weight, of the 16 and more that `ddp` takes.
-Weights lie in plain order, whatever `memory_format` says: FSDP cuts no others. Batch normalisation is as in `ddp`.
+The weights of a block are gathered before its forward and its backward pass and freed afterwards; each process sums
+the gradients of its shard. A process holds 1/n of weights, gradients and optimizer state, the gathered weights of one
+or two blocks, and the whole network for evaluation and checkpoints: 4 bytes per weight of the 16 and more of `ddp`.
+Weights are contiguous whatever `memory_format` says, because FSDP shards no others. Batch normalisation works as in
+`ddp`.
 """
 
 from __future__ import annotations
@@ -20,53 +21,47 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from trainables.pictures.loaders import Share
 from trainables.settings import Settings
 from trainables.stages import Stage, Timeline
 from trainables.step import Step, load_optimizer_state, optimizer_state
 
 
-def share(rank: int, world_size: int) -> Share:
-    """Each its own."""
-    return Share(rank, world_size)
-
-
 def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
-    """The plain step on shards of `model`, a chain of layers. `torch.distributed` is initialised."""
+    """Return the step on shards of `model`, a chain of layers. Needs `torch.distributed` initialised."""
     return _FsdpStep(model, settings, device)
 
 
 class _FsdpStep(Step):
-    """The optimizer sees shards as plain tensors: through DTensor an update takes 20 ms more, and is never fused."""
+    """Step whose optimizer sees shards as plain tensors: with DTensor an update takes 20 ms more and is never fused."""
 
     def __init__(self, model: nn.Module, settings: Settings, device: torch.device) -> None:
         sharded = _sharded(model, device)
-        shards = copy.deepcopy(model)  # for the names
+        shards = copy.deepcopy(model)  # keeps the parameters' names
         for shard, whole in zip(shards.parameters(), sharded.parameters(), strict=True):
-            shard.data = _here(whole)
+            shard.data = _local(whole)
         super().__init__(shards, sharded, settings, device)
         self.model, self._sharded, self._shards = model, sharded, shards
 
     def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
-        with _waiting_marked(self._sharded, timeline):
+        with _communication_marked(self._sharded, timeline):
             return super().__call__(images, labels, timeline)
 
     def _backward(self, loss: Tensor, timeline: Timeline) -> None:
         torch.autograd.backward(loss)
         timeline.mark("communicate")
         for shard, whole in zip(self._shards.parameters(), self._sharded.parameters(), strict=True):
-            shard.grad, whole.grad = None if whole.grad is None else _here(whole.grad), None
+            shard.grad, whole.grad = None if whole.grad is None else _local(whole.grad), None
 
     @torch.no_grad()
     def gather(self) -> None:
         for weight, sharded in zip(self.model.parameters(), self._sharded.parameters(), strict=True):
-            weight.copy_(_whole(_here(sharded), like=sharded))
+            weight.copy_(_gathered(_local(sharded), like=sharded))
         for mine, buffer in zip(self.model.buffers(), self._sharded.buffers(), strict=True):
             dist.broadcast(buffer, src=0)
             mine.copy_(buffer)
 
     def state_dict(self) -> dict[str, Any]:
-        known = self._each(optimizer_state(self._shards, self._optimizer), _whole)
+        known = self._map_tensors(optimizer_state(self._shards, self._optimizer), _gathered)
         return {"model": self.model.state_dict(), "optimizer": known, "scaler": {}}
 
     @torch.no_grad()
@@ -74,13 +69,15 @@ class _FsdpStep(Step):
         self.model.load_state_dict(state["model"])
         networks = (self._shards, self.model, self._sharded)
         for shard, whole, like in zip(*(network.parameters() for network in networks), strict=True):
-            shard.copy_(_part(whole, like))
+            shard.copy_(_shard_of(whole, like))
         for mine, buffer in zip(self.model.buffers(), self._sharded.buffers(), strict=True):
             buffer.copy_(mine)
-        load_optimizer_state(self._shards, self._optimizer, self._each(state["optimizer"], _part))
+        load_optimizer_state(self._shards, self._optimizer, self._map_tensors(state["optimizer"], _shard_of))
 
-    def _each(self, state: Mapping[str, Any], change: Callable[[Tensor, Tensor], Tensor]) -> dict[str, dict[str, Any]]:
-        """What is known of the parameters, tensors of their shape changed by `change(value, parameter)`."""
+    def _map_tensors(
+        self, state: Mapping[str, Any], change: Callable[[Tensor, Tensor], Tensor]
+    ) -> dict[str, dict[str, Any]]:
+        """Apply `change(value, parameter)` to the tensors in the optimizer state."""
         names = (name for name, _ in self.model.named_parameters())
         parameters = dict(zip(names, self._sharded.parameters(), strict=True))
         return {
@@ -93,19 +90,19 @@ class _FsdpStep(Step):
 
 
 def _sharded(model: nn.Module, device: torch.device) -> nn.Module:
-    """A network that computes as `model` does, of which every rank has its part. Gradients are summed."""
+    """Return a sharded copy of `model`, whose gradients are summed over the ranks."""
     assert dist.group.WORLD is not None
     mesh = DeviceMesh.from_group(dist.group.WORLD, device.type)
     sharded = nn.Sequential(*_blocks(copy.deepcopy(model).to(memory_format=torch.contiguous_format)))
     for module in (*(block for block in sharded if list(block.parameters())), sharded):
-        unit = fully_shard(module, mesh=mesh)  # the same module
+        unit = fully_shard(module, mesh=mesh)  # returns the same module
         unit.set_gradient_divide_factor(1.0)
-        unit.set_force_sum_reduction_for_comms(True)  # Gloo multiplies by no factor, not even by 1
+        unit.set_force_sum_reduction_for_comms(True)  # Gloo supports no factor, not even 1
     return sharded
 
 
 def _blocks(layers: nn.Module) -> Iterator[nn.Sequential]:
-    """Up to each layer without weights, which are those that pool. A message per block, not per layer: they are few."""
+    """Split at each layer without weights, the pooling layers: one message per block is faster than one per layer."""
     block: list[nn.Module] = []
     for layer in layers.children():
         block.append(layer)
@@ -115,38 +112,34 @@ def _blocks(layers: nn.Module) -> Iterator[nn.Sequential]:
     yield nn.Sequential(*block)
 
 
-def _here(whole: Tensor) -> Tensor:
-    """This rank's part, in the same memory."""
+def _local(whole: Tensor) -> Tensor:
+    """Return this rank's shard, in the same memory."""
     assert isinstance(whole, DTensor)
     part: Tensor = whole.to_local()
     return part.detach()
 
 
-def _whole(part: Tensor, like: Tensor) -> Tensor:
-    """From the parts of all ranks, cut as the parameter is."""
+def _gathered(part: Tensor, like: Tensor) -> Tensor:
+    """Gather the shards of all ranks, which are sharded as the parameter `like`."""
     assert isinstance(like, DTensor)
     return DTensor.from_local(
         part, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
     ).full_tensor()
 
 
-def _part(whole: Tensor, like: Tensor) -> Tensor:
-    """This rank's, of what all ranks have, cut as the parameter is."""
+def _shard_of(whole: Tensor, like: Tensor) -> Tensor:
+    """Return this rank's shard of a tensor that all ranks have, sharded as the parameter `like`."""
     assert isinstance(like, DTensor)
     whole = whole.detach().to(like.device).contiguous()
-    return _here(distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None))
-
-
-# --- where the time goes ----------------------------------------------------------------------------------------------
+    return _local(distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None))
 
 
 @contextlib.contextmanager
-def _waiting_marked(sharded: nn.Module, timeline: Timeline) -> Iterator[None]:
-    """In profiled steps: marks around what FSDP does for each block, which is to wait for other ranks.
+def _communication_marked(sharded: nn.Module, timeline: Timeline) -> Iterator[None]:
+    """Mark FSDP's communication in profiled steps, by hooks around FSDP's own.
 
-    It gathers weights in hooks before a block and of a block's result; hooks run in the order in which they were
-    registered, so these here lie around those. It sums gradients in a node of the graph before the block, those of the
-    first block at the end.
+    FSDP gathers weights in hooks before a block and on a block's result. Hooks run in the order of their registration,
+    so these hooks enclose FSDP's. FSDP sums gradients in a graph node before the block, the first block's at the end.
     """
     handles: list[Any] = []
 
@@ -159,7 +152,7 @@ def _waiting_marked(sharded: nn.Module, timeline: Timeline) -> Iterator[None]:
             summing.register_prehook(mark("backward"))
             summing.register_hook(mark("communicate"))
         else:
-            weight = next(block.parameters())  # whose gradient is the last one
+            weight = next(block.parameters())  # its gradient is the last one
             handles.append(weight.register_post_accumulate_grad_hook(mark("backward")))  # type: ignore[no-untyped-call]
 
     def when_back(stage: Stage) -> Callable[[nn.Module, tuple[Tensor], Tensor], None]:

@@ -1,14 +1,14 @@
-"""Parameter server: rank 0 keeps the weights and the optimizer, the other ranks compute gradients for it.
+"""Parameter server: rank 0 keeps the weights and the optimizer, the other ranks compute gradients.
 
-`server: synchronous`: the server waits for the gradients of all workers, updates once, sends the weights to all.
+`server: synchronous`: the server waits for the gradients of all workers, updates once, and sends the weights to all.
 
-`server: asynchronous`: a worker sends its gradient and gets the newest weights, and waits for no other worker; the
-server applies each gradient as it comes (Dean et al. 2012, Downpour SGD; Li et al. 2014, OSDI). There are as many
-updates in a step as workers. Each takes its gradient times the number of workers, as if it were the whole batch's, at
-the learning rate divided by that number: in a step the weights go as far, and decay as much, as by one update. A
-gradient's staleness is how many updates came between the weights it was computed with and its own.
+`server: asynchronous`: a worker sends its gradient and receives the newest weights without waiting for other workers;
+the server applies each gradient on arrival (Dean et al. 2012, Downpour SGD; Li et al. 2014, OSDI). A step has as many
+updates as workers. Each update scales its gradient by the number of workers, as if it were the whole batch's, and
+divides the learning rate by that number, so that one step changes and decays the weights as much as one update would.
+The staleness of a gradient is the number of updates between reading the weights and applying the gradient.
 
-Batch normalisation sees each worker's share only; the running statistics that count are those of the first worker.
+Batch normalisation sees each worker's share only; the running statistics are the first worker's.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainables.contract import InfeasibleError, patience_seconds
-from trainables.parallel.flat import side_by_side
-from trainables.pictures.loaders import Share
+from trainables.contract import InfeasibleError, timeout_seconds
+from trainables.parallel.ranks import flattened
+from trainables.samples.loaders import Share
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step
@@ -32,12 +32,12 @@ SERVER, FIRST_WORKER = 0, 1
 
 
 def share(rank: int, world_size: int) -> Share:
-    """The server reads no pictures, the workers share them."""
+    """Divide the pictures among the workers; the server reads none."""
     return Share(None if rank == SERVER else rank - FIRST_WORKER, world_size - 1)
 
 
 def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
-    """What this rank has to do. `torch.distributed` is initialised.
+    """Return this rank's step. Needs `torch.distributed` initialised.
 
     Raises:
         InfeasibleError: there is no rank besides the server.
@@ -50,12 +50,12 @@ def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
 
 
 class _Node(Step):
-    """What all ranks have: the weights in one vector and the gradients in another, each of them one message."""
+    """Base of all ranks: the weights in one vector and the gradients in another, so that each is one message."""
 
     def __init__(self, model: nn.Module, settings: Settings, device: torch.device) -> None:
         parameters = list(model.parameters())
-        self._weights, weights = side_by_side(parameters)
-        self._gradients, gradients = side_by_side(parameters)
+        self._weights, weights = flattened(parameters)
+        self._gradients, gradients = flattened(parameters)
         for parameter, weight, gradient in zip(parameters, weights, gradients, strict=True):
             parameter.data = weight.copy_(parameter.data)
             parameter.grad = gradient
@@ -69,7 +69,7 @@ class _Node(Step):
 
 
 class _Worker(_Node):
-    """Computes gradients; its own optimizer is never used."""
+    """Worker that computes gradients; its own optimizer is not used."""
 
     def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
         loss = self._forward_and_loss(images, labels, timeline)
@@ -86,7 +86,7 @@ class _Worker(_Node):
 
 
 class _Synchronous(_Node):
-    """A server that updates once all gradients of a step are there."""
+    """Server that updates when all gradients of a step have arrived."""
 
     def __init__(self, model: nn.Module, settings: Settings, device: torch.device) -> None:
         super().__init__(model, settings, device)
@@ -94,8 +94,7 @@ class _Synchronous(_Node):
         self._arriving = [torch.empty_like(self._gradients) for _ in self._workers]
 
     def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
-        coming = [dist.irecv(room, worker) for room, worker in zip(self._arriving, self._workers, strict=True)]
-        _wait(coming)
+        _wait([dist.irecv(room, worker) for room, worker in zip(self._arriving, self._workers, strict=True)])
         timeline.mark("communicate")
         torch.sum(torch.stack(self._arriving), dim=0, out=self._gradients)  # in the order of the ranks
         self._optimizer.step()
@@ -106,9 +105,9 @@ class _Synchronous(_Node):
 
 
 class _Asynchronous(_Node):
-    """A server that applies each gradient as it comes. A step of it is over after as many as there are workers.
+    """Server that applies each gradient on arrival. Its step ends after as many gradients as there are workers.
 
-    So all ranks have taken as many steps when an epoch ends, and no message is under way then.
+    So all ranks have the same number of steps at the end of an epoch, with no message in flight.
     """
 
     def __init__(self, model: nn.Module, settings: Settings, device: torch.device) -> None:
@@ -140,50 +139,50 @@ class _Asynchronous(_Node):
 
 
 class Staleness:
-    """Of gradients, in updates: how many came between a worker's reading of the weights and its own."""
+    """Statistics of gradient staleness, in updates between a worker's reading of the weights and its own update."""
 
     def __init__(self) -> None:
         self._updates = self._sum = self._most = 0
-        self._read: dict[int, int] = {}  # updates so far, when that worker read the weights
+        self._read: dict[int, int] = {}  # by worker: number of updates when it read the weights
         self._read_by_all = 0
 
     def update(self, worker: int) -> None:
-        """With this worker's gradient, which reads the weights afterwards."""
+        """Count an update with this worker's gradient; the worker then reads the weights."""
         staleness = self._updates - self._read.get(worker, self._read_by_all)
         self._sum, self._most = self._sum + staleness, max(self._most, staleness)
         self._updates += 1
         self._read[worker] = self._updates
 
     def all_read(self) -> None:
-        """All workers have the newest weights."""
+        """Note that all workers have read the newest weights."""
         self._read_by_all = self._updates
         self._read.clear()
 
     def metrics(self) -> dict[str, float]:
-        """Over all updates so far; nothing before the first one."""
+        """Return mean and maximum over all updates so far; empty before the first one."""
         if not self._updates:
             return {}
         return {"gradient_staleness_mean": self._sum / self._updates, "gradient_staleness_max": float(self._most)}
 
 
 class _Post:
-    """Sends and receives vectors like `vector`, one at a time.
+    """Sender and receiver of vectors like `vector`, one at a time.
 
-    Whose message comes first is known to Gloo only; on a GPU those messages therefore go `through_host`.
+    Only Gloo can receive from any sender; on a GPU such messages therefore go `through_host`.
     """
 
     def __init__(self, vector: Tensor, *, through_host: bool) -> None:
-        patience = timedelta(seconds=patience_seconds())
-        group = dist.new_group(timeout=patience, backend="gloo") if through_host else None
-        self._group = cast(dist.ProcessGroup | None, group)  # which all ranks are in
+        timeout = timedelta(seconds=timeout_seconds())
+        group = dist.new_group(timeout=timeout, backend="gloo") if through_host else None
+        self._group = cast(dist.ProcessGroup | None, group)  # all ranks are in it
         self._host = torch.empty_like(vector, device="cpu", pin_memory=True) if through_host else None
 
     def send(self, vector: Tensor, receiver: int) -> None:
-        """Until it is on its way and may be changed."""
+        """Send the vector; it may be changed afterwards."""
         dist.send(vector if self._host is None else self._host.copy_(vector), receiver, group=self._group)
 
     def receive(self, vector: Tensor, sender: int | None) -> int:
-        """Into `vector`, from that rank, or from whichever sends first; which it was."""
+        """Receive into `vector` from a rank, None: from whichever sends first; return the sender."""
         found = dist.recv(vector if self._host is None else self._host, sender, group=self._group)
         if self._host is not None:
             vector.copy_(self._host)
@@ -192,5 +191,5 @@ class _Post:
 
 def _wait(messages: list[dist.Work | None]) -> None:
     for message in messages:
-        assert message is not None  # None is for ranks outside the group
+        assert message is not None  # None only for ranks outside the group
         message.wait()

@@ -1,4 +1,4 @@
-// What is left out everywhere: by state, by values of settings, by words, and by what crosses a brushed axis.
+// The filter of all charts and the table: by state, values of settings, words, and brushed ranges of axes.
 
 const form = document.getElementById("filter");
 const brushes = new Map(); // axis -> [from, to] in percent of the chart's height, from above
@@ -23,7 +23,7 @@ function valueOf(row, setting) {
   return columnOf.has(setting) ? row.cells[columnOf.get(setting)].textContent : row.dataset.state;
 }
 
-/** A set of boxes that are all checked says nothing; else a trial must have one of the values checked. */
+/** A setting whose boxes are all checked does not filter; otherwise a trial must have one of the checked values. */
 function chosenValues() {
   return [...grouped(form.querySelectorAll("input[type=checkbox]"))]
     .filter(([, group]) => group.some((box) => !box.checked))
@@ -43,7 +43,7 @@ function ranges() {
   return [...form.querySelectorAll("input[type=number]")]
     .filter((field) => field.value !== "")
     .map((field) => (row) => {
-      const value = figure(row.cells[columnOf.get(field.dataset.setting)]);
+      const value = numberOf(row.cells[columnOf.get(field.dataset.setting)]);
       return field.dataset.end === "least" ? value >= field.valueAsNumber : value <= field.valueAsNumber;
     });
 }
@@ -61,8 +61,8 @@ function crossesBrushes(id) {
   return true;
 }
 
-/** The number in a cell, NaN where there is none. */
-function figure(cell) {
+/** The number in a cell; NaN: the cell has none. */
+function numberOf(cell) {
   return parseFloat(cell.dataset.v ?? cell.textContent.replaceAll(",", ""));
 }
 
@@ -70,5 +70,5 @@ form?.addEventListener("input", refilter);
 form?.addEventListener("submit", (event) => event.preventDefault());
 form?.addEventListener("reset", () => {
   clearBrushes();
-  setTimeout(refilter); // once the fields are as they were
+  setTimeout(refilter); // after the fields have been reset
 });

@@ -1,6 +1,6 @@
-// The chart of the front: the nearest point answers to the pointer; Tab reaches the chart, arrow keys its points.
+// The chart of the front: the pointer selects the nearest point; Tab reaches the chart, arrow keys its points.
 
-const REACH = 28; // pixels from a point at which it answers
+const REACH = 28; // pixels within which a point reacts to the pointer
 
 for (const chart of document.querySelectorAll(".chart.front > svg")) {
   const points = [...chart.querySelectorAll("a[data-t]")].map((link) => {
@@ -26,7 +26,7 @@ for (const chart of document.querySelectorAll(".chart.front > svg")) {
   chart.addEventListener("pointerleave", () => pointAt(null));
   chart.addEventListener("click", (event) => {
     event.preventDefault(); // without scripts a point is a link to its row
-    const link = event.detail === 0 ? event.target.closest("a[data-t]") : nearest(event); // 0: by a key
+    const link = event.detail === 0 ? event.target.closest("a[data-t]") : nearest(event); // 0: a key, not a pointer
     if (link) select(link.dataset.t);
   });
 
@@ -52,7 +52,7 @@ for (const chart of document.querySelectorAll(".chart.front > svg")) {
   focusable((points.find((point) => point.link.classList.contains("pick")) ?? points[0])?.link);
 }
 
-// Lines of the other charts, bars and rows answer too.
+// Lines of the other charts, bars and rows react too.
 for (const box of document.querySelectorAll(".curves, .parallel, .bars, #all-trials")) {
   const trialOf = (event) => event.target.closest("[data-t]")?.dataset.t ?? event.target.closest("tbody tr")?.id ?? null;
   box.addEventListener("pointerover", (event) => pointAt(trialOf(event)));

@@ -1,4 +1,4 @@
-// Copying, and the page of a run that goes on: it reads itself anew and is then as the reader left it.
+// Copying, and the page of a running run: it reloads itself and restores the reader's view.
 
 document.documentElement.classList.add("scripted");
 const settings = JSON.parse(document.getElementById("page").textContent);
@@ -10,8 +10,8 @@ for (const button of document.querySelectorAll("button.copy")) {
       await navigator.clipboard.writeText(code.textContent);
       button.textContent = "Copied";
     } catch {
-      getSelection().selectAllChildren(code); // where a page may not write to the clipboard, a key does it
-      button.textContent = "Selected: copy by key";
+      getSelection().selectAllChildren(code); // the browser refuses the clipboard: the reader copies with a key
+      button.textContent = "Selected: press Ctrl+C";
     }
     setTimeout(() => (button.textContent = "Copy"), 2000);
   });
@@ -21,7 +21,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && selected) select(selected);
 });
 
-// --- as the reader left it, by the names of things: the next page may have more of them ------------------------------
+// --- the reader's view, saved by names because the next page may have more fields, axes and trials -------------------
 
 const memory = `training-search ${settings.run}`;
 const fields = form ? [...form.elements].filter((field) => field.matches("input")) : [];
@@ -45,7 +45,7 @@ function remember() {
   };
   try {
     sessionStorage.setItem(memory, JSON.stringify(left));
-  } catch {} // where a page may keep nothing, it begins anew
+  } catch {} // without storage the view is not restored
 }
 
 function remembered() {
@@ -80,7 +80,7 @@ const left = remembered();
 if (left) restore(left);
 else select(decodeURIComponent(document.querySelector(".answer .lead a")?.hash.slice(1) ?? "") || null);
 
-// --- while the run goes on -------------------------------------------------------------------------------------------
+// --- while the run is running ----------------------------------------------------------------------------------------
 
 if (settings.refreshSeconds) {
   history.scrollRestoration = "manual";
@@ -90,7 +90,7 @@ if (settings.refreshSeconds) {
   let held = false;
   pause.addEventListener("click", () => {
     paused = !paused;
-    pause.textContent = paused ? "Go on" : "Pause";
+    pause.textContent = paused ? "Resume" : "Pause";
   });
   addEventListener("pointerdown", () => (held = true));
   addEventListener("pointerup", () => (held = false));
@@ -98,7 +98,7 @@ if (settings.refreshSeconds) {
   const busy = () => held || document.hidden || !getSelection().isCollapsed || document.activeElement?.matches("input");
   setInterval(() => {
     const seconds = Math.round((Date.now() - written) / 1000);
-    document.getElementById("age").textContent = ` read ${seconds} s ago`;
+    document.getElementById("age").textContent = ` loaded ${seconds} s ago`;
     if (paused || busy() || seconds < settings.refreshSeconds) return;
     remember();
     location.reload();

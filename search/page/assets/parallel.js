@@ -1,9 +1,9 @@
-// Parallel coordinates: dragging along an axis keeps what crosses it there.
+// Parallel coordinates: dragging along an axis filters the trials by that range.
 
 const parallel = document.querySelector(".parallel > svg");
 const uprights = parallel ? [...parallel.querySelectorAll(".upright")] : [];
 const lineOf = new Map(parallel ? [...parallel.querySelectorAll("path")].map((line) => [line.dataset.t, line]) : []);
-const heights = new Map(); // of a trial's line at each axis, read from the line when first asked for
+const heights = new Map(); // heights of each trial's line at the axes, read from its path on first use
 
 function heightsOf(id) {
   if (!heights.has(id)) {
@@ -43,7 +43,7 @@ uprights.forEach((upright, axis) => {
   grip.addEventListener("pointerdown", (event) => {
     begun = height(event);
     grip.setPointerCapture(event.pointerId);
-    event.preventDefault(); // selects no text
+    event.preventDefault(); // do not select text
   });
   grip.addEventListener("pointermove", (event) => {
     if (begun !== null) setBrush(axis, begun, height(event));

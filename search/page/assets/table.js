@@ -1,4 +1,4 @@
-// The table of all trials sorts by the heading that is pressed; trials without the figure come last either way.
+// The table of all trials sorts by the pressed heading; trials without a value come last in both directions.
 
 let sortedBy = null; // [column, 1 or -1]
 
@@ -16,7 +16,7 @@ function sortBy(column, direction) {
 function sortable(cell) {
   const text = cell.textContent;
   if (text === "" || text === "–") return null;
-  const number = figure(cell);
+  const number = numberOf(cell);
   return cell.classList.contains("num") ? (Number.isNaN(number) ? null : number) : text;
 }
 
@@ -27,7 +27,7 @@ function compared(a, b, direction) {
 
 headings.forEach((heading, column) => {
   heading.querySelector("button").addEventListener("click", () => {
-    const first = heading.classList.contains("num") && !heading.dataset.setting ? -1 : 1; // of results the highest
+    const first = heading.classList.contains("num") && !heading.dataset.setting ? -1 : 1; // for results the highest
     sortBy(column, sortedBy?.[0] === column ? -sortedBy[1] : first);
   });
 });

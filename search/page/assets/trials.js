@@ -1,18 +1,18 @@
 "use strict";
-// The rows of the table of all trials are the page's data: whatever else is shown of a trial is read from its row.
+// The rows of the table of all trials are the page's data: the panel, the filter and the sorting read them.
 
 const table = document.getElementById("all-trials");
 const rows = new Map(table ? [...table.tBodies[0].rows].map((row) => [row.id, row]) : []);
 const headings = table ? [...table.tHead.rows[0].cells] : [];
 
-const marks = new Map([...rows.keys()].map((id) => [id, []])); // everything that is drawn of a trial, by its id
+const marks = new Map([...rows.keys()].map((id) => [id, []])); // elements of all charts that show a trial, by its id
 for (const mark of document.querySelectorAll("[data-t]")) marks.get(mark.dataset.t)?.push(mark);
 
 const panel = document.getElementById("trial");
-let selected = null; // the trial that stays in the panel while none is pointed at
+let selected = null; // the trial that the panel shows while the pointer is on none
 let pointed = null;
 
-/** Show a trial in the panel and wherever it is drawn; null: the selected one again. */
+/** Highlight a trial in all charts and show it in the panel; null: show the selected trial again. */
 function pointAt(id) {
   if (pointed === id) return;
   light(pointed, "hot", false);
@@ -21,7 +21,7 @@ function pointAt(id) {
   fillPanel(pointed ?? selected);
 }
 
-/** Keep a trial in the panel. The same one again: let it go. */
+/** Keep a trial in the panel, or release it if it is selected already. */
 function select(id) {
   const next = id === selected ? null : id;
   light(selected, "selected", false);
@@ -34,17 +34,17 @@ function light(id, name, on) {
   if (!rows.has(id)) return;
   for (const mark of [...marks.get(id), rows.get(id)]) {
     mark.classList.toggle(name, on);
-    if (on && mark.tagName === "path") mark.parentNode.append(mark); // over all other lines
+    if (on && mark.tagName === "path") mark.parentNode.append(mark); // above all other lines
   }
 }
 
 function fillPanel(id) {
   if (!panel) return;
   const row = rows.get(id);
-  panel.replaceChildren(...(row ? described(row) : [element("p", "Point at a trial, or reach one by the Tab and arrow keys.")]));
+  panel.replaceChildren(...(row ? described(row) : [element("p", "Point at a trial, or reach one with the Tab and arrow keys.")]));
 }
 
-/** The row as a list: what it is, then each heading with the figure under it. */
+/** A trial's row as a list: its state and picks, then each heading with its value. */
 function described(row) {
   const title = element("h3", row.id, " ", row.querySelector(".state").cloneNode(true));
   const words = row.querySelector(".state").title;
@@ -55,12 +55,12 @@ function described(row) {
     if (i === 0 || heading.textContent === "state" || heading.dataset.stage || text === "" || text === "–") return;
     list.append(element("dt", heading.textContent), element("dd", text));
   });
-  const link = element("a", "its row among all trials");
+  const link = element("a", "Row in the table of all trials");
   link.href = `#${encodeURIComponent(row.id)}`;
   return [title, element("p", [picked, words].filter(Boolean).join(", ")), list, ...stageBar(row), element("p", link)];
 }
 
-/** Where its step's time goes; empty: not measured. */
+/** A bar of the step's time by stage; empty: not measured. */
 function stageBar(row) {
   const parts = headings
     .map((heading, i) => [heading.dataset.stage, parseFloat(row.cells[i].textContent.replaceAll(",", ""))])

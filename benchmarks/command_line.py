@@ -1,0 +1,58 @@
+"""Command line of the benchmarks: settings of a training, and trainings in child processes."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainables import vgg19_cifar10
+from trainables.contract import Data
+from trainables.settings import Settings, checked, parsed
+
+
+def parser_of(documentation: str) -> argparse.ArgumentParser:
+    """Return a parser whose help is the module's docstring."""
+    return argparse.ArgumentParser(description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def parse_settings(words: Iterable[str]) -> dict[str, Any]:
+    """Parse settings that are written as NAME=VALUE."""
+    return {name: parsed(value) for name, _, value in (word.partition("=") for word in words)}
+
+
+def settings_of(config: Mapping[str, Any]) -> Settings:
+    """Return the settings of VGG-19 for `config`, with the defaults of the parameters that it leaves out."""
+    return Settings(**checked(config, vgg19_cifar10.PARAMETERS or {}))
+
+
+def conditions() -> str:
+    """Return the number of cores and the load of the machine, for the first line of a report."""
+    return f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has finished its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def run_training(config: Mapping[str, Any], data: Data, folder: Path, *, probe: bool) -> dict[str, float]:
+    """Train or probe `config` by `python -m trainables.train`; return what was measured last."""
+    options = ["--folder", str(folder), "--data", data.name, "--val-images", str(data.val_images)]
+    options += ["--root", data.root] if data.root else []
+    options += ["--train-images", str(data.train_images)] if data.train_images else []
+    options += ["--probe"] if probe else []
+    words = [f"{name}={str(value).lower()}" for name, value in config.items()]
+    command = [sys.executable, "-m", "trainables.train", *options, *words]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    with (folder / "curves.csv").open(newline="") as file:
+        *_, last = csv.DictReader(file)
+    return {name: float(value) for name, value in last.items() if value and not name.startswith("config.")}

@@ -1,0 +1,92 @@
+"""Gaussian-process model of one metric, learned from its measurements in order."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from search.advisor.encoding import Encoding, Rows
+from search.advisor.surrogate import GaussianProcess, Hyperparameters
+
+Array = NDArray[np.float64]
+
+MAX_POINTS = 256  # in one Gaussian process, whose cost grows with the cube of this number
+REFIT_GROWTH = 1.15  # hyperparameters are fitted again when the number of measurements has grown by this factor
+
+
+class MetricModel:
+    """Gaussian process that is fitted when first queried. Equal measurements in equal order give equal predictions.
+
+    `columns`: the parameters that affect the metric; `scale`: the transformation of its values; `min_spread`: the
+    smallest standard deviation to assume, on that scale.
+    """
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        columns: NDArray[np.int_],
+        scale: Callable[[Array], Array] = np.asarray,
+        min_spread: float = 0.0,
+    ) -> None:
+        self.columns = columns
+        self.max_value = -np.inf  # of all measurements
+        self._encoding, self._scale, self._min_spread = encoding, scale, min_spread
+        self._measurements: list[tuple[Rows, float, float]] = []  # row, progress, value
+        self._process: GaussianProcess | None = None
+        self._fit: tuple[int, Hyperparameters] | None = None  # with the number of measurements that it was made from
+
+    def __len__(self) -> int:
+        return len(self._measurements)
+
+    def learn(self, row: Rows, progress: float, value: float) -> None:
+        """Add a measurement; `progress` is 1 at full length, or where length does not matter."""
+        self._measurements.append((row, progress, value))
+        self.max_value = max(self.max_value, value)
+        self._process = None
+
+    def predict(self, rows: Rows) -> tuple[Array, Array]:
+        """Return mean and standard deviation at full length, on the model's scale, each of shape (m,)."""
+        if self._process is None:
+            # fitted to a number of first measurements that grows in steps, so that only their order matters
+            count, larger = 0, 4
+            while larger <= len(self):
+                count, larger = larger, max(larger + 1, int(larger * REFIT_GROWTH))
+            count = count or len(self)
+            if self._fit is None or self._fit[0] != count:
+                self._fit = (count, self._gaussian_process(count, None).hyperparameters)
+            self._process = self._gaussian_process(len(self), self._fit[1])
+        return self._process.predict(self._encoding.features(rows, self.columns), np.ones(len(rows)))
+
+    def probability_below_zero(self, rows: Rows) -> Array:
+        """Return the probability that the metric is below zero at full length, shape (m,)."""
+        means, deviations = self.predict(rows)
+        return np.asarray(ndtr(-means / np.hypot(deviations, 0.1)))
+
+    def _gaussian_process(self, count: int, hyperparameters: Hyperparameters | None) -> GaussianProcess:
+        """Use the first `count` measurements; of too many, the newer half and an even selection of the others."""
+        chosen = np.arange(count)
+        if count > MAX_POINTS:
+            half = MAX_POINTS // 2
+            chosen = np.concatenate([np.linspace(0, count - half - 1, half).astype(int), chosen[-half:]])
+        rows, progress, values = map(np.array, zip(*(self._measurements[i] for i in chosen), strict=True))
+        features, scale_of = self._encoding.features(rows, self.columns), self._encoding.scale_of(self.columns)
+        return GaussianProcess(features, progress, self._scale(values), scale_of, hyperparameters, self._min_spread)
+
+
+def warp_losses(losses: Array) -> Array:
+    """Transform losses to a scale fit for a Gaussian: logarithms of rates, and a compressed worse half.
+
+    Losses are taken for rates, which may differ by factors, when all are below zero and far apart.
+    """
+    if losses.min() < 5 * losses.max() < 0:
+        losses = log_rates(losses)
+    median, quarter = np.quantile(losses, [0.5, 0.25])
+    unit = max(float(median - quarter), 1e-9 * max(1.0, abs(float(median))))
+    z = (losses - median) / unit
+    return np.asarray(np.where(z > 0, np.log1p(np.maximum(z, 0.0)), z))
+
+
+def log_rates(losses: Array) -> Array:
+    """Return rates as logarithms, where a difference of 0.01 is 1%; other losses stay unchanged."""
+    return np.asarray(-np.log(-losses)) if (losses < 0).all() else losses

@@ -1,0 +1,67 @@
+"""Trials that may be compared, and the Pareto front among them: one rule for the search and for the report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from search.front.objective import Constraint, Objective, losses, measured
+from search.front.pareto import front_order
+
+
+class Comparable(Protocol):
+    """A trial of a run that goes on or has ended."""
+
+    @property
+    def state(self) -> str | None:
+        """`complete`, or why it is not compared."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """`train` or `probe`."""
+        ...
+
+    @property
+    def epochs(self) -> int:
+        """Epochs measured."""
+        ...
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The last measurement."""
+        ...
+
+
+T = TypeVar("T", bound=Comparable)
+
+
+def candidates(
+    trials: Iterable[T],
+    objectives: Sequence[Objective],
+    constraints: Iterable[Constraint],
+    baseline: Mapping[str, float],
+    is_probe_run: bool,
+) -> list[T]:
+    """Trials that may be compared: complete, all objectives measured, all constraints met, at the highest fidelity.
+
+    Fidelity is the number of epochs. A probe is compared only in a run whose trials are probes. A constraint on a
+    metric that was not measured, of the trial or of the `baseline`, is not judged.
+    """
+    known = [given for constraint in constraints if (given := constraint.given(baseline))]
+    found = [
+        trial
+        for trial in trials
+        if trial.state == "complete"
+        and (is_probe_run or trial.kind != "probe")
+        and measured(trial.metrics, objectives)
+        and not any(given.violation(trial.metrics.get(given.metric, math.nan)) > 0 for given in known)
+    ]
+    longest = max((trial.epochs for trial in found), default=0)
+    return [trial for trial in found if trial.epochs == longest]
+
+
+def pareto_front(compared: Sequence[T], objectives: Sequence[Objective], layers: int = 1) -> list[T]:
+    """The candidates on the first `layers` fronts, best in the first objective first."""
+    return [compared[i] for i in front_order(losses([trial.metrics for trial in compared], objectives), layers)]

@@ -1,0 +1,25 @@
+"""Probability that a point belongs to the front, given uncertain measurements. NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search.front.pareto import Losses, is_pareto_optimal, pareto_rank
+
+DRAWS = 1000
+FARTHEST_RANK = 5  # points behind so many fronts are never on it
+
+
+def front_probability(losses: Losses, deviations: Losses) -> NDArray[np.float64]:
+    """Share of draws in which each point is on the front, shape (num_points,); the same every time.
+
+    Every objective of every point is drawn from a normal distribution with that standard deviation, independently.
+    """
+    probability = np.zeros(len(losses))
+    near = np.flatnonzero(pareto_rank(losses) < FARTHEST_RANK)
+    rng = np.random.default_rng(0)
+    for _ in range(DRAWS):
+        drawn = losses[near] + deviations[near] * rng.standard_normal((len(near), losses.shape[1]))
+        probability[near] += is_pareto_optimal(drawn)
+    return probability / DRAWS

@@ -1,0 +1,46 @@
+"""95% intervals: half of one in the metric's unit, and the interval of a rate that was measured several times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+HALF_95 = 1.96  # standard deviations in half of a 95% interval
+
+Metrics = Mapping[str, float]
+
+
+def half_interval(metrics: Metrics, metric: str, val_images: int | None = None) -> float | None:
+    """Half of the 95% interval of a metric, in its unit; None: not known, or the value is exact.
+
+    A rate has the ends that were measured (`_low`, `_high`; in early runs a standard deviation, `_std`). A validation
+    accuracy has a binomial interval over the `val_images`.
+    """
+    value, low, high = (metrics.get(f"{metric}{end}", math.nan) for end in ("", "_low", "_high"))
+    if metric == "val_accuracy" and val_images:
+        half = HALF_95 * math.sqrt(max(0.0, value * (1 - value)) / val_images)
+    else:
+        half = (high - low) / 2 if math.isfinite(high - low) else metrics.get(f"{metric}_std", math.nan)
+    return half if math.isfinite(half) and half > 0 else None
+
+
+def merge_repeats(first: Metrics, repeats: Sequence[Metrics]) -> dict[str, float]:
+    """The metrics of a trial, those with a 95% interval (`_low`, `_high`) merged with what repeats of it measured.
+
+    Means are weighted by precision. Where the repeats differ by more than their intervals allow, the merged interval is
+    wider by that factor, as the Particle Data Group does it (Review of Particle Physics, section 5.2.2).
+    """
+    merged = dict(first)
+    for name in [name.removesuffix("_low") for name in first if name.endswith("_low")]:
+        measured = [
+            (metrics[name], half)
+            for metrics in (first, *repeats)
+            if math.isfinite(metrics.get(name, math.nan)) and (half := half_interval(metrics, name))
+        ]
+        if len(measured) > 1:
+            weights = [1 / half**2 for _, half in measured]
+            mean = sum(weight * value for weight, (value, _) in zip(weights, measured, strict=True)) / sum(weights)
+            scatter = sum(((value - mean) / (half / HALF_95)) ** 2 for value, half in measured) / (len(measured) - 1)
+            half = math.sqrt(max(1.0, scatter) / sum(weights))
+            merged |= {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
+    return merged

@@ -1,0 +1,156 @@
+"""Requirements on a configuration, the trial that meets them best, and the probability of meeting them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from search.commandline import NoResultError
+from search.exit_codes import InputError
+from search.front.candidates import pareto_front
+from search.front.intervals import HALF_95
+from search.front.objective import Constraint
+from search.front.pareto import knee
+from search.record.dataframes import Run
+from search.record.run_state import Trial
+from search.report.picks import BEST, NEAREST, Pick, no_front, picks
+from search.space.validation import did_you_mean
+from search.text.metrics import metric_label
+from search.text.numbers import join_words, plural
+
+WORDS = {">=": "at least", "<=": "at most"}
+ROUNDING = 1e-9  # 0.71 - 0.01 must admit 0.70
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """Constraints on metrics, the accepted loss of accuracy, and whether the knee is asked for.
+
+    Objectives without a requirement decide among the trials that meet all: one by its best value, several by their
+    knee. Without any requirement it is the recommendation of the summary.
+    """
+
+    constraints: tuple[Constraint, ...] = ()
+    accuracy_within: float | None = None
+    knee: bool = False
+
+
+@dataclass(frozen=True)
+class _Requirement:
+    """One constraint in words, and the trial that it was derived from, if any."""
+
+    constraint: Constraint
+    words: str
+    reference: Trial | None = None
+
+    def is_met(self, trial: Trial) -> bool:
+        """Return whether the trial meets it; a metric that was not measured does not."""
+        violation = self.constraint.violation(trial.metrics.get(self.constraint.metric, math.nan))
+        return violation <= ROUNDING * max(1.0, abs(self.constraint.bound))
+
+
+def best(run: Run, requirements: Requirements) -> Pick:
+    """Return the comparable trial that meets the requirements best, and the reason.
+
+    Raises:
+        InputError: the run has no such metric.
+        NoResultError: no trial meets them; the message names the nearest.
+    """
+    _check(run, requirements)
+    compared = run.state.candidates()
+    if not compared:
+        raise NoResultError(f"{run.name}: {no_front(run)}")
+    wanted = _resolve(run, requirements)
+    if not wanted:
+        return next(pick for pick in picks(run) if pick.name == "knee")
+    fit = [trial for trial in compared if all(each.is_met(trial) for each in wanted)]
+    if not fit:
+        raise NoResultError(_nearest(run, compared, wanted))
+    front = pareto_front(fit, run.state.objectives)
+    free = [o for o in run.state.objectives if o.metric not in {each.constraint.metric for each in wanted}]
+    if len(free) == 1 and not requirements.knee:
+        metric = free[0].metric
+        rule, name = f"best {_label(run, metric)}", BEST.get(metric, f"best {metric}")
+        trial = min(front, key=lambda trial: free[0].loss(trial.metrics[metric]))
+    else:
+        rule, name, trial = NEAREST, "best compromise", front[knee(run.state.losses(front))]
+    stated = []
+    for each in wanted:
+        value = each.reference and run.state.format_metric(each.reference, each.constraint.metric)
+        stated.append(f"{each.words} ({value}, the best)" if value else each.words)
+    which = "the only one" if len(fit) == 1 else f"{rule}, of the {len(fit)}"
+    why = f"{which} of {plural(len(compared), 'trial')} with {join_words(stated)}"
+    return Pick(f"{name} that meets the requirements", why, trial)
+
+
+def probabilities(run: Run, trial: Trial, requirements: Requirements) -> dict[str, float]:
+    """Return the probability that the trial meets each requirement, from the uncertainty of the measurements.
+
+    Requirements on metrics whose uncertainty is unknown are left out.
+    """
+    found = {}
+    for each in _resolve(run, requirements):
+        metric = each.constraint.metric
+        measured_once = [trial] if each.reference is None else [trial, each.reference]
+        deviation = math.hypot(*(run.state.half_interval(t, metric) or 0.0 for t in measured_once)) / HALF_95
+        if deviation > 0 and trial is not each.reference:
+            found[each.words] = NormalDist().cdf(-each.constraint.violation(trial.metrics[metric]) / deviation)
+    return found
+
+
+def _check(run: Run, requirements: Requirements) -> None:
+    known = dict.fromkeys(run.info.metrics)
+    known |= dict.fromkeys(name for trial in run.state.trials.values() for name in trial.metrics)
+    for constraint in requirements.constraints:
+        if constraint.metric not in known:
+            names = known if len(known) <= 8 else [o.metric for o in run.state.objectives]
+            raise InputError(f'{run.name} has no metric "{constraint.metric}"{did_you_mean(constraint.metric, names)}')
+    objectives = [o.metric for o in run.state.objectives]
+    if requirements.accuracy_within is not None and not any("accuracy" in metric for metric in objectives):
+        raise InputError(
+            f"--accuracy-within: the objectives of {run.name} are {join_words(objectives)}; --at-least and --at-most "
+            "take any metric"
+        )
+
+
+def _resolve(run: Run, requirements: Requirements) -> list[_Requirement]:
+    """Return all requirements as constraints; an accepted loss of accuracy refers to the most accurate trial."""
+    wanted = [
+        _Requirement(c, f"{_label(run, c.metric)} {WORDS[c.operator]} {c.bound:,g}") for c in requirements.constraints
+    ]
+    if (within := requirements.accuracy_within) is not None:
+        metric = next(o.metric for o in run.state.objectives if "accuracy" in o.metric)
+        top = max(run.state.candidates(), key=lambda trial: trial.metrics[metric])
+        words = f"{_label(run, metric)} within {within:g} of that of {top.trial_id}"
+        wanted.append(_Requirement(Constraint(metric, ">=", top.metrics[metric] - within), words, top))
+    return wanted
+
+
+def _nearest(run: Run, compared: Sequence[Trial], wanted: Sequence[_Requirement]) -> str:
+    """Describe the trial with the smallest largest violation, relative to the range of the metric over all trials."""
+    for metric in (each.constraint.metric for each in wanted):
+        if not any(metric in trial.metrics for trial in compared):
+            return f"{run.name}: no complete trial measured {metric}"
+
+    def violation(trial: Trial, constraint: Constraint) -> float:
+        """Return the violation as a fraction of the metric's range; infinity if the trial did not measure it."""
+        metric = constraint.metric
+        values = [t.metrics[metric] for t in compared if math.isfinite(t.metrics.get(metric, math.nan))]
+        amount = constraint.violation(trial.metrics.get(metric, math.nan))
+        extent = max(values) - min(values) if values else 0.0
+        return amount / (extent or abs(constraint.bound) or 1.0) if math.isfinite(amount) else math.inf
+
+    trial = min(compared, key=lambda t: max(violation(t, each.constraint) for each in wanted))
+    missed = [each.constraint.metric for each in wanted if not each.is_met(trial)]
+    has = [f"{_label(run, metric)} {run.state.format_metric(trial, metric) or 'not measured'}" for metric in missed]
+    others = [o.metric for o in run.state.objectives if o.metric not in missed]
+    shown = ", ".join(f"{_label(run, metric)} {run.state.format_metric(trial, metric)}" for metric in others)
+    stated = join_words([each.words for each in wanted])
+    text = f"none of the {plural(len(compared), 'trial')} compared has {stated}; nearest: {trial.trial_id}, "
+    return text + join_words(has) + (f" ({shown})" if others else "")
+
+
+def _label(run: Run, metric: str) -> str:
+    return metric_label(metric, run.info.data.name)

@@ -1,0 +1,253 @@
+"""What the journal says so far: each trial, its measurements, and the Pareto front among them."""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search.front.candidates import candidates, pareto_front
+from search.front.front_probability import front_probability
+from search.front.intervals import HALF_95, half_interval, merge_repeats
+from search.front.objective import Constraint, Objective, losses, read_constraint
+from search.front.pareto import hypervolume, reference_point
+from search.record.events import (
+    End,
+    Event,
+    Finish,
+    Known,
+    KnownMeasurement,
+    Measurement,
+    OnTestSet,
+    Opening,
+    RecordedBudget,
+    Repeat,
+    Resume,
+    Retry,
+    Start,
+)
+from search.text.numbers import plus_minus
+from trainables.contract import Verdict
+
+STATES = ("running", "complete", "stopped", "infeasible", "failed")
+
+
+@dataclass
+class Trial:
+    """One trial, as far as the journal tells. Without a `finish` event its state is `running`."""
+
+    trial_id: str
+    config: dict[str, Any]
+    kind: str
+    started_at: float  # seconds since 1970
+    state: str = "running"
+    reason: str | None = None
+    seconds: float = math.nan  # in the workers' hands
+    setup_seconds: float = math.nan  # waiting for workers
+    retries: int = 0
+    curve: dict[int, Measurement] = field(
+        default_factory=dict
+    )  # by epoch; of an epoch reported twice, the later report
+    test_metrics: dict[str, float] = field(default_factory=dict)
+    repeats: list[dict[str, float]] = field(default_factory=list)  # what probes of it measured again, at the end
+    finished_at: float = math.nan  # seconds since 1970
+    verdict: Verdict | None = None
+
+    @property
+    def epochs(self) -> int:
+        """Epochs measured."""
+        return max(self.curve, default=0)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The last measurement, merged with its repeats, and what the test set says where it was asked."""
+        last = self.curve[self.epochs].metrics if self.curve else {}
+        return (
+            {**merge_repeats(last, self.repeats), **self.test_metrics}
+            if self.repeats
+            else {**last, **self.test_metrics}
+        )
+
+    def apply(self, event: Measurement | Retry | Finish | Repeat | OnTestSet) -> None:
+        """Take in an event of this trial."""
+        match event:
+            case Measurement():
+                self.curve[event.epoch] = event
+                self.seconds = math.nan if event.seconds is None else event.seconds
+            case Retry():
+                self.retries += 1
+            case Finish():
+                self.state, self.reason, self.finished_at = event.state, event.reason, event.time
+                if event.seconds is not None:  # else the time of the last measurement stands
+                    self.seconds = event.seconds
+                self.setup_seconds = math.nan if event.setup_seconds is None else event.setup_seconds
+                self.verdict = event.verdict
+            case Repeat():
+                self.repeats.append(event.metrics)
+            case OnTestSet():
+                self.test_metrics = event.metrics
+
+
+class RunState:
+    """All trials of a run. Apply the journal's events in order, from the first on.
+
+    One thread applies events; others take a `snapshot`, or hold the `lock` while they read.
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.lock = threading.RLock()
+        self.opening: Opening | None = None  # None: the run has not begun
+        self.known: list[KnownMeasurement] = []  # of earlier runs
+        self.budget = RecordedBudget()  # as a resume last extended it
+        self.trials: dict[str, Trial] = {}
+        self.end: str | None = None  # why no further trial was started; None: still running, or killed
+        self.objectives: list[Objective] = []
+        self._constraints: list[Constraint] = []
+        self._seconds = 0.0  # of the processes before this one
+        self._resumed_at = self._last_at = math.nan
+        self._front: list[Trial] | None = None
+        for event in events:
+            self.apply(event)
+
+    @property
+    def info(self) -> Opening:
+        """The first event: objectives, metrics with units, machine, data, versions, ..."""
+        assert self.opening is not None, "the run has not begun"
+        return self.opening
+
+    def snapshot(self) -> RunState:
+        """A copy for another thread; what events share and nobody changes is not copied."""
+        with self.lock:
+            copied = copy.copy(self)
+            copied.trials = {
+                name: replace(trial, curve=dict(trial.curve), repeats=list(trial.repeats))
+                for name, trial in self.trials.items()
+            }
+            copied._front = None
+            return copied
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event. An event that says nothing of trials, and an unknown one, only moves the clock."""
+        with self.lock:
+            self._front = None
+            match event:
+                case Opening() | Resume():
+                    self._begin(event)
+                case Known():
+                    self.known = [*self.known, *event.measurements]
+                case End():
+                    self.end = event.reason
+                case Start() if event.trial_id not in self.trials:  # else it is taken up again after a resume
+                    self.trials[event.trial_id] = Trial(event.trial_id, dict(event.config), event.kind, event.time)
+                case Measurement() | Retry() | Finish() | Repeat() | OnTestSet() if event.trial_id in self.trials:
+                    self.trials[event.trial_id].apply(event)
+            self._last_at = event.time
+
+    def counts(self) -> dict[str, int]:
+        """Trials by state, all states; without the probes that only prepare others."""
+        states = Counter(trial.state for trial in self.counted())
+        return {state: states[state] for state in STATES}
+
+    def counted(self) -> list[Trial]:
+        """The trials that the budget counts."""
+        return [trial for trial in self.trials.values() if self.is_probe_run or trial.kind != "probe"]
+
+    @property
+    def baseline(self) -> Trial | None:
+        """The trial of what people run today; None: the space names none, or it was not started."""
+        return self.trials.get("t0001") if self.opening and (self.opening.space or {}).get("baseline") else None
+
+    def preparing_probes(self) -> list[Trial]:
+        """The probes of a run that trains, by which it found the settings to train with."""
+        return [] if self.is_probe_run else [trial for trial in self.trials.values() if trial.kind == "probe"]
+
+    def active_seconds(self, now: float | None = None) -> float:
+        """Wall time of the run without the gaps between its processes, up to the last event or to `now`."""
+        since = (self._last_at if now is None else now) - self._resumed_at
+        return self._seconds + (0.0 if since < 0 else since)  # below zero: a clock was set back
+
+    def candidates(self) -> list[Trial]:
+        """Trials that may be compared, as `search.front.candidates`."""
+        baseline = self.baseline.metrics if self.baseline and self.baseline.state == "complete" else {}
+        return candidates(self.trials.values(), self.objectives, self._constraints, baseline, self.is_probe_run)
+
+    def front(self) -> list[Trial]:
+        """The candidates that no other dominates, best in the first objective first."""
+        if self._front is None:
+            self._front = pareto_front(self.candidates(), self.objectives)
+        return self._front
+
+    def front_probabilities(self) -> dict[str, float]:
+        """By candidate, the probability that it belongs to the front, given the 95% intervals of the objectives.
+
+        A metric without an interval is taken as exact.
+        """
+        points = self.candidates()
+        if not points:
+            return {}
+        halves = np.array([[self.half_interval(t, o.metric) or 0.0 for o in self.objectives] for t in points])
+        odds = front_probability(self.losses(points), halves / HALF_95)
+        return {trial.trial_id: float(p) for trial, p in zip(points, odds, strict=True)}
+
+    def half_interval(self, trial: Trial, metric: str) -> float | None:
+        """Half of the 95% interval of a trial's metric; None: not known, or the value is exact."""
+        return half_interval(trial.metrics, metric, self.info.data_settings.get("val_images"))
+
+    def format_metric(self, trial: Trial, metric: str) -> str:
+        """The value of a trial's metric ± half of its 95% interval; empty: not measured."""
+        metrics = trial.metrics
+        return plus_minus(metrics[metric], self.half_interval(trial, metric)) if metric in metrics else ""
+
+    def losses(self, trials: list[Trial]) -> NDArray[np.float64]:
+        """Losses of measured trials, shape (num_trials, num_objectives), lower is better."""
+        return losses([trial.metrics for trial in trials], self.objectives)
+
+    def hypervolume(self) -> tuple[float, list[float]] | None:
+        """What the front dominates, and the reference point in the metrics' own units; None without a front."""
+        points = self.candidates()
+        if not points:
+            return None
+        table = self.losses(points)
+        reference = reference_point(table)
+        # a loss turned round once more is the metric again
+        stated = [o.loss(float(bound)) for o, bound in zip(self.objectives, reference, strict=True)]
+        return hypervolume(table, reference), stated
+
+    @property
+    def is_probe_run(self) -> bool:
+        """Whether the run's trials are probes."""
+        return self.opening is not None and self.opening.evaluation == "probe"
+
+    def varying_parameters(self, trials: Iterable[Trial]) -> list[str]:
+        """Parameters that differ between these trials, in the space file's order. One that is absent differs too."""
+        trials = list(trials)
+        names = dict.fromkeys([*self.parameters(), *(name for t in trials for name in t.config)])
+        return [name for name in names if len({repr(t.config.get(name)) for t in trials}) > 1]
+
+    def ordered_config(self, trial: Trial) -> dict[str, Any]:
+        """A trial's configuration: what was chosen, in the space file's order, then what was fixed."""
+        chosen = [name for name in self.parameters() if name in trial.config]
+        return {name: trial.config[name] for name in dict.fromkeys([*chosen, *trial.config])}
+
+    def parameters(self) -> list[str]:
+        """Names of what the search chose, in the space file's order."""
+        return list(self.opening.parameters) if self.opening else []
+
+    def _begin(self, event: Opening | Resume) -> None:
+        """A process takes the run up; the time between two processes is not counted."""
+        if isinstance(event, Opening):
+            self.opening = event
+            self.objectives = event.objectives
+            self._constraints = [read_constraint(text) for text in event.constraints]
+        else:
+            self._seconds += max(0.0, self._last_at - self._resumed_at)
+            self.end = None
+        self.budget = event.budget or self.budget
+        self._resumed_at = event.time

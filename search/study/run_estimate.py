@@ -1,0 +1,166 @@
+"""Estimate of a run: epochs, probes, wall time and disk, each as a range, by timing a few configurations."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from search.space.parameters import Choice, Range
+from search.space.space import Space
+from trainables.contract import Config, Cost, Data, InfeasibleError, load_trainable
+
+GIB = 2**30
+START_SECONDS = 20.0  # Ray and the first workers
+TRIAL_OVERHEAD_SECONDS = 0.2
+PROBE_SECONDS = (2.0, 10.0)
+KEPT_CHECKPOINTS = 10  # those of a usual front
+FORWARD = 1 / 3  # of a training step's work: what it takes to evaluate a picture
+POSITIONS = (0.5, 0.0, 1.0)  # among a parameter's values, of the configurations that are timed
+ENOUGH_SECONDS = 5.0  # of timing, after the first; what has not begun by then is left out
+
+Span = tuple[float, float]  # least, most
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A configuration, and what a few of its steps say; None: it cannot run here, and why."""
+
+    config: Config
+    cost: Cost | None
+    why_not: str | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Each from least to most; None: nothing bounds it, or nothing is known of it."""
+
+    timed: tuple[Timed, ...]  # none: nothing is trained
+    trials: Span | None  # of full length, as many as fit into the hours, where nothing else bounds them
+    epochs: Span | None  # of all trials together
+    probes: Span | None  # before trials, for the settings that bear on the rate alone
+    seconds: Span | None  # of the whole run
+    disk_gib: float | None  # None: not known, or nothing is kept
+
+    @property
+    def costs(self) -> list[Cost]:
+        """Costs of the configurations that could be timed."""
+        return [timed.cost for timed in self.timed if timed.cost is not None]
+
+
+def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_counter) -> Estimate:
+    """Time a few steps of up to three configurations in this process, and scale up; probes take what they take."""
+    trials = space.max_trials
+    if space.evaluation == "probe":
+        seconds = _bounded(space, None if trials is None else _scaled(PROBE_SECONDS, (trials, trials)))
+        return Estimate((), None, None, None, seconds, None)
+    timed = tuple(_timed(space, data, clock))
+    costs = [each.cost for each in timed if each.cost is not None]
+    epochs, probes = _epochs(space), _probes(space)
+    if not costs:
+        return Estimate(timed, None, epochs, probes, None, None)
+    of_epoch = [_epoch_seconds(cost, data) for cost in costs]
+    epoch = min(of_epoch), max(of_epoch)
+    working = None if epochs is None else _sum(_scaled(epoch, epochs), _scaled(PROBE_SECONDS, probes or (0, 0)))
+    kept = min(KEPT_CHECKPOINTS, trials or KEPT_CHECKPOINTS) + space.concurrent_trials
+    disk = kept * max(cost.checkpoint_bytes for cost in costs) / GIB
+    return Estimate(timed, _fitting(space, epoch), epochs, probes, _bounded(space, working), disk)
+
+
+def samples(space: Space) -> Iterator[dict[str, Any]]:
+    """Configurations to time: every parameter in the middle of its values, then at one end, then at the other."""
+    seen = []
+    for position in POSITIONS:
+        config: dict[str, Any] = dict(space.fixed)
+        for name, parameter in space.parameters.items():
+            if space.active(name, config):
+                config[name] = _value(parameter, position)
+        if config not in seen:
+            yield config
+        seen.append(config)
+
+
+def _timed(space: Space, data: Data, clock: Callable[[], float]) -> Iterator[Timed]:
+    began = math.inf  # when the first was done: what is loaded for it is loaded once
+    for config in samples(space):
+        if clock() - began > ENOUGH_SECONDS:
+            return
+        try:
+            yield Timed(config, load_trainable(space.trainable or "").estimate(config, data))
+        except InfeasibleError as error:
+            yield Timed(config, None, str(error))
+        began = min(began, clock())
+
+
+def _epoch_seconds(cost: Cost, data: Data) -> float:
+    """Training and validation."""
+    return (cost.images_per_epoch + FORWARD * data.val_images * (cost.images_per_epoch > 0)) / cost.images_per_second
+
+
+def _epochs(space: Space) -> Span | None:
+    """Epochs of all trials; at least: all but one stop after the first, if they may."""
+    budget, trials = space.budget, space.max_trials
+    full = None if trials is None else trials * budget.epochs
+    most = min((n for n in (full, budget.total_epochs) if n is not None), default=None)
+    if most is None:
+        return None
+    if space.stopping_rule == "none" or trials is None:
+        return most, most
+    return min(most, budget.epochs + trials - 1), most
+
+
+def _probes(space: Space) -> Span | None:
+    """Least: one is enough to know; most: every setting that bears on the rate is probed."""
+    if not space.probe_tuned_parameters or not any(map(space.is_probed, space.objectives)):
+        return None
+    names = space.affecting("probed")
+    bearing = {name: parameter for name, parameter in space.parameters.items() if name in names}
+    if any(isinstance(parameter, Range) for parameter in bearing.values()):
+        return 1, math.inf
+    return 1, len(space.model_copy(update={"parameters": bearing}).grid())
+
+
+def _fitting(space: Space, epoch: Span) -> Span | None:
+    """Trials of full length within the hours."""
+    hours = space.budget.hours
+    if hours is None or space.max_trials is not None or space.budget.total_epochs is not None:
+        return None
+    fast, slow = (space.budget.epochs * seconds + TRIAL_OVERHEAD_SECONDS for seconds in epoch)
+    together = space.concurrent_trials * hours * 3600
+    return together // slow, together // fast
+
+
+def _bounded(space: Space, working: Span | None) -> Span | None:
+    """Seconds of the whole run; `working`: seconds of all trials in sequence; None if unbounded."""
+    limit = math.inf if space.budget.hours is None else space.budget.hours * 3600
+    if working is None:
+        return None if math.isinf(limit) else (limit, limit)
+    overhead = START_SECONDS + (space.max_trials or 0) * TRIAL_OVERHEAD_SECONDS
+    least, most = _sum((overhead, overhead), _scaled(working, (1 / space.concurrent_trials,) * 2), _ending(space))
+    return min(least, limit), min(most, limit)
+
+
+def _ending(space: Space) -> Span:
+    """The front is probed again, one point or many."""
+    if space.evaluation == "probe":
+        return 0.0, 0.0
+    points = min(KEPT_CHECKPOINTS, space.max_trials or KEPT_CHECKPOINTS)
+    return _scaled(PROBE_SECONDS, (space.budget.repeats, space.budget.repeats * points))
+
+
+def _scaled(span: Span, factors: Span) -> Span:
+    return span[0] * factors[0], span[1] * factors[1]
+
+
+def _sum(*spans: Span) -> Span:
+    return sum(span[0] for span in spans), sum(span[1] for span in spans)
+
+
+def _value(parameter: Choice | Range, position: float) -> Any:
+    """The value at a position between the first one, 0, and the last one, 1."""
+    if isinstance(parameter, Choice):
+        options = parameter.ordered_values
+        return options[min(int(position * len(options)), len(options) - 1)]
+    return parameter.value_at(position)

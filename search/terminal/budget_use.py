@@ -1,0 +1,53 @@
+"""Share of a run's budget that is used, and the time left at the pace so far."""
+
+from dataclasses import dataclass
+
+from search.record.run_state import RunState
+from search.text.durations import format_duration
+from search.text.numbers import plural
+
+
+@dataclass(frozen=True)
+class BudgetUse:
+    """Use of the budget that will end first."""
+
+    text: str  # "9 of 24 trials"
+    fraction: float
+    seconds_left: float
+
+
+def budget_use(run_state: RunState, now: float) -> BudgetUse | None:
+    """Return the use of the budget that ends first at the pace so far; None before the first measurement.
+
+    A running trial counts by the share of its epochs that are measured, a stopped trial as a whole one.
+    """
+    if not run_state.trials:
+        return None
+    budget = run_state.budget
+    trials = run_state.counted()
+    ended = [t for t in trials if t.state != "running"]
+    epochs = sum(t.epochs for t in trials)
+    parts = sum(t.epochs / budget.epochs for t in trials if t.state == "running")
+    used = run_state.active_seconds(now)
+    start_seconds = next(iter(run_state.trials.values())).started_at - run_state.info.time
+    working = max(used - start_seconds, 0.0)  # starting Ray happens once, so it says nothing about the trials to come
+    most, most_epochs = max_trials(run_state), budget.total_epochs
+    amounts = (
+        (len(ended) + parts, most, f"{len(ended)} of {most} trials"),
+        (epochs, most_epochs, f"{epochs} of {most_epochs} epochs"),
+    )
+    known = [
+        BudgetUse(text, min(done / limit, 1.0), max(limit - done, 0.0) * working / done)
+        for done, limit, text in amounts
+        if limit and done
+    ]
+    if hours := budget.hours:
+        text = f"{plural(len(ended), 'trial')}, {format_duration(used)} of {format_duration(hours * 3600)}"
+        known.append(BudgetUse(text, min(used / (hours * 3600), 1.0), max(hours * 3600 - used, 0.0)))
+    return min(known, key=lambda each: each.seconds_left, default=None)
+
+
+def max_trials(run_state: RunState) -> int | None:
+    """Return the largest number of trials that the run can have; None if it is not bounded."""
+    limits = (run_state.budget.trials, run_state.info.grid_points)
+    return min((limit for limit in limits if limit), default=None)

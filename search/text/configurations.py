@@ -1,0 +1,21 @@
+"""Settings of a configuration as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+SHORT_NAMES = {"learning_rate": "lr", "batch_size": "batch", "weight_decay": "decay", "num_microbatches": "micro"}
+
+
+def format_setting(value: Any) -> str:
+    """Return a configuration's value as text, floats with three digits."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def format_settings(config: Mapping[str, Any], names: Iterable[str]) -> str:
+    """Return settings for a narrow column, as in `batch=128 lr=0.05 memory bf16`; text values have no name."""
+    shown = ((name, config[name]) for name in names if name in config)
+    return " ".join(v if isinstance(v, str) else f"{SHORT_NAMES.get(k, k)}={format_setting(v)}" for k, v in shown)

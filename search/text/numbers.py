@@ -1,0 +1,42 @@
+"""Numbers, counts and lists of words as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def format_number(value: float) -> str:
+    """Return a number with its significant digits, as in 0.7124, 12.3, 5,234; a dash if it is not finite."""
+    if not math.isfinite(value):
+        return "–"
+    size = abs(value)
+    if size >= 100 or value == 0:
+        return f"{value:,.0f}"
+    if size < 0.001:
+        return f"{value:.1e}"
+    return f"{value:.{1 if size >= 10 else 2 if size >= 1 else 4}f}"
+
+
+def plus_minus(value: float, half_width: float | None) -> str:
+    """Return a value with half of its interval, as in `352 ± 4.1`; `352 ± ?` if that is as large as the value."""
+    if half_width is None or not math.isfinite(half_width):
+        return format_number(value)
+    if half_width >= abs(value) > 0:
+        return f"{format_number(value)} ± ?"
+    return f"{format_number(value)} ± " + (f"{half_width:,.0f}" if half_width >= 10 else f"{half_width:.2g}")
+
+
+def format_percent(fraction: float) -> str:
+    """Return a percentage, as in `62%`; a dash if the fraction is not finite."""
+    return f"{fraction:.0%}" if math.isfinite(fraction) else "–"
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a count with its noun, as in `1 trial`, `2 trials`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Return the words as a list, as in `a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

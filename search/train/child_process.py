@@ -1,0 +1,117 @@
+"""`python -m trainables.train` as a child process: its reports, its orderly end, and no process left behind."""
+
+from __future__ import annotations
+
+import csv
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainables.contract import RENAMED_METRICS
+
+CURVES = "curves.csv"  # written by `trainables.train` into its folder
+TIMEOUT_SECONDS = 30.0  # between the request to end and the kill
+PR_SET_PDEATHSIG = 1  # option of prctl: the signal that a process gets when its parent dies
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Metrics of one epoch."""
+
+    number: int
+    metrics: dict[str, float]
+
+
+@dataclass
+class Reports:
+    """Everything that a training reported; `on_...` are called as soon as the line is there."""
+
+    on_epoch: Callable[[Epoch], None]
+    on_data: Callable[[str], None]
+    on_other: Callable[[str], None]  # any line that is no report, such as a warning
+    data: str = ""
+    test_metrics: dict[str, float] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def receive(self, line: str) -> None:
+        """Take one line of the training's output."""
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        match message:
+            case {"epoch": int(number), "metrics": dict(metrics)}:
+                self.on_epoch(Epoch(number, metrics))
+            case {"data": str(description)}:
+                self.data = description
+                self.on_data(description)
+            case {"test": dict(metrics)}:
+                self.test_metrics = metrics
+            case {"error": str(reason)}:
+                self.errors.append(reason)
+            case _ if line:
+                self.on_other(line)
+
+
+def train(arguments: Sequence[str], reports: Reports) -> int:
+    """Run `python -m trainables.train` and return its exit code.
+
+    The child is a process group of its own: Ctrl-C reaches this process only, which then ends the child in order.
+    """
+
+    def interrupt_with_parent() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell lets its background processes ignore SIGINT
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainables.train", "--json", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        preexec_fn=interrupt_with_parent,
+    )
+    try:
+        for line in process.stdout or ():
+            reports.receive(line.rstrip("\n"))
+        return process.wait()
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Interrupt the process if it still runs, then kill its group after `TIMEOUT_SECONDS`."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if process.stdout:
+        process.stdout.close()
+
+
+def read_curves(folder: Path) -> list[Epoch]:
+    """Return the epochs in `curves.csv` in order, without empty cells."""
+    try:
+        with (folder / CURVES).open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    except FileNotFoundError:
+        return []
+    return [
+        Epoch(
+            int(row.pop("epoch")),
+            {RENAMED_METRICS.get(k, k): float(cell) for k, cell in row.items() if cell and not k.startswith("config.")},
+        )
+        for row in rows
+    ]

@@ -1,0 +1,104 @@
+"""Progress of one training in the terminal: a progress bar, or one line per epoch where lines cannot be redrawn."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from search.front.intervals import half_interval
+from search.text.durations import format_duration, rough_duration
+from search.text.markdown import WIDTH
+from search.text.numbers import plus_minus
+from search.train.child_process import Epoch
+
+
+class Progress:
+    """Display of the epochs that have ended. `labels`: the metrics to show, by name; `clock` returns seconds."""
+
+    def __init__(
+        self,
+        epochs: int,
+        labels: Mapping[str, str],
+        units: Mapping[str, str],
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._epochs, self._labels, self._units = epochs, labels, units
+        self._console, self._clock, self._start = console or Console(), clock, clock()
+        self._ends: list[tuple[int, float]] = []  # number of each ended epoch, and its end
+        self._cells: list[str] = []
+        self._live: Live | None = None
+
+    @property
+    def last_epoch(self) -> int:
+        """Number of the last epoch that ended; 0 before the first."""
+        return self._ends[-1][0] if self._ends else 0
+
+    def update(self, epoch: Epoch) -> None:
+        """Show an epoch that has ended. The first one may come from a checkpoint."""
+        self._ends.append((epoch.number, self._clock()))
+        metrics = epoch.metrics
+        self._cells = []
+        for name, label in self._labels.items():
+            if name in metrics:
+                unit, value = self._units.get(name, ""), plus_minus(metrics[name], half_interval(metrics, name))
+                self._cells.append(f"{value} {unit}" if "/" in unit else f"{label} {value}")
+        if self._live is None:
+            self.announce(progress_line(epoch.number, self._epochs, self._cells, self._seconds_left()))
+
+    def announce(self, text: str) -> None:
+        """Print a text, above the bar where there is one."""
+        self._console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            self._live = Live(console=self._console, refresh_per_second=2, get_renderable=self._view)
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _seconds_left(self) -> float:
+        """Seconds until the last epoch ends, at the speed of this process; NaN while unknown."""
+        if not self._ends:
+            return math.nan
+        (first, first_end), (last, last_end) = self._ends[0], self._ends[-1]
+        if last == first:  # epoch 1 alone includes the start; a later first epoch may come from a checkpoint
+            return (last_end - self._start) * (self._epochs - last) if first == 1 else math.nan
+        return (last_end - first_end) / (last - first) * (self._epochs - last)
+
+    def _view(self) -> RenderableType:
+        now, left = self._clock(), self._seconds_left()
+        if math.isfinite(left):
+            left = max(0.0, left - (now - self._ends[-1][1]))
+        shown = [f"epoch {self.last_epoch}/{self._epochs}", format_duration(now - self._start), *_time_left(left)]
+        width = min(27, min(self._console.width, WIDTH) // 3)
+        bar = ProgressBar(total=self._epochs, completed=self.last_epoch, width=width)
+        row = Table.grid(padding=(0, 2, 0, 0))
+        row.add_row(bar, Text(" · ".join(shown), no_wrap=True, overflow="ellipsis"))
+        return Group(row, Text("  ".join(self._cells), no_wrap=True, overflow="ellipsis"))
+
+
+def progress_line(epoch: int, epochs: int, cells: Sequence[str], seconds_left: float) -> str:
+    """Return one line of at most 80 columns; cells that do not fit are left out, the time left stays."""
+    head, tail = f"epoch {epoch:>{len(str(epochs))}}/{epochs}", _time_left(seconds_left)
+    shown = list(cells)
+    while shown and len("  ".join([head, *shown, *tail])) > WIDTH:
+        shown.pop()
+    return "  ".join([head, *shown, *tail])
+
+
+def _time_left(seconds: float) -> list[str]:
+    return [f"{rough_duration(seconds)} left"] if math.isfinite(seconds) and seconds > 0 else []

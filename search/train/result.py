@@ -1,0 +1,109 @@
+"""Result of a full training beside the measurement of the search: result.csv and summary.md."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from search.front.intervals import half_interval
+from search.record.dataframes import Run
+from search.record.run_state import Trial
+from search.text.durations import format_duration
+from search.text.markdown import format_table, wrap
+from search.text.metrics import metric_label
+from search.text.numbers import plural, plus_minus
+from search.train.child_process import Epoch
+
+RESULT, SUMMARY = "result.csv", "summary.md"
+TIMES = ("epoch_seconds", "evaluation_seconds", "checkpoint_seconds")  # together the time of one epoch
+
+
+@dataclass(frozen=True)
+class Training:
+    """A finished full training of one trial's configuration."""
+
+    run: Run
+    trial: Trial
+    folder: Path
+    epochs: Sequence[Epoch]
+    test_metrics: Mapping[str, float]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the last epoch and of the test set."""
+        return {**self.epochs[-1].metrics, **self.test_metrics}
+
+    @property
+    def seconds(self) -> float:
+        """Duration of all epochs together; NaN if they were not timed."""
+        return math.fsum(epoch.metrics.get(name, math.nan) for epoch in self.epochs for name in TIMES)
+
+
+def finished(folder: Path) -> str | None:
+    """Describe the finished training in that folder; None if there is none."""
+    try:
+        with (folder / RESULT).open(newline="") as file:
+            row = next(csv.DictReader(file), {})
+    except FileNotFoundError:
+        return None
+    accuracies = [f"{name} {float(row[name]):.4f}" for name in ("val_accuracy", "test_accuracy") if row.get(name)]
+    return ", ".join([plural(int(row.get("epochs") or 0), "epoch"), *accuracies])
+
+
+def write_result(training: Training, conditions: Mapping[str, str | None]) -> None:
+    """Write summary.md, then result.csv, which marks the training as finished."""
+    row = {
+        "trial_id": training.trial.trial_id,
+        "epochs": training.epochs[-1].number,
+        "seconds": training.seconds if math.isfinite(training.seconds) else "",
+        **{f"config.{name}": value for name, value in training.run.state.ordered_config(training.trial).items()},
+        **training.metrics,
+    }
+    table = io.StringIO()
+    csv.writer(table, lineterminator="\n").writerows([row, row.values()])
+    for name, text in ((SUMMARY, as_markdown(training, conditions)), (RESULT, table.getvalue())):
+        partial = training.folder / f".{name}.partial"
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, training.folder / name)
+
+
+def headline(training: Training) -> str:
+    """Return `t0020 trained for 200 epochs in 2 h 5 min`."""
+    duration = f" in {format_duration(training.seconds)}" if math.isfinite(training.seconds) else ""
+    return f"{training.trial.trial_id} trained for {plural(training.epochs[-1].number, 'epoch')}{duration}"
+
+
+def comparison(training: Training) -> str:
+    """Return a table of the main metrics: after full training, and as measured in the search."""
+    metrics, searched, data = training.metrics, training.trial.metrics, training.run.info.data.name
+    objectives = [o.metric for o in training.run.state.objectives]
+    candidates = dict.fromkeys([*objectives, "val_accuracy", *training.test_metrics, "images_per_second"])
+    names = [name for name in candidates if name in metrics and "loss" not in name]
+    fidelity = plural(training.trial.epochs, "epoch") if training.trial.epochs else "probe"
+    return format_table(
+        {
+            "metric": [metric_label(name, data) for name in names],
+            "in full": [_cell(metrics, name) for name in names],
+            f"in the search ({fidelity})": [_cell(searched, name) for name in names],
+        }
+    )
+
+
+def as_markdown(training: Training, conditions: Mapping[str, str | None]) -> str:
+    """Return the text of summary.md: the metrics beside those of the search, and the conditions."""
+    best = max(training.epochs, key=lambda epoch: epoch.metrics.get("val_accuracy", -1.0))
+    accuracy = best.metrics.get("val_accuracy", math.nan)
+    note = f"Best val_accuracy: {accuracy:.4f}, in epoch {best.number}. The checkpoint is from the last epoch."
+    lines = [wrap(f"- {name}: {text}", "  ") for name, text in conditions.items() if text]
+    notes = [wrap(note)] if math.isfinite(accuracy) else []
+    blocks = [f"# {headline(training)}", comparison(training), *notes, "## Conditions", "\n".join(lines)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _cell(metrics: Mapping[str, float], name: str) -> str:
+    return plus_minus(metrics[name], half_interval(metrics, name)) if name in metrics else "–"

@@ -1,0 +1,35 @@
+"""One rule for the 95% interval of a measured metric."""
+
+import math
+
+import pytest
+
+from search.front.intervals import half_interval
+
+
+def test_half_of_an_interval_comes_from_its_ends_from_the_pictures_or_in_early_runs_from_a_deviation():
+    assert half_interval({"rate": 100.0, "rate_low": 98.0, "rate_high": 104.0}, "rate") == 3.0
+    assert half_interval({"rate": 100.0, "rate_std": 2.5}, "rate") == 2.5
+    assert half_interval({"val_accuracy": 0.7}, "val_accuracy", 5000) == pytest.approx(1.96 * math.sqrt(0.21 / 5000))
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {},
+        {"rate": 100.0},
+        {"rate": 100.0, "rate_low": math.nan, "rate_high": 104.0},
+        {"rate": 100.0, "rate_low": -math.inf, "rate_high": math.inf},
+        {"rate": 100.0, "rate_std": math.nan},
+        {"rate": 100.0, "rate_low": 100.0, "rate_high": 100.0},
+    ],
+)
+def test_what_is_not_known_or_exact_has_no_interval(metrics):
+    assert half_interval(metrics, "rate") is None
+
+
+def test_an_accuracy_without_a_number_of_pictures_is_exact():
+    assert half_interval({"val_accuracy": 0.7}, "val_accuracy") is None
+    assert half_interval({"val_accuracy": 1.0}, "val_accuracy", 5000) is None
+    assert half_interval({}, "val_accuracy", 5000) is None
+    assert half_interval({"test_accuracy": 0.7}, "test_accuracy", 5000) is None

@@ -1,0 +1,182 @@
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import search.advisor.metric_model
+from search.advisor.encoding import Encoding
+from search.advisor.metric_model import MAX_POINTS, MetricModel, log_rates, warp_losses
+from search.advisor.surrogate import GaussianProcess
+from search.advisor.trial_model import RATES_DIFFER_BY
+from search.space.space import parse_space
+
+SPACE = parse_space(
+    {
+        "objectives": [{"metric": "accuracy", "goal": "maximize"}, {"metric": "rate", "goal": "maximize"}],
+        "parameters": {"x": {"min": 0.0, "max": 1.0}, "y": {"min": 0.0, "max": 1.0}},
+        "budget": {"trials": 8},
+    }
+)
+ENCODING = Encoding(SPACE)
+BOTH = ENCODING.columns(["x", "y"])
+GRID = np.array([[x, y] for x in (0.1, 0.5, 0.9) for y in (0.1, 0.9)])
+
+
+def measurements(count, seed=0):
+    """Of a slope along x, with some noise."""
+    rng = np.random.default_rng(seed)
+    rows = rng.random((count, 2))
+    return list(zip(rows, rng.choice([0.3, 1.0], count), rows[:, 0] + 0.01 * rng.normal(size=count), strict=True))
+
+
+def taught(data, model=None):
+    model = MetricModel(ENCODING, BOTH) if model is None else model
+    for row, progress, value in data:
+        model.learn(row, progress, value)
+    return model
+
+
+class Recorder(GaussianProcess):
+    """Gaussian process that records its number of points and whether its hyperparameters were fitted."""
+
+    sizes: ClassVar[list[int]] = []
+    searched: ClassVar[list[bool]] = []
+    last_values: ClassVar[Any] = None
+
+    def __init__(self, features, progress, values, scale_of, hyperparameters=None, *more):
+        super().__init__(features, progress, values, scale_of, hyperparameters, *more)
+        type(self).sizes.append(len(values))
+        type(self).searched.append(hyperparameters is None)
+        type(self).last_values = values
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    Recorder.sizes, Recorder.searched = [], []
+    monkeypatch.setattr(search.advisor.metric_model, "GaussianProcess", Recorder)
+    return Recorder
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.sets(st.integers(1, 30)))
+def test_a_model_does_not_depend_on_when_it_was_queried(asked_after):
+    """A resumed search has asked less often."""
+    data, often = measurements(30), MetricModel(ENCODING, BOTH)
+    for number, measurement in enumerate(data, start=1):
+        taught([measurement], often)
+        if number in asked_after:
+            often.predict(GRID)
+    assert (np.array(often.predict(GRID)) == np.array(taught(data).predict(GRID))).all()
+
+
+def test_predictions_match_the_measurements():
+    means, deviations = taught([(row, 1.0, row[0]) for row, _, _ in measurements(30)]).predict(GRID)
+    assert means == pytest.approx(GRID[:, 0], abs=0.05)
+    assert (deviations < 0.1).all()
+
+
+def test_only_the_parameters_that_bear_on_it_count():
+    model = taught(measurements(30), MetricModel(ENCODING, ENCODING.columns(["x"])))
+    means, _ = model.predict(GRID)
+    assert means[0::2] == pytest.approx(means[1::2])  # y alone differs
+    assert model.columns.tolist() == [0]
+
+
+def test_all_measurements_are_kept_as_they_came():
+    data = measurements(20)
+    model = taught(data)
+    assert len(model) == 20
+    assert model.max_value == max(value for _, _, value in data)
+
+
+def test_one_measurement_is_enough_to_ask():
+    means, deviations = taught(measurements(1)).predict(GRID)
+    assert means == pytest.approx(np.full(6, measurements(1)[0][2]))
+    assert np.isfinite(deviations).all()
+
+
+def test_equal_measurements_are_predicted():
+    means, _ = taught([(row, progress, 3.0) for row, progress, _ in measurements(20)]).predict(GRID)
+    assert means == pytest.approx(np.full(6, 3.0))
+
+
+def test_ten_thousand_measurements_cost_no_more_than_a_few_hundred(recorder):
+    """Half of what is looked at is the newest there is, and the rest is from all times."""
+    data = [(row, progress, float(i)) for i, (row, progress, _) in enumerate(measurements(10_000))]
+    taught(data).predict(GRID)
+    assert max(recorder.sizes) <= MAX_POINTS
+    newest = set(range(10_000 - MAX_POINTS // 2, 10_000))
+    assert newest <= {int(value) for value in recorder.last_values}
+    older = sorted(set(recorder.last_values) - newest)
+    assert older[0] == 0
+    assert older[-1] == 10_000 - MAX_POINTS // 2 - 1
+    assert max(np.diff(older)) <= 10_000 / len(older) + 1  # of the others, evenly
+    assert len(set(recorder.last_values)) == MAX_POINTS
+
+
+def test_hyperparameters_are_looked_for_again_in_steps_that_grow(recorder):
+    """Asked after each of 60 measurements: once at each of 4, 5, 6 ... 8, 9, 10, 11, 12, 13, 14, 16, 18, ..."""
+    model = MetricModel(ENCODING, BOTH)
+    for measurement in measurements(60):
+        taught([measurement], model).predict(GRID)
+    at = [size for size, searched in zip(recorder.sizes, recorder.searched, strict=True) if searched]
+    assert at == sorted(set(at))
+    assert len(at) <= 26
+    assert max(np.array(at[8:]) / np.array(at[7:-1])) < 1.25
+
+
+def test_odds_follow_the_sign_of_what_was_measured():
+    model = taught([(row, 1.0, -1.0 if row[0] < 0.5 else 1.0) for row, _, _ in measurements(40)])
+    odds = model.probability_below_zero(np.array([[0.1, 0.5], [0.9, 0.5]]))
+    assert odds[0] > 0.95
+    assert odds[1] < 0.05
+
+
+def test_rates_that_are_alike_by_chance_are_no_sign_that_all_are():
+    """Three that differ by 1 %: at another corner a rate may still be a tenth off, or more."""
+    model = MetricModel(ENCODING, BOTH, log_rates, RATES_DIFFER_BY)
+    taught([(np.array([0.1, y]), 1.0, -rate) for y, rate in ((0.1, 1000), (0.2, 1010), (0.3, 1005))], model)
+    _, deviations = model.predict(np.array([[0.1, 0.2], [0.9, 0.9]]))
+    assert deviations[0] < 0.1 < deviations[1]
+
+
+losses = st.lists(st.floats(-1e3, 1e3).map(lambda x: round(x, 3)), min_size=2, max_size=30).map(np.array)
+
+
+@given(losses)
+def test_warping_keeps_the_order(values):
+    order = np.argsort(values, kind="stable")
+    assert (np.diff(warp_losses(values)[order]) >= 0).all()
+    assert len(set(warp_losses(values))) == len(set(values))
+
+
+@given(losses, st.floats(0.01, 100), st.floats(-5, 5))
+def test_warped_losses_have_no_unit(values, factor, offset):
+    """Zero and unit do not matter, for what is no rate: here some are above zero, wherever that is."""
+    values = np.append(values, values.max() + 1e3)
+    assume(np.quantile(values, 0.5) - np.quantile(values, 0.25) > 0.01)
+    assert warp_losses(factor * values + offset + 1e5) == pytest.approx(warp_losses(values), rel=1e-4, abs=1e-4)
+
+
+def test_warping_draws_in_what_is_bad_and_leaves_what_is_good():
+    """So that one loss of 1e6 does not make all others look equal; the unit is from the median to the best quarter."""
+    values = np.array([-2.0, -1.0, 0.0, 1.0, 1e6])
+    assert warp_losses(values) == pytest.approx([-2.0, -1.0, 0.0, np.log(2), np.log1p(1e6)])
+
+
+def test_rates_far_apart_are_compared_by_their_ratios():
+    rates = np.array([100.0, 200.0, 400.0, 800.0, 1600.0])
+    assert warp_losses(-rates)[::-1][:3] == pytest.approx([-2.0, -1.0, 0.0])
+    assert warp_losses(-1e3 * rates) == pytest.approx(warp_losses(-rates))
+
+
+def test_a_relative_difference_of_rates_is_their_ratio():
+    rates = np.array([100.0, 101.0, 200.0])
+    assert np.diff(log_rates(-rates)) == pytest.approx([-np.log(1.01), -np.log(200 / 101)])
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0], [0.0, -1.0], [-1.0, 1.0]])
+def test_what_is_no_rate_stays_as_it_is(values):
+    assert log_rates(np.array(values)).tolist() == values

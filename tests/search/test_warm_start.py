@@ -1,0 +1,136 @@
+"""What of an earlier run counts for a new one."""
+
+import json
+
+import pytest
+
+from search.record import warm_start
+from search.space.space import parse_space
+from tests.search.runs import INFO, story, typed
+
+SPACE = {
+    "trainable": "vgg19_cifar10",
+    "evaluation": "decoupled",
+    "objectives": INFO["objectives"],
+    "constraints": INFO["constraints"],
+    "parameters": INFO["space"]["parameters"],
+    "fixed": INFO["space"]["fixed"],
+    "budget": {"trials": 16, "epochs": 3},
+}
+ALL = {"val_accuracy", "images_per_second", "peak_memory_fraction"}
+
+
+def run_of(folder, name, events):
+    (folder / name).mkdir()
+    (folder / name / "journal.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return folder / name
+
+
+def opening(**changed):
+    return typed([{"event": "run", **INFO, **changed}])[0]
+
+
+def sources(measurements):
+    return {known["source"].split()[1]: known["metrics"].keys() for known in measurements}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return run_of(tmp_path, "before", story())
+
+
+def test_of_the_same_machine_complete_trials_count_whole_and_stopped_ones_by_what_a_probe_measures(folder):
+    found = sources(warm_start.all_measurements(parse_space(SPACE), opening(), [folder]))
+    assert found["t0001"] == ALL
+    assert found["t0004"] == {"images_per_second"}
+    assert not {"t0002", "t0005", "t0008"} & found.keys()  # infeasible and failed ones
+
+
+def test_the_configuration_is_what_the_new_space_would_choose(folder):
+    known = warm_start.all_measurements(parse_space(SPACE), opening(), [folder])[0]
+    assert known["source"] == "before t0001"
+    assert known["config"] == {
+        "batch_size": 64,
+        "learning_rate": 0.0478623,
+        "loader": "workers",
+        "num_workers": 0,
+        "strategy": "single",
+        "precision": "bf16",
+    }
+
+
+def test_of_another_machine_only_what_takes_training_counts(folder):
+    elsewhere = opening(machine={**INFO["machine"], "cores": 64})
+    found = sources(warm_start.all_measurements(parse_space(SPACE), elsewhere, [folder]))
+    assert found["t0001"] == {"val_accuracy"}
+    assert "t0004" not in found
+    assert not warm_start.recent_rates(parse_space(SPACE), elsewhere, folder.parent)
+
+
+def test_rates_are_taken_without_asking_and_nothing_else(folder):
+    found = sources(warm_start.recent_rates(parse_space(SPACE), opening(), folder.parent))
+    assert found["t0001"] == {"images_per_second", "peak_memory_fraction"}
+    assert not warm_start.recent_rates(parse_space({**SPACE, "evaluation": "coupled"}), opening(), folder.parent)
+
+
+OTHER_RELEASE = {"versions": {**INFO["versions"], "training-search": "9.9"}}
+
+
+@pytest.mark.parametrize("changed", [{"commit": "fff9999"}, {"versions": {"torch": "3.0"}}, OTHER_RELEASE])
+def test_rates_are_only_those_of_the_same_versions(folder, changed):
+    assert not warm_start.recent_rates(parse_space(SPACE), opening(**changed), folder.parent)
+
+
+@pytest.mark.parametrize("commit", ["abc1234-dirty", None])
+def test_of_a_commit_that_says_nothing_no_rate_is_taken(tmp_path, commit):
+    run_of(tmp_path, "before", story(commit=commit))
+    assert not warm_start.recent_rates(parse_space(SPACE), opening(commit=commit), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"fixed": {**SPACE["fixed"], "momentum": 0.8}},
+        {"fixed": {**SPACE["fixed"], "width": 0.5}},
+        {"parameters": {**SPACE["parameters"], "batch_size": {"values": [8, 16]}}},
+    ],
+)
+def test_what_is_not_of_the_new_space_does_not_count(folder, changed):
+    assert not warm_start.all_measurements(parse_space({**SPACE, **changed}), opening(), [folder])
+
+
+def test_of_other_data_nothing_counts(folder):
+    other = opening(data={"name": "generated", "description": "generated"})
+    assert not warm_start.all_measurements(parse_space(SPACE), other, [folder])
+
+
+def test_accuracies_of_another_length_do_not_count(folder):
+    longer = parse_space({**SPACE, "budget": {"trials": 16, "epochs": 12}})
+    assert sources(warm_start.all_measurements(longer, opening(), [folder]))["t0001"] == ALL - {"val_accuracy"}
+
+
+def test_what_was_fixed_may_be_searched_now_and_the_other_way_round(folder):
+    space = parse_space(
+        {
+            **SPACE,
+            "parameters": {"momentum": {"values": [0.8, 0.9]}, "batch_size": {"values": [64, 512]}},
+            "fixed": {
+                "optimizer": "sgd",
+                "pin_memory": False,
+                "learning_rate": 0.02,
+                "loader": "memory",
+                "strategy": "single",
+                "precision": "fp32",
+            },
+        }
+    )
+    (known,) = warm_start.all_measurements(space, opening(), [folder])
+    assert (known["source"], known["config"]) == ("before t0003", {"momentum": 0.9, "batch_size": 64})
+
+
+def test_what_is_no_journal_is_passed_over_unless_it_was_asked_for(folder):
+    (folder.parent / "torn").mkdir()
+    (folder.parent / "torn" / "journal.jsonl").write_text("{")
+    assert warm_start.recent_rates(parse_space(SPACE), opening(), folder.parent)
+    with pytest.raises(ValueError, match="torn"):
+        warm_start.all_measurements(parse_space(SPACE), opening(), [folder.parent / "torn"])

@@ -1,0 +1,108 @@
+"""One row adds a strategy, one row a parameter: from outside, and everything that knows strategies works with them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search.front.affects import without_effect
+from search.report.scaling import scaling_tables
+from search.space.space import Space, parse_space
+from search.space.validation import SpaceError
+from tests.search.test_scaling import flat, trial
+from tests.trainables import quiet_steps
+from tests.trainables.ranked import on_ranks
+from trainables import vgg19_cifar10
+from trainables.contract import Data, Layout, Resources
+from trainables.settings import parameters_of
+from trainables.strategy_table import STRATEGIES
+from trainables.train import LocalWorker
+
+BUDGET = {"trials": 4}
+TINY = {"width": 0.01, "batch_size": 24, "conv_kernel": "library"}
+
+
+def add_strategy() -> None:
+    STRATEGIES["quiet"] = quiet_steps.ROW
+
+
+def add_parameter() -> None:
+    vgg19_cifar10.SETTINGS = quiet_steps.ScaledSettings
+    vgg19_cifar10.PARAMETERS = parameters_of(quiet_steps.ScaledSettings, STRATEGIES)
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both rows, for one test."""
+    monkeypatch.setitem(STRATEGIES, "quiet", quiet_steps.ROW)
+    monkeypatch.setattr(vgg19_cifar10, "SETTINGS", quiet_steps.ScaledSettings)
+    monkeypatch.setattr(vgg19_cifar10, "PARAMETERS", parameters_of(quiet_steps.ScaledSettings, STRATEGIES))
+
+
+def space(**parameters: Any) -> Space:
+    objectives = [{"metric": m, "goal": "maximize"} for m in ("val_accuracy", "images_per_second")]
+    return parse_space(
+        {"trainable": "vgg19_cifar10", "objectives": objectives, "parameters": parameters, "budget": BUDGET}
+    )
+
+
+def test_without_the_rows_both_are_refused() -> None:
+    with pytest.raises(SpaceError, match=r"strategy.* found \"quiet\""):
+        space(strategy={"values": ["single", "quiet"]})
+    with pytest.raises(SpaceError, match='has no "gradient_scale"'):
+        space(gradient_scale={"min": 0.5, "max": 1.0})
+
+
+@pytest.mark.usefixtures("added")
+def test_a_space_file_has_them() -> None:
+    searched = space(strategy={"values": ["single", "quiet"]}, gradient_scale={"min": 0.5, "max": 1.0})
+    assert searched.affecting("probed") == {"strategy"}
+    _, lines = searched.restrict_to(Resources(cpus=1))
+    assert lines == ["strategy quiet: needs 2 cores, there is 1"]
+    with pytest.raises(SpaceError, match="expected at least 0"):
+        space(gradient_scale={"min": -1.0, "max": 1.0})
+
+
+@pytest.mark.usefixtures("added")
+def test_it_has_a_layout_and_a_prediction_of_memory(few: Data) -> None:
+    config = {**TINY, "strategy": "quiet"}
+    assert vgg19_cifar10.layout(config, Resources(cpus=4)) == Layout(2, 2)
+    predicted = vgg19_cifar10.memory(config, few, Resources(cpus=4))
+    ddp = vgg19_cifar10.memory({**config, "strategy": "ddp"}, few, Resources(cpus=4))
+    assert predicted is not None
+    assert ddp is not None
+    assert predicted.parts["communication"] == pytest.approx(ddp.parts["communication"] / 4, rel=1e-3)
+
+
+@pytest.mark.usefixtures("added")
+def test_reports_compare_it_with_itself_alone_and_leave_out_what_changes_no_rate() -> None:
+    ignored = without_effect("vgg19_cifar10", {}, "images_per_second")
+    trials = [
+        trial(100.0, strategy="quiet", world_size=1, gradient_scale=1.0),
+        trial(150.0, strategy="quiet", world_size=2, gradient_scale=0.5),
+    ]
+    assert "Strategy `quiet`" in flat(scaling_tables(trials, [], 2, 0, STRATEGIES, ignored))
+    assert scaling_tables(trials, [], 2, 0, STRATEGIES) == []
+
+
+def trained(rank: int, world_size: int, folder: Path, data: Data, config: dict[str, Any]) -> dict[str, float]:
+    add_strategy()
+    add_parameter()
+    worker = LocalWorker(folder, 1, data, Resources(1), rank, world_size)
+    vgg19_cifar10.train({**TINY, **config}, worker)
+    return dict(worker.reported[-1].metrics)
+
+
+def test_it_trains_and_the_parameter_reaches_its_step(tmp_path: Path, few: Data) -> None:
+    losses = {}
+    for name, config in {
+        "ddp": {"strategy": "ddp"},
+        "quiet": {"strategy": "quiet"},
+        "still": {"strategy": "quiet", "gradient_scale": 0.0, "weight_decay": 0.0},
+    }.items():
+        (tmp_path / name).mkdir()
+        first, second = on_ranks(trained, 2, tmp_path / name, few, config)
+        assert first["train_loss"] == second["train_loss"]
+        losses[name] = first["train_loss"]
+    assert losses["quiet"] == pytest.approx(losses["ddp"], rel=1e-3)
+    assert losses["still"] != pytest.approx(losses["ddp"], rel=1e-3)

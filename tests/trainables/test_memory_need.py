@@ -1,0 +1,176 @@
+"""Memory before a trial runs: the parts, what fits, and that a refusal says what would do."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainables import vgg19_cifar10
+from trainables.contract import Data, InfeasibleError, MemoryNeed, Resources
+from trainables.machine.peak_memory import GIB
+from trainables.prediction import memory_need
+from trainables.prediction.memory_need import Calibration, Job, check, largest_batch
+from trainables.settings import Settings, checked
+from trainables.train import LocalWorker
+
+CPU = torch.device("cpu")
+ALONE = Job(num_classes=10, train_images=1000, processes=1, device=CPU)
+PROCESS = GIB // 2
+TYPICAL = Calibration(process={"fp32": PROCESS, "bf16": PROCESS}, loader_process=10**8)
+
+
+@pytest.fixture(autouse=True)
+def _known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_need, "machine_calibration", lambda device: TYPICAL)
+    monkeypatch.setattr(memory_need, "available", lambda device: 2 * GIB)
+
+
+def settings(**config: object) -> Settings:
+    plain = {"width": 0.1, "precision": "fp32", "conv_kernel": "library"}  # counted in a third of the time
+    return Settings(**checked({**plain, **config}, vgg19_cifar10.PARAMETERS or {}))
+
+
+def of(processes: int = 1, **config: object) -> MemoryNeed:
+    return memory_need.memory_need(settings(**config), Job(10, 1000, processes, CPU))
+
+
+def test_the_parts_add_up_and_each_is_something() -> None:
+    found = of(batch_size=256)
+    assert all(size > 0 for size in found.parts.values())
+    assert found.total == sum(found.parts.values()) > PROCESS
+    assert found.fits
+
+
+def test_a_larger_batch_takes_more_and_half_the_bits_take_less() -> None:
+    assert of(batch_size=1024).total > of(batch_size=512).total
+    assert of(batch_size=1024, precision="bf16").total < 0.8 * (of(batch_size=1024).total - PROCESS) + GIB // 2
+
+
+def test_adamw_keeps_twice_the_state_of_sgd() -> None:
+    assert of(optimizer="adamw").parts["optimizer"] == pytest.approx(2 * of().parts["optimizer"], rel=0.02)
+
+
+def test_16_bits_of_a_kind_that_needs_a_gpu_take_what_the_others_take() -> None:
+    assert of(precision="fp16").parts == of(precision="bf16").parts
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_on_a_cpu_auto_is_counted_as_what_it_mostly_takes(precision: str) -> None:
+    """Few matrix products keep sums of pixels, which the library does not."""
+    auto, gemm, library = (of(precision=precision, conv_kernel=kernel).total for kernel in ("auto", "gemm", "library"))
+    assert auto == gemm > library
+
+
+def test_pictures_count_where_they_are_read_from_an_array_and_processes_where_there_are_some() -> None:
+    assert of(loader="memory").parts["pictures"] == 1000 * 3072
+    assert "pictures" not in of(loader="workers").parts
+    more = of(loader="workers", num_workers=2).total - of(loader="workers").total
+    assert more == 2 * (TYPICAL.loader_process + 2 * 128 * 3072 * 4)
+
+
+def test_on_a_cpu_each_process_of_a_trial_counts_with_its_share_of_the_batch() -> None:
+    one, two = of(batch_size=128), of(processes=2, batch_size=256, strategy="ddp")
+    assert two.parts["activations"] == 2 * one.parts["activations"]
+    assert two.parts["process"] == 2 * one.parts["process"]
+    assert two.parts["communication"] == 2 * 2 * one.parts["gradients"]
+    assert "communication" not in one.parts
+
+
+def test_what_a_strategy_shares_out_is_taken_once() -> None:
+    """Pipeline and fsdp divide the optimizer and the gradients; a parameter server holds the only optimizer.
+
+    With fsdp each process also holds all of it for a checkpoint.
+    """
+    one = of(batch_size=128)
+    for strategy, times in {"pipeline": 1, "fsdp": 3, "parameter_server": 1}.items():
+        two = of(processes=2, batch_size=128, strategy=strategy)
+        assert two.parts["optimizer"] == pytest.approx(times * one.parts["optimizer"], rel=1e-3)
+    assert of(processes=2, batch_size=128, strategy="parameter_server").parts["activations"] == pytest.approx(
+        one.parts["activations"], rel=1e-3
+    )
+    copies = of(processes=2, batch_size=128, strategy="ring_allreduce")
+    assert copies.parts["optimizer"] == 2 * one.parts["optimizer"]
+
+
+def test_evaluation_has_the_place_of_gradients_that_travel() -> None:
+    one, two = of(batch_size=32), of(processes=2, batch_size=64, strategy="ddp")
+    assert two.parts["communication"] + two.parts["evaluation"] == 2 * one.parts["evaluation"]
+
+
+def test_with_1f1b_fewer_micro_batches_wait_for_their_way_back() -> None:
+    gpipe, one_each = (
+        of(processes=2, batch_size=512, strategy="pipeline", num_microbatches=8, schedule=schedule).parts["activations"]
+        for schedule in ("gpipe", "1f1b")
+    )
+    assert one_each == pytest.approx(gpipe / 4, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_the_largest_batch_fits_and_one_a_little_larger_does_not() -> None:
+    most = largest_batch(settings(), ALONE)
+    assert of(batch_size=most).total <= 2 * GIB < of(batch_size=most + most // 8).total
+    assert largest_batch(settings(), ALONE, available_bytes=GIB) < most
+    assert largest_batch(settings(), Job(10, 1000, 2, CPU)) % 2 == 0
+
+
+@pytest.mark.slow
+def test_what_surely_does_not_fit_is_refused_with_what_would() -> None:
+    check(settings(batch_size=256), ALONE)
+    with pytest.raises(InfeasibleError, match=r"needs about \d+\.\d GiB, 2\.0 GiB are there: batch_size at most \d+"):
+        check(settings(batch_size=100_000), ALONE)
+
+
+def test_what_may_fit_within_the_error_of_predictions_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    total = of(batch_size=256).total
+    monkeypatch.setattr(memory_need, "available", lambda device: int(total / 1.1))
+    check(settings(batch_size=256), ALONE)
+    monkeypatch.setattr(memory_need, "available", lambda device: int(total / 1.2))
+    with pytest.raises(InfeasibleError):
+        check(settings(batch_size=256), ALONE)
+
+
+def test_where_nothing_fits_or_nothing_is_known_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_need, "available", lambda device: GIB // 4)
+    with pytest.raises(InfeasibleError, match="no batch_size fits"):
+        check(settings(), ALONE)
+    monkeypatch.setattr(memory_need, "available", lambda device: None)
+    check(settings(batch_size=10**6), ALONE)
+    assert of().fits is None
+    with pytest.raises(ValueError, match="not known"):
+        largest_batch(settings(), ALONE)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
+def test_a_fresh_process_takes_what_was_predicted() -> None:
+    """Within 15%, as `benchmarks/memory.py` shows for many configurations."""
+    code = (
+        "import sys; from trainables.prediction import memory_need; "
+        "counted, measured, _ = memory_need._probed(0.25, 512, 'bf16', memory_need.CPU); "
+        "typical = memory_need.machine_calibration(memory_need.CPU); "
+        "error = (typical.process['bf16'] + counted) / measured - 1; "
+        "sys.exit(abs(error) > 0.15)"
+    )
+    assert os.spawnl(os.P_WAIT, sys.executable, sys.executable, "-c", code) == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("width", [0.25, 1.0])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("batch_size", [128, 1024])
+def test_a_gpu_has_at_its_peak_what_was_predicted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, batch_size: int, precision: str, width: float
+) -> None:
+    """Within 15%."""
+    monkeypatch.undo()
+    config = {"batch_size": batch_size, "precision": precision, "width": width, "memory_format": "channels_last"}
+    data = Data("generated", train_images=4 * batch_size, val_images=500)
+    gpu = Resources(cpus=2, gpus=1)
+    predicted = vgg19_cifar10.memory(config, data, gpu)
+    worker = LocalWorker(tmp_path, epochs=1, data=data, resources=gpu)
+    vgg19_cifar10.train(config, worker)
+    assert predicted is not None
+    assert predicted.total / GIB == pytest.approx(worker.reported[-1].metrics["peak_memory_gib"], rel=0.15)

@@ -1,1 +1,0 @@
-"""What a configuration will take before it runs: memory and time."""

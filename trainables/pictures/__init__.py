@@ -1,1 +1,0 @@
-"""Where the pictures come from, and how they reach the training loop."""

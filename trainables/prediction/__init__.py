@@ -1,0 +1,1 @@
+"""Predictions for a configuration before it runs: memory and training cost."""

@@ -1,0 +1,94 @@
+"""Memory traffic of a training step: bytes that its operators read and write, counted on fake tensors.
+
+Each operator is assumed to read its inputs and write its outputs once, with no cache in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from trainables.build import shapes_of_network
+from trainables.machine.measurement_cache import Figures, cached_measurement
+from trainables.network import autotune
+from trainables.prediction.memory_need import plain
+from trainables.prediction.tensor_memory import materialize, unread_batch
+from trainables.settings import Settings
+from trainables.stages import Timeline
+from trainables.step import Step
+
+BATCHES = 2, 128  # counted; the traffic is the line through both
+TOUCH_NOTHING = ("empty", "device", "detach")  # parts of names of operators that neither read nor write
+
+
+@dataclass(frozen=True)
+class MemoryTraffic:
+    """Bytes that one process reads and writes."""
+
+    per_step: int  # for any batch size: weights, their gradients, the optimizer's state
+    per_image: int
+
+    def of_step(self, images: int, networks: int = 1) -> int:
+        """Return the bytes of a step with `images` images in all, divided among `networks` copies of the network."""
+        return networks * self.per_step + self.per_image * images
+
+
+def memory_traffic(settings: Settings, num_classes: int, device: torch.device) -> MemoryTraffic:
+    """Count the traffic of one process's step once (2 s), and store it."""
+    return _of_plain(plain(settings, device), num_classes, device.type)
+
+
+@cache
+def _of_plain(settings: Settings, num_classes: int, device_type: str) -> MemoryTraffic:
+    versions = {"torch": torch.__version__, "kernels": autotune.VERSION}
+    source = {**asdict(settings), **versions, "num_classes": num_classes, "device": device_type}
+    return MemoryTraffic(
+        **cached_measurement("traffic", source, lambda _: _line(settings, num_classes, torch.device(device_type)))
+    )
+
+
+def _line(settings: Settings, num_classes: int, device: torch.device) -> Figures:
+    few, many = BATCHES
+    of_few, of_many = (_counted(settings, num_classes, batch, device) for batch in BATCHES)
+    per_image = (of_many - of_few) // (many - few)
+    return {"per_step": of_few - few * per_image, "per_image": per_image}
+
+
+def _counted(settings: Settings, num_classes: int, batch: int, device: torch.device) -> int:
+    model = shapes_of_network(settings, num_classes)
+    counter = _Counter()
+    with FakeTensorMode():
+        materialize(model, device)
+        step = Step(model, model, settings, device)
+        images, labels = unread_batch(batch, device)
+        step(images, labels, Timeline(device))  # creates the optimizer's state
+        with counter:
+            step(images, labels, Timeline(device))
+    return counter.bytes
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view and not any(word in str(func) for word in TOUCH_NOTHING):
+            written = result if func._schema.returns else _changed(func, args)
+            leaves = tree_leaves((args, kwargs, written))
+            self.bytes += sum(leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, Tensor))
+        return result
+
+
+def _changed(func: Any, args: Any) -> list[Any]:
+    """Arguments written by an operator without result, such as an optimizer's."""
+    parameters = zip(func._schema.arguments, args, strict=False)
+    return [value for parameter, value in parameters if parameter.alias_info and parameter.alias_info.is_write]

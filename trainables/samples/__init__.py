@@ -1,0 +1,1 @@
+"""Training images: sources, generated ones, loaders, and the transfer to the device."""

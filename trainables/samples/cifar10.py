@@ -1,0 +1,272 @@
+"""Sources of images: the CIFAR-10 archive, a folder of image files, or generated ones; all become 32x32 arrays."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.contract import Data, DataError
+from trainables.machine.array_cache import Arrays, cached_arrays, default_folder
+from trainables.samples import generated
+
+ROOT_VARIABLE = "TRAINING_SEARCH_DATA"
+# Searched in this order, unless `data.root` or the environment variable names a place.
+PLACES = ("data", "~/.cache/cifar10", "~/.cache/cifar10-images")
+SPLIT_SEED = 20090408  # fixed, so that all trials of all runs are evaluated on the same images
+SIZE = 32
+
+Part = Literal["train", "test"]
+Images = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Images and their classes, numbered from 0."""
+
+    images: Images  # (count, 32, 32, 3)
+    labels: Labels  # (count,)
+    num_classes: int = 10
+    files: tuple[Path, ...] | None = None  # of each image, if it comes from a file of its own
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    label: int
+    size: int
+    mtime_ns: int
+
+
+def locate(data: Data) -> Data:
+    """Resolve `auto` (in order: cifar10, folder, download if allowed, generated) and make `root` absolute.
+
+    Raises:
+        DataError: nothing usable was found; says what was searched and what to do.
+    """
+    if data.name == "generated":
+        return replace(data, root=None)
+    named = data.root or os.environ.get(ROOT_VARIABLE)
+    places = [Path(place).expanduser().absolute() for place in ([named] if named else PLACES)]
+    for root in places if data.name in ("auto", "cifar10") else ():
+        if (root / "cifar-10-batches-py").is_dir() or (root / "cifar-10-python.tar.gz").is_file():
+            _archive(root, "train")  # fails now if it is damaged, not in each trial
+            return replace(data, name="cifar10", root=str(root))
+    for root in places if data.name in ("auto", "folder") else ():
+        with suppress(DataError):
+            _tree(root, "train")
+            return replace(data, name="folder", root=str(root))
+    if data.name != "folder" and data.download:
+        try:
+            places[0].mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"data cifar10: {places[0]} cannot be written ({error.strerror})") from error
+        _archive(places[0], "train", download=True)
+        return replace(data, name="cifar10", root=str(places[0]))
+    if data.name == "auto":
+        return replace(data, name="generated", root=None)
+    raise DataError(_not_found(data.name, places))
+
+
+def describe(data: Data) -> str:
+    """Describe the data by name and counts, without paths; generated images are marked as such."""
+    _, test, classes = _counts(data)
+    train, _ = training_count(data)
+    counts = f"{train:,} train, {data.val_images:,} validation, {test:,} test; {classes} classes"
+    kinds = {"cifar10": "CIFAR-10", "folder": "folder of pictures", "generated": "generated (not photographs)"}
+    return f"{kinds[data.name]}: {counts}"
+
+
+def training_count(data: Data) -> tuple[int, int]:
+    """Return the number of images that an epoch trains on, and of classes, without reading any image.
+
+    Raises:
+        DataError: validation leaves no image to train on.
+    """
+    train, _, classes = _counts(data)
+    if not 0 < data.val_images < train:
+        raise DataError(f"data.val_images {data.val_images}: there are {train:,} training pictures")
+    left = train - data.val_images
+    return left if data.train_images is None else min(data.train_images, left), classes
+
+
+def _not_found(name: str, places: Sequence[Path]) -> str:
+    what, remedy = {
+        "cifar10": ("cifar-10-batches-py or cifar-10-python.tar.gz", "--set data.download=true or "),
+        "folder": ("train/<class>/ and test/<class>/, or at least two <class>/ with pictures", ""),
+    }[name]
+    return (
+        f"data {name}: no {what} in {', '.join(map(str, places))}; "
+        f"{remedy}--set data.root=DIR says where it is, --set data.name=generated needs no files"
+    )
+
+
+def _counts(data: Data) -> tuple[int, int, int]:
+    """Number of training images (validation included), of test images, and of classes."""
+    if data.name == "folder":
+        (train, classes), (test, _) = (_tree(Path(data.root or ""), part) for part in ("train", "test"))
+        return len(train), len(test), classes
+    if data.name == "cifar10":
+        return 50_000, 10_000, 10
+    return *_generated_counts(data), len(generated.SHAPES)
+
+
+def _generated_counts(data: Data) -> tuple[int, int]:
+    """Numbers of generated images: CIFAR-10's, or what `train_images` needs; a fifth as many for testing."""
+    count = generated.NUM_TRAIN
+    if data.train_images is not None:
+        count = min(count, data.train_images + data.val_images)
+    return count, min(generated.NUM_TEST, count // 5)
+
+
+def training_pictures(data: Data) -> Pictures:
+    """Return all training images of located `data`, validation images included.
+
+    Raises:
+        DataError: they cannot be read.
+    """
+    return _pictures(data.name, data.root or "", _generated_counts(data)[0], "train", default_folder())
+
+
+def test_pictures(data: Data) -> Pictures:
+    """Return the test images. Nothing else reads them."""
+    return _pictures(data.name, data.root or "", _generated_counts(data)[1], "test", default_folder())
+
+
+@lru_cache(maxsize=2)  # lists the files once in a process that trains several configurations
+def _pictures(name: str, root: str, generated_count: int, part: Part, cache_folder: Path) -> Pictures:
+    if name == "generated":
+        pair = partial(generated.generate, generated_count, seed=0 if part == "train" else 1)
+        source: list[Any] = [name, part, generated.VERSION, generated_count]
+        arrays = cached_arrays(source, lambda: dict(zip(("images", "labels"), pair(), strict=True)), cache_folder)
+        return Pictures(arrays["images"], arrays["labels"])
+    if name == "cifar10":
+        batches = sorted((Path(root) / "cifar-10-batches-py").glob("*_batch*"))
+        source = [name, part, root, [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in batches]]
+        arrays = cached_arrays(source, lambda: _archive(Path(root), part), cache_folder)
+        return Pictures(arrays["images"], arrays["labels"])
+    files, num_classes = _tree(Path(root), part)
+    fingerprint = hashlib.sha256(repr(files).encode()).hexdigest()  # changes with each file's size and date
+    arrays = cached_arrays([name, part, root, fingerprint], lambda: _decode(files), cache_folder)
+    return Pictures(arrays["images"], arrays["labels"], num_classes, tuple(file.path for file in files))
+
+
+def _archive(root: Path, part: Part, download: bool = False) -> Arrays:
+    """Read CIFAR-10 with torchvision, which compares checksums; extract the archive if necessary.
+
+    Raises:
+        DataError: it is damaged, or cannot be downloaded.
+    """
+    from torchvision.datasets import CIFAR10
+    from torchvision.datasets.utils import check_integrity
+
+    packed, unpacked = root / CIFAR10.filename, root / CIFAR10.base_folder
+    extract = not unpacked.is_dir() and check_integrity(str(packed), CIFAR10.tgz_md5)
+    try:
+        dataset = CIFAR10(str(root), train=part == "train", download=download or extract)
+    except (RuntimeError, OSError, EOFError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        what = "could not be downloaded" if download else "is damaged or incomplete"
+        raise DataError(f"data cifar10: the archive in {root} {what} ({reason})") from error
+    return {"images": dataset.data, "labels": np.asarray(dataset.targets, dtype=np.int64)}
+
+
+def _tree(root: Path, part: Part) -> tuple[list[_File], int]:
+    """List the image files of one part, in an order that does not depend on the file system; count the classes.
+
+    torchvision's ImageFolder would import torch (6 s, 650 MB resident) into processes that only list files.
+    `root` contains train/<class>/ and test/<class>/, or only <class>/, of which a sixth is then held out for testing.
+    Classes are the folders with at least one image, sorted by name; their positions are the labels.
+
+    Raises:
+        DataError: there are fewer than two classes, or no images of the part.
+    """
+    divided = (root / "train").is_dir() and (root / "test").is_dir()
+    reference, folder = (root / "train", root / part) if divided else (root, root)
+    classes = [e.name for e in _visible(reference) if e.is_dir() and _images_in(reference / e.name)]
+    if len(classes) < 2:
+        raise DataError(_not_found("folder", [root]))
+    files = []
+    for label, name in enumerate(classes):
+        for entry in _images_in(folder / name):
+            status = entry.stat()
+            files.append(_File(folder / name / entry.name, label, status.st_size, status.st_mtime_ns))
+    if not divided:
+        held_out, rest = stratified_sample(np.array([f.label for f in files]), len(files) // 6, seed=SPLIT_SEED)
+        files = [files[i] for i in (held_out if part == "test" else rest)]
+    if not files:
+        raise DataError(f"data folder: no pictures for the {part} part in {root}")
+    return files, len(classes)
+
+
+def _visible(folder: Path) -> list[os.DirEntry[str]]:
+    """List the entries that are not hidden, by name; empty if there is no such folder."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+
+
+def _images_in(folder: Path) -> list[os.DirEntry[str]]:
+    from PIL import Image
+
+    known = {suffix for suffix, kind in Image.registered_extensions().items() if kind in Image.OPEN}  # can be read
+    return [e for e in _visible(folder) if os.path.splitext(e.name)[1].lower() in known and e.is_file()]
+
+
+def _decode(files: Sequence[_File]) -> Arrays:
+    images = np.empty((len(files), SIZE, SIZE, 3), dtype=np.uint8)
+    for i, file in enumerate(files):
+        images[i] = np.asarray(open_picture(file.path))
+    return {"images": images, "labels": np.array([f.label for f in files], dtype=np.int64)}
+
+
+def open_picture(path: Path) -> Any:
+    """Read one image file as a PIL image, RGB, 32x32.
+
+    Raises:
+        DataError: it is not an image.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(path) as file:
+            picture = file.convert("RGB")
+    except (OSError, ValueError, SyntaxError) as error:
+        raise DataError(f"data folder: {path} cannot be read as a picture") from error
+    return picture if picture.size == (SIZE, SIZE) else picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+
+
+def split(labels: Labels, data: Data) -> tuple[Indices, Indices]:
+    """Return the indices of training and of validation images: disjoint, stratified by class, always the same.
+
+    Raises:
+        DataError: there are not enough images.
+    """
+    if not 0 < data.val_images < len(labels):
+        raise DataError(f"data.val_images {data.val_images}: there are {len(labels):,} training pictures")
+    validation, training = stratified_sample(labels, data.val_images, SPLIT_SEED)
+    if data.train_images is not None and data.train_images < len(training):
+        chosen, _ = stratified_sample(labels[training], data.train_images, SPLIT_SEED)
+        training = training[chosen]
+    return training, validation
+
+
+def stratified_sample(labels: Labels, count: int, seed: int) -> tuple[Indices, Indices]:
+    """Return `count` indices, stratified by class, and the remaining ones; both in ascending order."""
+    rng = np.random.default_rng(seed)
+    # Each image gets its relative position in its shuffled class; any prefix by position has each class in its share.
+    along = np.empty(len(labels))
+    for label in np.unique(labels):
+        mine = np.flatnonzero(labels == label)
+        along[mine] = (rng.permutation(len(mine)) + rng.random()) / len(mine)
+    order = np.argsort(along, kind="stable")
+    return np.sort(order[:count]), np.sort(order[count:])
