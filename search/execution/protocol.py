@@ -11,7 +11,7 @@ import ray
 import ray.actor
 import ray.exceptions
 
-from trainables.contract import Data, Layout, Measurement
+from trainables.contract import Config, Data, Layout, Measurement
 
 
 class GroupError(Exception):
@@ -25,7 +25,7 @@ class Task:
     trial_id: str
     trainable: str
     function: Literal["train", "probe", "test"]
-    config: dict[str, Any]
+    config: Config
     data: Data
     folder: str
     epochs: int

@@ -15,7 +15,7 @@ import ray
 from ray import tune
 
 from search.execution.protocol import Died, Ended, GroupError, PoolClient, Task
-from trainables.contract import Data, InfeasibleError, Layout, Measurement, Resources, load_trainable
+from trainables.contract import InfeasibleError, Layout, Measurement, Resources, load_trainable
 
 STOP_TIMEOUT_SECONDS = 30.0  # for the workers of a trial that is stopped
 MAX_RETRIES = 1
@@ -47,8 +47,8 @@ class Finished:
 
     state: str
     reason: str | None
-    seconds: float
-    setup_seconds: float
+    seconds: float | None  # as in `Measured`; None: not known
+    setup_seconds: float | None
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -98,16 +98,8 @@ class TrialActor(tune.Trainable):  # type: ignore[misc]  # Ray has no types
         """Load nothing: the workers read their own checkpoints."""
 
     def _begin(self, config: dict[str, Any]) -> None:
-        self._task = Task(
-            trial_id=config["trial_id"],
-            trainable=config["trainable"],
-            function=config["kind"],
-            config=config["config"],
-            data=Data(**config["data"]),
-            folder=config["folder"],
-            epochs=config["epochs"],
-        )
-        self._resources = Resources(**config["resources"])
+        self._task: Task = config["task"]
+        self._resources: Resources = config["resources"]
         self._last_epoch: int = config["last_epoch"]  # measured before a resume; -1: none
         self._retries, self._max_retries = 0, config["retries"]
         self._seconds_before: float = config["seconds_before"]

@@ -25,26 +25,16 @@ class Decider(Protocol):
         """Return the next trial; None: there will be none."""
         ...
 
-    def observe(
-        self, trial_id: str, epoch: int, metrics: Mapping[str, float], seconds: float, setup_seconds: float
-    ) -> Decision:
-        """Take in the measurement of an epoch; decide whether to go on."""
+    def observe(self, trial_id: str, measured: Measured) -> Decision:
+        """Take in a measurement; decide whether to go on."""
         ...
 
     def retry(self, trial_id: str, reason: str) -> None:
         """Take in that the trial's workers died and it goes on with new ones."""
         ...
 
-    def finish(
-        self,
-        trial_id: str,
-        state: str,
-        reason: str | None,
-        seconds: float,
-        setup_seconds: float,
-        metrics: Mapping[str, float],
-    ) -> None:
-        """Take in the end of a trial. `metrics`: what is known about a trial that cannot run."""
+    def finish(self, trial_id: str, finished: Finished) -> None:
+        """Take in the end of a trial."""
         ...
 
     def crash(self, trial_id: str, reason: str) -> None:
@@ -104,10 +94,10 @@ class AdvisorScheduler(_Adapter, FIFOScheduler):  # type: ignore[misc]  # Ray ha
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> str:
         """Return Tune's word for whether the trial goes on."""
-        trial_id = trial.config["trial_id"]
+        trial_id = trial.config["task"].trial_id
         match result["outcome"]:
-            case Measured(epoch=epoch, metrics=metrics, seconds=seconds, setup_seconds=setup_seconds):
-                if self._decider.observe(trial_id, epoch, metrics, seconds, setup_seconds) is Decision.STOP:
+            case Measured() as measured:
+                if self._decider.observe(trial_id, measured) is Decision.STOP:
                     return str(TrialScheduler.STOP)
             case Retried(reason=reason):
                 self._decider.retry(trial_id, reason)
@@ -117,10 +107,9 @@ class AdvisorScheduler(_Adapter, FIFOScheduler):  # type: ignore[misc]  # Ray ha
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> None:
         """Pass on how a trial ended by itself; a stopped trial's last result is a measurement, answered before."""
-        match result["outcome"]:
-            case Finished(state, reason, seconds, setup_seconds, metrics):
-                with self._keep_error():
-                    self._decider.finish(trial.config["trial_id"], state, reason, seconds, setup_seconds, metrics)
+        if isinstance(finished := result["outcome"], Finished):
+            with self._keep_error():
+                self._decider.finish(trial.config["task"].trial_id, finished)
 
 
 class Check(_Adapter, Stopper):  # type: ignore[misc]  # Ray has no types

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -14,13 +14,14 @@ from search.advisor.proposal import Decision, Proposal
 from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
 from search.execution.protocol import Ended, Task
+from search.execution.trial_actor import Finished, Measured
 from search.page.page import try_to_write
 from search.record.dataframes import Run, load, write_tables
 from search.record.journal import Event, Journal
 from search.record.run_state import Trial
 from search.report.report import write_summary
 from search.space.space import Space
-from trainables.contract import Data, InfeasibleError, Layout, Resources, load_trainable
+from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable
 
 OUT_OF_TIME = "budget.hours is spent"
 STOPPED_BY = {
@@ -74,12 +75,16 @@ class Study:
         return self._deadline is not None and self._clock() >= self._deadline
 
     def propose(self) -> Proposal | None:
-        """First the trials that an earlier process left unfinished, then new ones."""
+        """Return the next trial: those that an earlier process left unfinished come first."""
         if self.out_of_time:
             return None
-        proposal = self._pending.pop(0) if self._pending else self._propose_new()
-        if proposal is not None:
-            self._running[proposal.trial_id] = proposal
+        resumed = bool(self._pending)
+        proposal = self._pending.pop(0) if resumed else self._advisor.propose()
+        if proposal is None:
+            return None
+        if not resumed:
+            self._journal.append("start", trial_id=proposal.trial_id, config=proposal.config, kind=proposal.kind)
+        self._running[proposal.trial_id] = proposal
         return proposal
 
     def next_layout(self) -> Layout | None:
@@ -93,96 +98,82 @@ class Study:
             return load_trainable(self._space.trainable or "").layout(proposal.config, self._resources)
         return None
 
-    def _propose_new(self) -> Proposal | None:
-        proposal = self._advisor.propose()
-        if proposal is not None:
-            self._journal.append("start", trial_id=proposal.trial_id, config=proposal.config, kind=proposal.kind)
-        return proposal
-
-    def observe(
-        self, trial_id: str, epoch: int, metrics: Mapping[str, float], seconds: float, setup_seconds: float
-    ) -> Decision:
+    def observe(self, trial_id: str, measured: Measured) -> Decision:
         """Journal a measurement with its answer. Out of time, a trial that has epochs to go is stopped."""
-        decision = self._advisor.observe(trial_id, epoch, metrics)
+        decision = self._advisor.observe(trial_id, measured.epoch, measured.metrics)
         reason = STOPPED_BY[self._space.stopping_rule]
         if self._advisor.stop_reason == EPOCHS_SPENT:
             reason = EPOCHS_SPENT
-        if self.out_of_time and epoch < self._space.last_epoch:
+        if self.out_of_time and measured.epoch < self._space.last_epoch:
             decision, reason = Decision.STOP, OUT_OF_TIME
         self._journal.append(
             "measurement",
             trial_id=trial_id,
-            epoch=epoch,
-            metrics=dict(metrics),
+            epoch=measured.epoch,
+            metrics=dict(measured.metrics),
             decision=decision.value,
-            seconds=seconds,
+            seconds=measured.seconds,
         )
         if decision is Decision.STOP:
-            self.finish(trial_id, "stopped", reason, seconds, setup_seconds)
+            self.finish(trial_id, Finished("stopped", reason, measured.seconds, measured.setup_seconds))
         return decision
 
     def retry(self, trial_id: str, reason: str) -> None:
         """Journal that a trial goes on from its checkpoint with new workers."""
         self._journal.append("retry", trial_id=trial_id, reason=reason)
 
-    def finish(
-        self,
-        trial_id: str,
-        state: str,
-        reason: str | None,
-        seconds: float | None,
-        setup_seconds: float | None,
-        metrics: Mapping[str, float] | None = None,
-    ) -> None:
-        """Journal the end of a trial; keep checkpoints only where the test set may yet be asked."""
+    def finish(self, trial_id: str, finished: Finished) -> None:
+        """Journal the end of a trial; keep checkpoints only where the test set may still be read."""
         proposal = self._running.pop(trial_id)
         self._journal.append(
             "finish",
             trial_id=trial_id,
-            state=state,
-            reason=reason,
-            seconds=seconds,
-            setup_seconds=setup_seconds,
+            state=finished.state,
+            reason=finished.reason,
+            seconds=finished.seconds,
+            setup_seconds=finished.setup_seconds,
             verdict=self._verdict(proposal),
-            metrics=dict(metrics or {}),
+            metrics=dict(finished.metrics),
         )
-        self._advisor.finish(trial_id, state, reason, metrics)
+        self._advisor.finish(trial_id, finished.state, finished.reason, finished.metrics)
         self._drop_checkpoints()
 
     def crash(self, trial_id: str, reason: str) -> None:
-        """The trial's own actor is gone; whatever worker group it had must not stay leased to it."""
-        workers.end_lease(
-            self._pool_name, trial_id
-        )  # first: it raises if Ray itself is gone, which is not the trial's failure
+        """Journal that the trial's own actor is gone; its worker group must not stay leased to it."""
+        # first: it raises if Ray itself is gone, which is not the trial's failure
+        workers.end_lease(self._pool_name, trial_id)
         if trial_id in self._running:
-            self.finish(trial_id, "failed", reason, None, None)
+            self.finish(trial_id, Finished("failed", reason, None, None))
 
     def trial_config(self, proposal: Proposal) -> dict[str, Any]:
         """Return the configuration with which `search.execution.trial_actor.TrialActor` runs a proposal."""
         known = self._run_state.trials.get(proposal.trial_id)
-        seconds = known.seconds if known and known.curve else 0.0
-        folder = self._trial_folder(proposal.trial_id)
-        folder.mkdir(parents=True, exist_ok=True)
+        task = self._task(proposal.trial_id, proposal.config, proposal.kind)
+        Path(task.folder).mkdir(parents=True, exist_ok=True)
         return {
-            "trial_id": proposal.trial_id,
-            "trainable": self._space.trainable,
-            "kind": proposal.kind,
-            "config": proposal.config,
-            "data": asdict(self._data),
-            "folder": str(folder),
-            "epochs": self._space.budget.epochs,
-            "resources": asdict(self._resources),
+            "task": task,
+            "resources": self._resources,
             "pool": self._pool_name,
             "last_epoch": max(known.curve, default=-1) if known else -1,
-            "seconds_before": seconds,
+            "seconds_before": known.seconds if known and known.curve else 0.0,
             "retries": trial_actor.MAX_RETRIES,
         }
+
+    def _task(self, trial_id: str, config: Config, function: Literal["train", "probe", "test"]) -> Task:
+        return Task(
+            trial_id=trial_id,
+            trainable=self._space.trainable or "",
+            function=function,
+            config=config,
+            data=self._data,
+            folder=str(self._folder.absolute() / "trials" / trial_id),  # workers may run in another folder
+            epochs=self._space.budget.epochs,
+        )
 
     def measure_front(self, pool: Any, check: Callable[[], None]) -> None:
         """Probe the trained points of the front again, in turn, then read the test set once for each.
 
-        So that a lucky moment is not taken for a fast configuration. Where one proves slower and another comes to the
-        front in its place, that one is probed too.
+        One fast measurement may be luck. A point that joins the front because another proved slower is probed too.
         """
         if self._space.trial_kind == "probe":
             return
@@ -191,33 +182,18 @@ class Study:
             while due := [t for t in self._run_state.front() if len(t.repeats) < turn and t.trial_id not in tried]:
                 tried |= {point.trial_id for point in due}
                 for point in due:
-                    self._measure("repeat", point, "probe", pool, check)
+                    self._measure(point, "probe", pool, check)
         for point in self._run_state.front():
             if not point.test_metrics:
-                self._measure("test", point, "test", pool, check)
+                self._measure(point, "test", pool, check)
 
-    def _measure(
-        self,
-        event: str,
-        point: Trial,
-        function: Literal["probe", "test"],
-        pool: Any,
-        check: Callable[[], None],
-    ) -> None:
-        """Run a function of the trainable for a point of the front; journal what it gave."""
-        assert self._space.trainable is not None
-        trainable = load_trainable(self._space.trainable)
-        task = Task(
-            trial_id=point.trial_id,
-            trainable=self._space.trainable,
-            function=function,
-            config=point.config,
-            data=self._data,
-            folder=str(self._trial_folder(point.trial_id)),
-            epochs=self._space.budget.epochs,
-        )
-        ended = workers.run_task(pool, trainable.layout(point.config, self._resources), task, check)
+    def _measure(self, point: Trial, function: Literal["probe", "test"], pool: Any, check: Callable[[], None]) -> None:
+        """Run a function of the trainable for a point of the front; journal its metrics."""
+        task = self._task(point.trial_id, point.config, function)
+        layout = load_trainable(task.trainable).layout(point.config, self._resources)
+        ended = workers.run_task(pool, layout, task, check)
         if isinstance(ended, Ended) and ended.state == "complete":
+            event = "repeat" if function == "probe" else "test"
             self._journal.append(event, trial_id=point.trial_id, metrics=dict(ended.metrics))
 
     def why_ended(self) -> str:
@@ -235,15 +211,8 @@ class Study:
         verdict = trainable.explain(proposal.config, metrics, self._resources) if metrics else None
         return None if verdict is None else asdict(verdict)
 
-    def _trial_folder(self, trial_id: str) -> Path:
-        """Return the absolute folder of a trial, because workers may run in another folder."""
-        return self._folder.absolute() / "trials" / trial_id
-
     def _drop_checkpoints(self) -> None:
-        """A checkpoint is wanted by trials that run and, for the test set, by the front and whoever is next to it.
-
-        Others would fill the disk.
-        """
+        """Keep the checkpoints of unfinished trials and, for the test set, of the first two fronts."""
         front = {point.trial_id for point in self._advisor.pareto_set(layers=2)}
         wanted = {*self._running, *front, *(proposal.trial_id for proposal in self._pending)}
         for folder in (self._folder / "trials").iterdir():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from search.advisor.proposal import Decision, Proposal
+from search.execution.trial_actor import Finished, Measured
 from search.record.journal import FILE_NAME, Event, Journal, Listener, read_journal
 from search.record.run_state import RunState
 from search.run import _described
@@ -77,9 +78,10 @@ def train(study: Study, proposal: Proposal, epochs: int) -> None:
     """As a trial's workers would, behind what the journal knows of it."""
     known = study.trial_config(proposal)["last_epoch"]
     for epoch in range(max(known, 0) + 1, epochs + 1):
-        if study.observe(proposal.trial_id, epoch, curve(proposal.config, epoch), 0.1 * epoch, 0.0) is Decision.STOP:
+        measured = Measured(epoch, curve(proposal.config, epoch), 0.1 * epoch, 0.0)
+        if study.observe(proposal.trial_id, measured) is Decision.STOP:
             return
-    study.finish(proposal.trial_id, "complete", None, 0.1 * epochs, 0.0)
+    study.finish(proposal.trial_id, Finished("complete", None, 0.1 * epochs, 0.0))
 
 
 def killing(when: Callable[[int], bool]) -> Listener:

@@ -14,6 +14,7 @@ import io, json, resource, statistics, sys, time
 from pathlib import Path
 from rich.console import Console
 from search.execution.dashboard import Metrics
+from search.execution.trial_actor import Finished, Measured
 from search.record.journal import FILE_NAME, Journal
 from search.record.run_state import RunState
 from search.terminal.progress import Progress
@@ -50,10 +51,10 @@ with progress, Journal(folder / FILE_NAME, [progress, metrics], run_state=run_st
             measured = {name: 0.5 + 1e-6 * epoch for name in REPORTED}
             measured |= {"val_accuracy": epoch / (epoch + 5), "images_per_second": 1e3 + len(reports) % 977}
             asked = time.process_time()
-            study.observe(proposal.trial_id, epoch, measured, float(epoch), 0.0)
+            study.observe(proposal.trial_id, Measured(epoch, measured, float(epoch), 0.0))
             reports.append(time.process_time() - asked)
         asked = time.process_time()
-        study.finish(proposal.trial_id, "complete", None, 1.0, 0.0)
+        study.finish(proposal.trial_id, Finished("complete", None, 1.0, 0.0))
         reports.append(time.process_time() - asked)
 tail = reports[-10 * epochs:]
 print(json.dumps({"reports": len(reports), "mb": peak() - before, "ms_mean": 1e3 * statistics.mean(reports),

@@ -12,6 +12,7 @@ import pytest
 from search.advisor.proposal import Decision
 from search.execution import workers
 from search.execution.protocol import Ended, Task
+from search.execution.trial_actor import Finished, Measured
 from search.record.journal import FILE_NAME, Event, Journal
 from search.record.run_state import RunState
 from search.results import load
@@ -61,18 +62,11 @@ def test_when_the_hours_are_spent_trials_are_stopped_and_none_is_started(tmp_pat
         late, done = study.propose(), study.propose()
         assert late is not None
         assert done is not None
-        assert (
-            study.observe(late.trial_id, 1, {"val_accuracy": 0.1, "images_per_second": 1.0}, 1.0, 0.0)
-            is Decision.CONTINUE
-        )
+        row = {"val_accuracy": 0.1, "images_per_second": 1.0}
+        assert study.observe(late.trial_id, Measured(1, row, 1.0, 0.0)) is Decision.CONTINUE
         clock.now += 3600
-        assert (
-            study.observe(late.trial_id, 2, {"val_accuracy": 0.1, "images_per_second": 1.0}, 1.0, 0.0) is Decision.STOP
-        )
-        assert (
-            study.observe(done.trial_id, 3, {"val_accuracy": 0.1, "images_per_second": 1.0}, 1.0, 0.0)
-            is Decision.CONTINUE
-        )
+        assert study.observe(late.trial_id, Measured(2, row, 1.0, 0.0)) is Decision.STOP
+        assert study.observe(done.trial_id, Measured(3, row, 1.0, 0.0)) is Decision.CONTINUE
         assert study.propose() is None
     finish = [event for event in events_of(tmp_path) if event["event"] == "finish"]
     assert [(e["trial_id"], e["state"], e["reason"]) for e in finish] == [("t0001", "stopped", "budget.hours is spent")]
@@ -86,7 +80,8 @@ def test_a_trial_that_is_stopped_says_what_for(tmp_path: Path) -> None:
         assert first is not None
         assert second is not None
         row = {"val_accuracy": 0.1, "images_per_second": 1.0}
-        decisions = [study.observe(t.trial_id, e, row, 1.0, 0.0) for t, e in ((first, 1), (second, 1), (first, 2))]
+        asked = ((first, 1), (second, 1), (first, 2))
+        decisions = [study.observe(trial.trial_id, Measured(epoch, row, 1.0, 0.0)) for trial, epoch in asked]
     assert decisions == [Decision.CONTINUE, Decision.CONTINUE, Decision.STOP]
     assert events_of(tmp_path)[-1]["reason"] == "budget.total_epochs is spent" == study.why_ended()
 
@@ -101,8 +96,9 @@ def test_what_bound_a_trial_is_written_down_with_its_end(tmp_path: Path) -> None
         for metrics in (stages, {}):
             trial = study.propose()
             assert trial is not None
-            study.observe(trial.trial_id, 0, {"images_per_second": 1.0, "peak_memory_gib": 1.0, **metrics}, 1.0, 0.0)
-            study.finish(trial.trial_id, "complete", None, 1.0, 0.0)
+            row = {"images_per_second": 1.0, "peak_memory_gib": 1.0, **metrics}
+            study.observe(trial.trial_id, Measured(0, row, 1.0, 0.0))
+            study.finish(trial.trial_id, Finished("complete", None, 1.0, 0.0))
     explained, unknown = (e["verdict"] for e in events_of(tmp_path) if e["event"] == "finish")
     assert (explained["bound_by"], explained["share"], unknown) == ("input", pytest.approx(0.6), None)
     assert explained["advice"][0]["parameter"] == "loader"
@@ -160,8 +156,8 @@ def test_who_comes_to_the_front_because_another_proves_slower_is_probed_and_test
         for lucky in (900.0, 800.0, 700.0):
             trial = study.propose()
             assert trial is not None
-            study.observe(trial.trial_id, 1, {"val_accuracy": 0.5, **interval(lucky, 400.0)}, 1.0, 0.0)
-            study.finish(trial.trial_id, "complete", None, 1.0, 0.0)
+            study.observe(trial.trial_id, Measured(1, {"val_accuracy": 0.5, **interval(lucky, 400.0)}, 1.0, 0.0))
+            study.finish(trial.trial_id, Finished("complete", None, 1.0, 0.0))
         study.measure_front(None, lambda: None)
     assert asked == [("probe", "t0001"), ("probe", "t0002"), ("probe", "t0003"), ("test", "t0003")]
     assert load(tmp_path).front.trial_id.tolist() == ["t0003"]
@@ -174,4 +170,4 @@ def test_a_probe_is_over_when_it_has_measured_also_when_time_is_up(tmp_path: Pat
         late = study.propose()
         assert late is not None
         clock.now += 3600
-        assert study.observe(late.trial_id, 0, {"images_per_second": 1.0}, 1.0, 0.0) is Decision.CONTINUE
+        assert study.observe(late.trial_id, Measured(0, {"images_per_second": 1.0}, 1.0, 0.0)) is Decision.CONTINUE
