@@ -14,7 +14,6 @@ from pathlib import Path
 from search import plots
 from search.commandline import NoResultError, load_run, run_command, run_parser
 from search.exit_codes import InputError
-from search.record.dataframes import Run
 
 PLOTS = {
     "front": plots.plot_front,
@@ -38,18 +37,6 @@ def _answer(arguments: Sequence[str] | None) -> str:
     options = parser.parse_args(arguments)
     run = load_run(options.run)
     folder: Path = options.to or options.run / "figures"
-    written, left_out = write_figures(run, folder)
-    if not written:
-        raise NoResultError(f"{run.name}: nothing to draw: {'; '.join(left_out)}")
-    return "\n".join([*map(str, written), *(f"left out: {line}" for line in left_out)])
-
-
-def write_figures(run: Run, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write each figure as PNG and SVG; return the files, and a line for each figure that has nothing to draw.
-
-    Raises:
-        InputError: matplotlib is not installed.
-    """
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -67,7 +54,9 @@ def write_figures(run: Run, folder: Path) -> tuple[list[Path], list[str]]:
             path = folder / f"{name}.{suffix}"
             figure.savefig(path, dpi=DOTS_PER_INCH, metadata={"Date": None} if suffix == "svg" else None)
             written.append(path)
-    return written, left_out
+    if not written:
+        raise NoResultError(f"{run.name}: nothing to draw: {'; '.join(left_out)}")
+    return "\n".join([*map(str, written), *(f"left out: {line}" for line in left_out)])
 
 
 if __name__ == "__main__":

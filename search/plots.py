@@ -17,9 +17,9 @@ from search.record.dataframes import Run
 from search.record.run_state import Trial
 from search.report.causes import stages
 from search.report.importance import Importance, importance
-from search.report.picks import merged, picks
+from search.report.picks import picks_by_trial
 from search.text.configurations import format_setting
-from search.text.metrics import ARROWS, metric_label
+from search.text.metrics import ARROWS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,13 +55,13 @@ def plot_front(run: Run, ax: Axes | None = None) -> Axes:
             ax.scatter(*_at(trials, x, y), s=24, marker="o", facecolors=face, edgecolors=GREY, label=label)
     _draw_front(ax, run, front, 0, f"front ({len(front)})")
     middle = sum(ax.get_xlim()) / 2
-    for same in merged(picks(run)):
+    for same in picks_by_trial(run):
         trial = same[0].trial
         at = trial.metrics[x.metric], trial.metrics[y.metric]
         offset, side = (5, "left") if at[0] < middle else (-5, "right")
         text = f"{trial.trial_id}: {', '.join(pick.name for pick in same)}"
         ax.annotate(text, at, xytext=(offset, 6), textcoords="offset points", horizontalalignment=side, fontsize=8)
-    _finish(ax, run, x, y, run.name)
+    _finish(ax, run, run.name)
     return ax
 
 
@@ -76,9 +76,7 @@ def plot_fronts(runs: Mapping[str, Run], ax: Axes | None = None) -> Axes:
         raise NothingToDrawError("no run has a front")
     for number, (name, run) in enumerate(runs.items()):
         _draw_front(ax, run, run.state.front(), number, name)
-    first = next(iter(runs.values()))
-    y, x = first.state.objectives[:2]
-    _finish(ax, first, x, y, "")
+    _finish(ax, next(iter(runs.values())), "")
     return ax
 
 
@@ -108,17 +106,15 @@ def plot_curves(run: Run, ax: Axes | None = None, metric: str | None = None) -> 
     front = [t.trial_id for t in run.state.front()]
     for trial in sorted(run.state.trials.values(), key=lambda t: t.trial_id in front):
         values, style = curves[trial.trial_id], "--" if trial.state == "stopped" else "-"
-        if not values:
-            continue
-        if trial.trial_id in front:
+        if values and trial.trial_id in front:
             place = front.index(trial.trial_id)
             label = trial.trial_id if place < MAX_NAMED else None
             color = COLORS[place % len(COLORS)]
             ax.plot(*zip(*values, strict=True), style, marker=".", color=color, label=label, zorder=3)
-        else:
+        elif values:
             mark = "." if len(values) == 1 else ""
             ax.plot(*zip(*values, strict=True), style, marker=mark, color=GREY, linewidth=0.8, alpha=0.7)
-    ax.set(xlabel="epoch", ylabel=metric_label(metric, run.info.data.name), title=run.name)
+    ax.set(xlabel="epoch", ylabel=run.state.label(metric), title=run.name)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if front:
         ax.legend(fontsize=8, title="front")
@@ -189,7 +185,7 @@ def plot_importance(run: Run, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.set(xlabel="share of the importance; pale: may be chance", title=run.name)
-    labels = [metric_label(metric, run.info.data.name) for metric in known]
+    labels = list(map(run.state.label, known))
     ax.legend(handles=[Patch(color=c, label=label) for c, label in zip(COLORS, labels, strict=False)], fontsize=8)
     return ax
 
@@ -252,20 +248,17 @@ def _draw_front(ax: Axes, run: Run, front: Sequence[Trial], number: int, label: 
     where: Literal["post", "pre"] = "post" if y.goal == x.goal == "minimize" else "pre"
     horizontal, vertical = _at(ordered, x, y)
     ax.step(horizontal, vertical, where=where, color=color, linewidth=0.9, alpha=0.6)
-    bars: dict[str, Any] = {"xerr": _halves(run, ordered, x), "yerr": _halves(run, ordered, y)}
-    bars |= {"fmt": marker, "color": color, "markersize": 6, "capsize": 2, "elinewidth": 0.8, "label": label}
-    ax.errorbar(horizontal, vertical, **bars)
+    errors = []
+    for objective, values in ((x, horizontal), (y, vertical)):
+        halves = [run.state.half_interval(t, objective.metric) or 0.0 for t in ordered]
+        # 0, so not drawn, where the interval is as large as the value
+        errors.append([half if half < abs(value) else 0.0 for half, value in zip(halves, values, strict=True)])
+    bars: dict[str, Any] = {"xerr": errors[0], "yerr": errors[1], "fmt": marker, "color": color, "label": label}
+    ax.errorbar(horizontal, vertical, **bars, markersize=6, capsize=2, elinewidth=0.8)
 
 
-def _halves(run: Run, trials: Sequence[Trial], objective: Objective) -> list[float]:
-    """Half of each 95% interval; 0, so not drawn, where it is unknown or as large as the value."""
-    halves = [run.state.half_interval(t, objective.metric) or 0.0 for t in trials]
-    values = [t.metrics[objective.metric] for t in trials]
-    return [h if h < abs(v) else 0.0 for h, v in zip(halves, values, strict=True)]
-
-
-def _finish(ax: Axes, run: Run, x: Objective, y: Objective, title: str) -> None:
-    x_label, y_label = (f"{metric_label(o.metric, run.info.data.name)} ({ARROWS[o.goal]})" for o in (x, y))
+def _finish(ax: Axes, run: Run, title: str) -> None:
+    y_label, x_label = (f"{run.state.label(o.metric)} ({ARROWS[o.goal]})" for o in run.state.objectives[:2])
     ax.set(xlabel=x_label, ylabel=y_label, title=title)
     ax.grid(visible=True, linewidth=0.3)
     ax.legend(fontsize=8)

@@ -22,7 +22,6 @@ from search.compare.comparison import (
     hypervolumes,
     mean_ratio,
     not_comparable,
-    objectives_of,
     other_machines,
     shared,
     sides,
@@ -109,7 +108,7 @@ def _runs(named: Sequence[Side]) -> list[str]:
     }
     blocks = format_tables({"": [side.letter for side in named]}, columns)
     if volumes:
-        labels = [metric_label(o.metric, _data(named)) for o in objectives_of(named)]
+        labels = [metric_label(o.metric, _data(named)) for o in named[0].run.state.objectives]
         point = ", ".join(f"{label} {format_number(value)}" for label, value in zip(labels, volumes[1], strict=True))
         share = f"Hypervolume: share of the common front's, {format_number(whole)} ({' × '.join(labels)})."
         worst = "the worst value of any run, moved outwards by a tenth of the range"
@@ -119,7 +118,7 @@ def _runs(named: Sequence[Side]) -> list[str]:
 
 def _fronts(named: Sequence[Side]) -> Iterator[str]:
     """Scatter plot of all candidates, then the table of the common front."""
-    objectives = objectives_of(named)
+    objectives = named[0].run.state.objectives
     points = [
         Point(t.metrics[objectives[1].metric], t.metrics[objectives[0].metric], side.letter if t in front else DOT)
         for side in named
@@ -177,6 +176,12 @@ def _shared(named: Sequence[Side], metric: str) -> list[str]:
     every = dict.fromkeys([*named[0].run.state.parameters(), *(name for t in trials for name in t.config)])
     names = [n for n in every if len(rows) == 1 or len({repr(row.config.get(n)) for row in rows}) > 1]
     more = [f"and {len(rows) - MOST_ROWS} more."] if len(rows) > MOST_ROWS else []
+    means = []
+    for side in named[1:]:
+        if not learned and (found := mean_ratio(rows, side.letter, base)):
+            mean, low, high, size = found
+            over = f"over {plural(size, 'shared configuration')}, {low:.2f} to {high:.2f}" if size > 1 else "over one"
+            means.append(wrap(f"**{side.letter} reaches {mean:.2f} times the {label} of {base}** ({over})."))
     short = {"configuration": [format_settings(row.config, names) for row in shown]}
     if fits({**short, **columns}):
         tables = [format_table({**short, **columns})]
@@ -187,7 +192,7 @@ def _shared(named: Sequence[Side], metric: str) -> list[str]:
         f"## {label} of shared configurations",
         *tables,
         *more,
-        *([] if learned else _means(named, rows, label)),
+        *means,
         wrap(_legend(named, rows, names, learned)),
     ]
 
@@ -204,16 +209,6 @@ def _difference(row: Shared, letter: str, base: str, learned: bool) -> str:
     ratio, half = row.ratio(letter, base)
     tie = " ~" if half is not None and abs(ratio - 1) <= half else ""
     return f"{ratio:.2f}" + ("" if half is None else " ± ?" if half >= ratio else f" ± {half:.2f}") + tie
-
-
-def _means(named: Sequence[Side], rows: Sequence[Shared], label: str) -> Iterator[str]:
-    """Mean ratio of each run's rate to the first run's."""
-    base = named[0]
-    for side in named[1:]:
-        if found := mean_ratio(rows, side.letter, base.letter):
-            mean, low, high, size = found
-            over = f"over {plural(size, 'shared configuration')}, {low:.2f} to {high:.2f}" if size > 1 else "over one"
-            yield wrap(f"**{side.letter} reaches {mean:.2f} times the {label} of {base.letter}** ({over}).")
 
 
 def _legend(named: Sequence[Side], rows: Sequence[Shared], names: Sequence[str], learned: bool) -> str:

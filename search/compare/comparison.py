@@ -14,14 +14,14 @@ import numpy as np
 from search.exit_codes import InputError
 from search.front.affects import is_learned, without_effect
 from search.front.intervals import half_interval, merge_repeats
-from search.front.objective import Objective, losses
+from search.front.objective import losses
 from search.front.pareto import front_order, hypervolume, reference_point
 from search.record.dataframes import Run
 from search.record.run_state import Trial
+from search.report.sweeps import RATE
 from search.text.numbers import format_number, join_words, plural
 
 LETTERS = "ABCDEFGH"
-RATE = "images_per_second"
 
 
 @dataclass(frozen=True)
@@ -80,15 +80,11 @@ def sides(runs: Sequence[Run]) -> list[Side]:
     return named
 
 
-def objectives_of(named: Sequence[Side]) -> list[Objective]:
-    """Return the objectives in the order of the first run."""
-    return named[0].run.state.objectives
-
-
 def together(named: Sequence[Side]) -> list[tuple[Side, Trial]]:
     """Return the common front of all runs, sorted by the first objective, best first."""
     points = [(side, trial) for side in named for trial in side.run.state.front()]
-    return [points[i] for i in front_order(losses([trial.metrics for _, trial in points], objectives_of(named)))]
+    table = losses([trial.metrics for _, trial in points], named[0].run.state.objectives)
+    return [points[i] for i in front_order(table)]
 
 
 def hypervolumes(named: Sequence[Side]) -> tuple[list[float], list[float]] | None:
@@ -96,7 +92,7 @@ def hypervolumes(named: Sequence[Side]) -> tuple[list[float], list[float]] | Non
 
     The reference point is the worst value of any candidate, moved outwards by a tenth of the range. None without any.
     """
-    objectives = objectives_of(named)
+    objectives = named[0].run.state.objectives
     tables = [losses([t.metrics for t in side.run.state.candidates()], objectives) for side in named]
     everything = np.concatenate(tables)
     if not len(everything):
@@ -109,7 +105,7 @@ def hypervolumes(named: Sequence[Side]) -> tuple[list[float], list[float]] | Non
 def compared_metrics(named: Sequence[Side]) -> list[str]:
     """Return the objectives, preceded by the rate if every run measured it."""
     has_rate = all(any(RATE in t.metrics for t in side.run.state.trials.values()) for side in named)
-    return list(dict.fromkeys([*([RATE] if has_rate else []), *(o.metric for o in objectives_of(named))]))
+    return list(dict.fromkeys([*([RATE] if has_rate else []), *(o.metric for o in named[0].run.state.objectives)]))
 
 
 def shared(named: Sequence[Side], metric: str) -> list[Shared]:

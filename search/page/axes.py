@@ -21,10 +21,7 @@ class Axis:
 
     def position(self, value: float) -> float:
         """Percent of the axis, from its low end; a value outside of the axis is clipped to the nearer end."""
-        if self.log:
-            value, low, high = (math.log(max(v, self.low)) for v in (value, self.low, self.high))
-        else:
-            low, high = self.low, self.high
+        value, low, high = (math.log(max(v, self.low)) if self.log else v for v in (value, self.low, self.high))
         return round(100 * min(max((value - low) / (high - low), 0.0), 1.0), 2)
 
     def ticks(self, most: int = 6) -> list[float]:

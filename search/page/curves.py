@@ -10,11 +10,10 @@ from markupsafe import Markup
 
 from search.front.objective import Objective
 from search.page.axes import axis, thinned
-from search.page.chart import CROWD, metric_axis, metric_title, unit_of
+from search.page.chart import CROWD, metric_axis, metric_title
 from search.page.front_status import LINE_CLASSES, FrontStatus
 from search.page.render import render
 from search.record.run_state import Trial
-from search.text.metrics import metric_label
 
 MAX_POINTS = 16_000  # in all curves of one chart, so that the file stays small and a browser draws it at once
 MIN_POINTS = 6  # in one curve
@@ -60,9 +59,9 @@ def _chart(
         points = [(across(trial, epoch), values[epoch]) for epoch in thinned(list(values), most)]
         curves.append((trial, [(at, value) for at, value in points if math.isfinite(at)]))
     x = axis([0.0, *(at for _, points in curves for at, _ in points)], whole=title == EPOCHS)
-    y = metric_axis([value for _, points in curves for _, value in points], unit_of(run, metric))
+    y = metric_axis(run, metric, [value for _, points in curves for _, value in points])
     return {
-        "title": f"{metric_label(metric, run.info.data.name)} by {title.split()[0]}",
+        "title": f"{run.state.label(metric)} by {title.split()[0]}",
         "note": f"Thinned to {most} points per curve." if any(len(t.curve) > most for t in trials) else "",
         "axes": {"x": x, "y": y, "x_title": title, "y_title": metric_title(run, objective, y)},
         "label": f"learning curves by {title}",

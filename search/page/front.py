@@ -5,18 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any
 
 from markupsafe import Markup
 
 from search.front.objective import Objective
 from search.page.axes import Axis
-from search.page.chart import is_log, metric_axis, metric_title, unit_of
+from search.page.chart import is_log, metric_axis, metric_title
 from search.page.front_status import STATUSES, FrontStatus
 from search.page.render import render
 from search.record.run_state import Trial
-from search.text.metrics import metric_label
 from search.text.numbers import format_percent, plural
 
 RADIUS = {"front": 6, "tie": 5}
@@ -29,20 +28,6 @@ WITH_BARS = ("front", "tie")  # statuses whose intervals are shown; those of all
 Line = tuple[float, float, float, float]  # x1, y1, x2, y2 in percent from the top left corner
 
 
-@dataclass(frozen=True)
-class Point:
-    """One trial in one chart; coordinates in percent from the top left corner."""
-
-    trial_id: str
-    css_class: str
-    x: float
-    y: float
-    radius: int
-    label: str  # for screen readers
-    names: list[str]  # of its picks
-    bars: list[Line]
-
-
 def front_charts(status: FrontStatus) -> Markup:
     """Render one chart for each objective after the first, against the first; a run of one objective has none."""
     upward, *others = status.run.state.objectives
@@ -52,16 +37,22 @@ def front_charts(status: FrontStatus) -> Markup:
 def _chart(status: FrontStatus, across: Objective, upward: Objective) -> Markup:
     run, trials = status.run, status.trials_to_draw()
     x, y = (_axis(status, trials, objective) for objective in (across, upward))
-    points = [_point(status, trial, {across: x, upward: y}) for trial in trials]
-    far = any("edge" in point.css_class for point in points)
+    axes = {across: x, upward: y}
+    points = [_point(status, trial, axes) for trial in trials]
+    far = any("edge" in point["css_class"] for point in points)
     totals = Counter(status.of[t.trial_id] for t in trials)
+    steps: list[Line] = []  # boundary of the area that the front dominates; three objectives have none in a plane
+    if len(run.state.objectives) == 2:
+        for left, right in itertools.pairwise(sorted(run.state.front(), key=lambda t: t.metrics[across.metric])):
+            worse = {o.metric: o.loss(max(o.loss(t.metrics[o.metric]) for t in (left, right))) for o in axes}
+            steps += [(*_place(axes, end.metrics), *_place(axes, worse)) for end in (left, right)]
     return render(
         "front.html",
-        title=f"{metric_label(upward.metric, run.info.data.name)} against {across.metric}",
+        title=f"{run.state.label(upward.metric)} against {across.metric}",
         note=f"{INTERVALS} {AT_EDGE}" if far else INTERVALS,
         axes={"x": x, "y": y, "x_title": metric_title(run, across, x), "y_title": metric_title(run, upward, y)},
         label=f"{upward.metric} against {across.metric}: {plural(len(trials), 'trial')}",
-        steps=list(_steps(status, {across: x, upward: y})),
+        steps=steps,
         points=points,
         names_above=upward.goal == "maximize",  # the side where no point can be: that of the dominating values
         legend={name: f"{words} ({totals[name]:,})" for name, words in STATUSES.items() if totals[name]},
@@ -70,9 +61,9 @@ def _chart(status: FrontStatus, across: Objective, upward: Objective) -> Markup:
 
 def _axis(status: FrontStatus, trials: list[Trial], objective: Objective) -> Axis:
     """Axis over the front with its intervals, and over the trials within `REACH` times its extent."""
-    metric, unit = objective.metric, unit_of(status.run, objective.metric)
+    run, metric = status.run, objective.metric
     values = [trial.metrics[metric] for trial in trials]
-    scale: Callable[[float], float] = math.log if is_log(values, unit) else float
+    scale: Callable[[float], float] = math.log if is_log(run, metric, values) else float
     near = []
     for trial in trials:
         if status.of[trial.trial_id] in WITH_BARS:
@@ -80,23 +71,10 @@ def _axis(status: FrontStatus, trials: list[Trial], objective: Objective) -> Axi
             ends = status.interval(trial, metric) or ()
             near += [value, *(end for end in ends if value / 2 < end < value * 2)]  # a wider one would dwarf all else
     if not near or min(near) == max(near):
-        return metric_axis(values, unit)
+        return metric_axis(run, metric, values)
     low, high = scale(min(near)), scale(max(near))
     room = REACH * (high - low)
-    return metric_axis([*near, *(v for v in values if low - room <= scale(v) <= high + room)], unit)
-
-
-def _steps(status: FrontStatus, axes: dict[Objective, Axis]) -> Iterator[Line]:
-    """Boundary of the area that the front dominates; with more than two objectives a plane has none to draw."""
-    if len(status.run.state.objectives) != 2:
-        return
-    across = next(iter(axes))
-    front = sorted(status.run.state.front(), key=lambda t: t.metrics[across.metric])
-    for left, right in itertools.pairwise(front):
-        worse = {o.metric: o.loss(max(o.loss(t.metrics[o.metric]) for t in (left, right))) for o in axes}
-        corner_x, corner_y = _place(axes, worse)
-        for end in (left, right):
-            yield *_place(axes, end.metrics), corner_x, corner_y
+    return metric_axis(run, metric, [*near, *(v for v in values if low - room <= scale(v) <= high + room)])
 
 
 def _place(axes: dict[Objective, Axis], metrics: dict[str, float]) -> tuple[float, float]:
@@ -104,7 +82,8 @@ def _place(axes: dict[Objective, Axis], metrics: dict[str, float]) -> tuple[floa
     return x, 100 - y
 
 
-def _point(status: FrontStatus, trial: Trial, axes: dict[Objective, Axis]) -> Point:
+def _point(status: FrontStatus, trial: Trial, axes: dict[Objective, Axis]) -> dict[str, Any]:
+    """Return the template's values of one trial; coordinates in percent from the top left corner."""
     name, names = status.of[trial.trial_id], status.pick_names(trial)
     x, y = _place(axes, trial.metrics)
     classes = [name, *["pick"] * bool(names), *["edge"] * (not {x, y}.isdisjoint({0.0, 100.0}))]
@@ -116,6 +95,15 @@ def _point(status: FrontStatus, trial: Trial, axes: dict[Objective, Axis]) -> Po
             if ends := status.interval(trial, objective.metric):
                 low, high = map(along.position, ends)
                 bars.append((x, 100 - low, x, 100 - high) if i else (low, y, high, y))
-        if probability := status.probability.get(trial.trial_id):
+        if probability := status.run.front_probabilities.get(trial.trial_id):
             label += f", with a probability of {format_percent(probability)}"
-    return Point(trial.trial_id, " ".join(classes), x, y, RADIUS.get(name, OTHER_RADIUS), label, names, bars)
+    return {
+        "trial_id": trial.trial_id,
+        "css_class": " ".join(classes),
+        "x": x,
+        "y": y,
+        "radius": RADIUS.get(name, OTHER_RADIUS),
+        "label": label,  # for screen readers
+        "names": names,  # of its picks
+        "bars": bars,
+    }

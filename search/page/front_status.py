@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from search.front.objective import measured
-from search.page.chart import path
 from search.record.dataframes import Run
 from search.record.run_state import Trial
 from search.report.front_tables import TIE
@@ -35,7 +34,6 @@ class FrontStatus:
     """A run with the status of each trial relative to the Pareto front."""
 
     run: Run
-    probability: Mapping[str, float]  # of belonging to the front, by trial; compared trials only
     of: Mapping[str, str]  # by trial: a key of STATUSES, or the trial's state if it has no point in the chart
     picks: list[Pick]
 
@@ -59,11 +57,14 @@ class FrontStatus:
 
     def line(self, trial: Trial, points: Iterable[tuple[float, float]]) -> dict[str, str]:
         """Return the template's values of a trial's line; points in percent from the top left corner."""
-        return {"d": path(points), "class": self.line_class(trial), "trial_id": trial.trial_id}
+        path = "M" + "L".join(f"{x:.4g} {y:.4g}" for x, y in points)
+        return {"d": path, "class": self.line_class(trial), "trial_id": trial.trial_id}
 
     def ties(self) -> list[str]:
         """Names of the trials that cannot be distinguished from the front, the most probable first."""
-        return sorted((t for t, name in self.of.items() if name == "tie"), key=lambda t: -self.probability[t])
+        return sorted(
+            (t for t, name in self.of.items() if name == "tie"), key=lambda t: -self.run.front_probabilities[t]
+        )
 
     def pick_names(self, trial: Trial) -> list[str]:
         """Names of the picks that are this trial."""
@@ -88,4 +89,4 @@ def front_status(run: Run) -> FrontStatus:
             return trial.state
         return "probed" if trial.kind == "probe" else "excluded"
 
-    return FrontStatus(run, probability, {name: status(t) for name, t in run.state.trials.items()}, picks(run))
+    return FrontStatus(run, {name: status(t) for name, t in run.state.trials.items()}, picks(run))

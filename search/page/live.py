@@ -31,9 +31,7 @@ class LivePage:
 
     def __init__(self, folder: Path, run_state: RunState, pause: Callable[[float], float] = seconds_to_wait) -> None:
         """`pause`: the seconds to wait after a page, by the seconds that it took."""
-        self._folder = folder
-        self._run_state = run_state
-        self._pause = pause
+        self._folder, self._run_state, self._pause = folder, run_state, pause
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="page", daemon=True)
 
@@ -45,9 +43,6 @@ class LivePage:
         self._ended.set()
         self._thread.join()
 
-    def _run(self) -> Run:
-        return Run(self._folder, self._run_state.snapshot())
-
     def _watch(self) -> None:
         failed, written, wait = False, -1, self._pause(0.0)
         while not self._ended.wait(wait):
@@ -55,7 +50,9 @@ class LivePage:
             if size == written or self._run_state.opening is None:
                 continue
             began = time.perf_counter()
-            failed |= not try_to_write(self._run, running=True, quietly=failed)
+            failed |= not try_to_write(
+                lambda: Run(self._folder, self._run_state.snapshot()), running=True, quietly=failed
+            )
             written, wait = size, self._pause(time.perf_counter() - began)
 
 

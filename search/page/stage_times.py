@@ -28,21 +28,30 @@ def stage_bars(status: FrontStatus) -> Markup | None:
     slower = len(known) - len(shown)
     ignored = without_effect(run_state.info.trainable, run_state.info.parameters, RATE)
     varying = [name for name in run_state.varying_parameters(known) if name not in ignored]
+    bars, longest = [], max(map(_microseconds, shown))
+    for trial in shown:
+        times = {stage: value for stage, value in stages(trial).items() if value}
+        whole, length = sum(times.values()), 100 * _microseconds(trial) / longest
+        begin, parts = 0.0, []
+        for stage, value in times.items():
+            parts.append((stage, begin, length * value / whole))
+            begin += length * value / whole
+        words = ", ".join(f"{stage} {format_percent(value / whole)}" for stage, value in times.items())
+        bars.append(
+            {
+                "trial_id": trial.trial_id,
+                "on_front": trial in front,
+                "label": f"{words}, bound by {bound(trial)}" if trial.verdict else words,
+                "parts": parts,  # stage, begin and width
+                "microseconds": _microseconds(trial),
+                "settings": " · ".join(filter(None, [format_settings(trial.config, varying), bound(trial)])),
+            }
+        )
     return render(
         "stage_times.html",
         stages={stage: stage for stage in STAGES if any(stages(t).get(stage) for t in shown)},
         slower=f" {plural(slower, 'slower trial')} only in the table of all trials." if slower else "",
-        bars=[
-            {
-                "trial_id": trial.trial_id,
-                "on_front": trial in front,
-                "label": _label(trial),
-                "parts": _parts(trial, 100 * _microseconds(trial) / max(map(_microseconds, shown))),
-                "microseconds": _microseconds(trial),
-                "settings": " · ".join(filter(None, [format_settings(trial.config, varying), bound(trial)])),
-            }
-            for trial in shown
-        ],
+        bars=bars,
     )
 
 
@@ -50,18 +59,3 @@ def _microseconds(trial: Trial) -> float:
     """Time per sample over all stages; per step, if the configuration has no batch size."""
     size = trial.config.get("batch_size")
     return 1000 * sum(stages(trial).values()) / (size if type(size) is int and size > 0 else 1)
-
-
-def _parts(trial: Trial, length: float) -> list[tuple[str, float, float]]:
-    """Stage, begin and width of each part of a bar of this length."""
-    whole, begin, parts = sum(stages(trial).values()), 0.0, []
-    for stage, value in stages(trial).items():
-        parts += [(stage, begin, length * value / whole)] if value else []
-        begin += length * value / whole
-    return parts
-
-
-def _label(trial: Trial) -> str:
-    times = stages(trial)
-    words = ", ".join(f"{stage} {format_percent(t / sum(times.values()))}" for stage, t in times.items() if t)
-    return f"{words}, bound by {bound(trial)}" if trial.verdict else words

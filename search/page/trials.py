@@ -15,10 +15,9 @@ from search.record.run_state import STATES, Trial
 from search.report.causes import STAGES, bound, stages
 from search.text.configurations import format_setting
 from search.text.durations import format_duration
-from search.text.metrics import ARROWS, metric_label
+from search.text.metrics import ARROWS
 from search.text.numbers import format_number, format_percent
 
-MEASURES = {"peak_memory_gib": "memory GiB"}
 SHARES = {
     "peak_memory_fraction": "memory share",
     "cpu_utilization": "CPU",
@@ -59,12 +58,12 @@ def filter_form(status: FrontStatus) -> Markup:
 
 
 def _columns(status: FrontStatus) -> list[Column]:
-    run_state, info = status.run.state, status.run.info
+    run_state = status.run.state
     trials = list(run_state.trials.values())
     tested = dict.fromkeys(name for trial in trials for name in trial.test_metrics if "accuracy" in name)
 
     def stated(name: str, suffix: str = "") -> Column:
-        title = f"{metric_label(name, info.data.name)}{suffix}"
+        title = f"{run_state.label(name)}{suffix}"
         return Column(title, lambda t: run_state.format_metric(t, name), lambda t: t.metrics.get(name, math.nan))
 
     def formatted(name: str, title: str, text: Callable[[float], str]) -> Column:
@@ -84,7 +83,7 @@ def _columns(status: FrontStatus) -> list[Column]:
         )
 
     def probability(trial: Trial) -> float:
-        return status.probability.get(trial.trial_id, math.nan)
+        return status.run.front_probabilities.get(trial.trial_id, math.nan)
 
     return [
         Column("state", lambda trial: trial.state, numeric=False),
@@ -96,7 +95,7 @@ def _columns(status: FrontStatus) -> list[Column]:
         Column("time", lambda trial: format_duration(trial.seconds), lambda trial: trial.seconds),
         Column("bound by", bound, numeric=False),
         *map(of_stage, STAGES),
-        *(formatted(name, title, format_number) for name, title in MEASURES.items()),
+        formatted("peak_memory_gib", "memory GiB", format_number),
         *(formatted(name, title, format_percent) for name, title in SHARES.items()),
         Column("restarts", lambda trial: str(trial.retries or "")),
         Column("reason", lambda trial: trial.reason or "", numeric=False),

@@ -23,11 +23,10 @@ from search.record.dataframes import Run
 from search.record.run_state import Trial
 from search.report.as_yaml import as_yaml, trained_for
 from search.report.command import FULL_EPOCHS, continued, full_command
-from search.report.picks import Pick, against, merged, picks
+from search.report.picks import Pick, against, outcome, picks
 from search.text.configurations import format_setting
 from search.text.durations import rough_duration
 from search.text.markdown import wrap
-from search.text.metrics import metric_label
 from search.text.numbers import format_percent, plural
 
 PLUS_MINUS = "±: half of a 95% interval."
@@ -89,14 +88,14 @@ def _constraint(option: str, text: str) -> Constraint:
 
 def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epochs: int) -> str:
     """Return the pick as text, in at most 80 columns where words allow."""
-    trial, all_picks = pick.trial, picks(run)
-    names = [p.name for p in all_picks if p.trial is trial and p.name != pick.name]
+    trial = pick.trial
+    names = [p.name for p in picks(run) if p.trial is trial and p.name != pick.name]
     name = "best compromise" if pick.name == "knee" else pick.name
     also = f" (also: {', '.join(names)})" if names else ""
     blocks = [wrap(f"{trial.trial_id} of {run.name}: the {name}{also}"), _metrics(run, trial, requirements)]
     if known := [o.metric for o in run.state.objectives if run.state.half_interval(trial, o.metric)]:
         blocks.append(wrap(" ".join([PLUS_MINUS, *[ACCURACY_INTERVAL] * ("val_accuracy" in known)])))
-    blocks.append(wrap(" ".join([f"Why: {pick.why}.", *against(run, trial, merged(all_picks))])))
+    blocks.append(wrap(" ".join([f"Why: {pick.why}.", *against(run, trial)])))
     if found := probabilities(run, trial, requirements):
         text = "; ".join(f"{words}: {format_percent(probability)}" for words, probability in found.items())
         blocks.append(wrap(f"Probability of meeting the requirement: {text}."))
@@ -113,9 +112,8 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
 
 def _metrics(run: Run, trial: Trial, requirements: Requirements) -> str:
     """Return one line per metric: the objectives, test accuracies and metrics with a requirement."""
-    tested = [name for name in trial.test_metrics if "accuracy" in name]
-    names = [*(o.metric for o in run.state.objectives), *tested, *(c.metric for c in requirements.constraints)]
-    cells = {metric_label(name, run.info.data.name): run.state.format_metric(trial, name) for name in names}
+    required = [constraint.metric for constraint in requirements.constraints]
+    cells = outcome(run, trial) | {run.state.label(name): run.state.format_metric(trial, name) for name in required}
     cells["on the front"] = f"{format_percent(run.front_probabilities[trial.trial_id])} probable"
     cells["trained for"] = trained_for(trial)
     width = max(map(len, cells))

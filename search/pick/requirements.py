@@ -17,7 +17,6 @@ from search.record.dataframes import Run
 from search.record.run_state import Trial
 from search.report.picks import BEST, NEAREST, Pick, no_front, picks
 from search.space.validation import did_you_mean
-from search.text.metrics import metric_label
 from search.text.numbers import join_words, plural
 
 WORDS = {">=": "at least", "<=": "at most"}
@@ -72,7 +71,7 @@ def best(run: Run, requirements: Requirements) -> Pick:
     free = [o for o in run.state.objectives if o.metric not in {each.constraint.metric for each in wanted}]
     if len(free) == 1 and not requirements.knee:
         metric = free[0].metric
-        rule, name = f"best {_label(run, metric)}", BEST.get(metric, f"best {metric}")
+        rule, name = f"best {run.state.label(metric)}", BEST.get(metric, f"best {metric}")
         trial = min(front, key=lambda trial: free[0].loss(trial.metrics[metric]))
     else:
         rule, name, trial = NEAREST, "best compromise", front[knee(run.state.losses(front))]
@@ -101,8 +100,7 @@ def probabilities(run: Run, trial: Trial, requirements: Requirements) -> dict[st
 
 
 def _check(run: Run, requirements: Requirements) -> None:
-    known = dict.fromkeys(run.info.metrics)
-    known |= dict.fromkeys(name for trial in run.state.trials.values() for name in trial.metrics)
+    known = dict.fromkeys([*run.info.metrics, *(name for trial in run.state.trials.values() for name in trial.metrics)])
     for constraint in requirements.constraints:
         if constraint.metric not in known:
             names = known if len(known) <= 8 else [o.metric for o in run.state.objectives]
@@ -118,12 +116,13 @@ def _check(run: Run, requirements: Requirements) -> None:
 def _resolve(run: Run, requirements: Requirements) -> list[_Requirement]:
     """Return all requirements as constraints; an accepted loss of accuracy refers to the most accurate trial."""
     wanted = [
-        _Requirement(c, f"{_label(run, c.metric)} {WORDS[c.operator]} {c.bound:,g}") for c in requirements.constraints
+        _Requirement(c, f"{run.state.label(c.metric)} {WORDS[c.operator]} {c.bound:,g}")
+        for c in requirements.constraints
     ]
     if (within := requirements.accuracy_within) is not None:
         metric = next(o.metric for o in run.state.objectives if "accuracy" in o.metric)
         top = max(run.state.candidates(), key=lambda trial: trial.metrics[metric])
-        words = f"{_label(run, metric)} within {within:g} of that of {top.trial_id}"
+        words = f"{run.state.label(metric)} within {within:g} of that of {top.trial_id}"
         wanted.append(_Requirement(Constraint(metric, ">=", top.metrics[metric] - within), words, top))
     return wanted
 
@@ -144,13 +143,9 @@ def _nearest(run: Run, compared: Sequence[Trial], wanted: Sequence[_Requirement]
 
     trial = min(compared, key=lambda t: max(violation(t, each.constraint) for each in wanted))
     missed = [each.constraint.metric for each in wanted if not each.is_met(trial)]
-    has = [f"{_label(run, metric)} {run.state.format_metric(trial, metric) or 'not measured'}" for metric in missed]
+    has = [f"{run.state.label(metric)} {run.state.format_metric(trial, metric) or 'not measured'}" for metric in missed]
     others = [o.metric for o in run.state.objectives if o.metric not in missed]
-    shown = ", ".join(f"{_label(run, metric)} {run.state.format_metric(trial, metric)}" for metric in others)
+    shown = ", ".join(f"{run.state.label(metric)} {run.state.format_metric(trial, metric)}" for metric in others)
     stated = join_words([each.words for each in wanted])
     text = f"none of the {plural(len(compared), 'trial')} compared has {stated}; nearest: {trial.trial_id}, "
     return text + join_words(has) + (f" ({shown})" if others else "")
-
-
-def _label(run: Run, metric: str) -> str:
-    return metric_label(metric, run.info.data.name)

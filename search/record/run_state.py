@@ -33,6 +33,7 @@ from search.record.events import (
     Retry,
     Start,
 )
+from search.text.metrics import metric_label
 from search.text.numbers import plus_minus
 from trainables.contract import Verdict
 
@@ -204,6 +205,10 @@ class RunState:
         """The value of a trial's metric ± half of its 95% interval; empty: not measured."""
         metrics = trial.metrics
         return plus_minus(metrics[metric], self.half_interval(trial, metric)) if metric in metrics else ""
+
+    def label(self, metric: str) -> str:
+        """Name of a metric, marked if it was learned from generated images."""
+        return metric_label(metric, self.info.data.name)
 
     def losses(self, trials: list[Trial]) -> NDArray[np.float64]:
         """Losses of measured trials, shape (num_trials, num_objectives), lower is better."""

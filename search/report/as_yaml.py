@@ -8,7 +8,6 @@ from functools import partial
 from search.record.dataframes import Run
 from search.record.run_state import Trial
 from search.report.picks import Pick
-from search.text.metrics import metric_label
 from search.text.numbers import plural
 
 _scalar = partial(json.dumps, ensure_ascii=False)  # JSON is a subset of YAML
@@ -18,31 +17,27 @@ def as_yaml(run: Run, pick: Pick) -> str:
     """Return a space file with this configuration alone: each searched parameter has one value."""
     trial, info = pick.trial, run.info
     chosen = [name for name in run.state.parameters() if name in trial.config]
+    fixed = {name: value for name, value in trial.config.items() if name not in chosen}
     data = {key: value for key, value in info.data_settings.items() if value is not None}
+    metrics = [o.metric for o in run.state.objectives]
+    measured = ", ".join(f"{run.state.label(name)} {run.state.format_metric(trial, name)}" for name in metrics)
     lines = [
         f"# {trial.trial_id} of {run.name}: {pick.name}",
-        f"# {', '.join(measured(run, trial, o.metric) for o in run.state.objectives)}, {trained_for(trial)}",
+        f"# {measured}, {trained_for(trial)}",
         f"trainable: {info.trainable}",
         *([f"evaluation: {info.evaluation}"] if run.state.is_probe_run else []),
         "objectives:",
         *(f"  - {{metric: {o.metric}, goal: {o.goal}}}" for o in run.state.objectives),
-        "parameters:",
+        *["parameters:"] * bool(chosen),
         *(f"  {name}: {{values: [{_scalar(trial.config[name])}]}}" for name in chosen),
-        "fixed:",
-        *(f"  {name}: {_scalar(value)}" for name, value in trial.config.items() if name not in chosen),
+        *["fixed:"] * bool(fixed),
+        *(f"  {name}: {_scalar(value)}" for name, value in fixed.items()),
         "data:",
         *(f"  {key}: {_scalar(value)}" for key, value in {**data, "name": info.data.name}.items()),
         "searcher: {name: grid}",
         *([f"budget: {{epochs: {trial.epochs}}}"] if trial.epochs else []),
     ]
-    sections = ("fixed:", "data:", "parameters:")
-    empty = [line for line, after in zip(lines, [*lines[1:], ""], strict=True) if line in sections and after[:1] != " "]
-    return "\n".join(line for line in lines if line not in empty)
-
-
-def measured(run: Run, trial: Trial, name: str) -> str:
-    """Return a metric with its value, as in `val_accuracy 0.612 ± 0.02`."""
-    return f"{metric_label(name, run.info.data.name)} {run.state.format_metric(trial, name)}"
+    return "\n".join(lines)
 
 
 def trained_for(trial: Trial) -> str:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from search.front.intervals import half_interval
 from search.record.dataframes import Run
-from search.record.run_state import Trial
 from search.text.configurations import format_setting
 from search.text.markdown import fits, format_tables, wrap
-from search.text.metrics import ARROWS, metric_label
+from search.text.metrics import ARROWS
 from search.text.numbers import format_percent, join_words, plural
 
 MEANING = {"maximize": "higher is better", "minimize": "lower is better"}
@@ -31,16 +28,17 @@ TIE = 0.2  # smallest probability at which a trial that is not on the front is n
 
 def front_section(run: Run) -> list[str]:
     """Return the front as tables, the settings that its points share, and the legend."""
-    front, data, objectives = run.state.front(), run.info.data.name, run.state.objectives
-    measured = {f"{metric_label(o.metric, data)} ({ARROWS[o.goal]})": _cells(run, front, o.metric) for o in objectives}
+    state, front, objectives = run.state, run.state.front(), run.state.objectives
+    titles = {o.metric: f"{state.label(o.metric)} ({ARROWS[o.goal]})" for o in objectives}
+    measured = {title: [state.format_metric(t, metric) for t in front] for metric, title in titles.items()}
     names = dict.fromkeys(name for t in front for name in t.test_metrics if "accuracy" in name)
-    tested = {metric_label(name, data): _cells(run, front, name) for name in names}
+    tested = {state.label(name): [state.format_metric(t, name) for t in front] for name in names}
     tested[ON_FRONT] = [format_percent(run.front_probabilities[t.trial_id]) for t in front]
-    varying = run.state.varying_parameters(front)
+    varying = state.varying_parameters(front)
     chosen = {name: [format_setting(t.config[name]) if name in t.config else "" for t in front] for name in varying}
     first = {"trial": [t.trial_id for t in front]}
     groups = (measured | tested, chosen) if fits(first | measured | tested) else (measured, tested | chosen)
-    config = run.state.ordered_config(front[0])
+    config = state.ordered_config(front[0])
     shared = [f"{key}={format_setting(value)}" for key, value in config.items() if key not in varying]
     legend = " ".join(f"{ARROWS[goal]}: {MEANING[goal]}." for goal in dict.fromkeys(o.goal for o in objectives))
     same = f" The same for all of them: {', '.join(shared)}." if len(front) > 1 and shared else ""
@@ -56,7 +54,3 @@ def front_section(run: Run) -> list[str]:
     if contended := [trial.trial_id for trial in front if trial.metrics.get("contended")]:
         notes.append(f"Measured while other processes used the cores, so perhaps too low: {join_words(contended)}.")
     return [*format_tables(first, *groups), *map(wrap, notes)]
-
-
-def _cells(run: Run, trials: Iterable[Trial], metric: str) -> list[str]:
-    return [run.state.format_metric(trial, metric) for trial in trials]

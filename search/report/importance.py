@@ -90,9 +90,8 @@ def _judge(run_state: RunState, trials: Sequence[Trial], names: list[str]) -> Ju
         own = {name: trial.config[name] for name in names if trial.config.get(name) is not None}
         known = {name: kinds[name] for name in own}
         study.add_trial(optuna.trial.create_trial(params=own, distributions=known, value=0.0))
-    quantile = (_number_of_best(len(trials)) - 0.5) / len(
-        trials
-    )  # half a trial: rounding does not change the number of the best
+    # less half a trial: rounding does not change the number of the best
+    quantile = (_number_of_best(len(trials)) - 0.5) / len(trials)
     evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=quantile)
 
     def divergences(losses: Sequence[float]) -> dict[str, float]:

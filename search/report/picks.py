@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from search.front.objective import measured
 from search.front.pareto import knee
 from search.record.dataframes import Run
 from search.record.run_state import Trial
-from search.text.metrics import metric_label
 from search.text.numbers import plural
 
 # names of the best of an objective; others are "best <metric>"
@@ -41,7 +39,7 @@ def picks(run: Run) -> list[Pick]:
     ends = [
         Pick(
             BEST.get(objective.metric, f"best {objective.metric}"),
-            f"best {metric_label(objective.metric, run.info.data.name)} of the {compared} compared",
+            f"best {run.state.label(objective.metric)} of the {compared} compared",
             front[int(column.argmin())],
         )
         for objective, column in zip(run.state.objectives, losses.T, strict=True)
@@ -49,21 +47,27 @@ def picks(run: Run) -> list[Pick]:
     return [ends[0], middle, *ends[1:]]
 
 
-def merged(named: Iterable[Pick]) -> list[list[Pick]]:
-    """Group the picks by trial."""
+def picks_by_trial(run: Run) -> list[list[Pick]]:
+    """Return the picks, grouped by trial."""
     by_trial: dict[str, list[Pick]] = defaultdict(list)
-    for pick in named:
+    for pick in picks(run):
         by_trial[pick.trial.trial_id].append(pick)
     return list(by_trial.values())
 
 
-def against(run: Run, trial: Trial, others: Sequence[Sequence[Pick]]) -> list[str]:
+def against(run: Run, trial: Trial) -> list[str]:
     """Return one sentence for each other picked trial and for the baseline that compares this trial with it."""
-    named = [(same[0].name, same[0].trial) for same in others]
+    named = [(same[0].name, same[0].trial) for same in picks_by_trial(run)]
     usual = run.state.baseline
     if usual is not None and usual.state == "complete" and measured(usual.metrics, run.state.objectives):
         named.append((f"baseline, {usual.trial_id}", usual))
     return [f"Against the {name}: {_beside(run, trial, other)}." for name, other in named if other is not trial]
+
+
+def outcome(run: Run, trial: Trial) -> dict[str, str]:
+    """Return a trial's objectives, and its test accuracies if there are any, with their intervals, by label."""
+    metrics = [o.metric for o in run.state.objectives] + [name for name in trial.test_metrics if "accuracy" in name]
+    return {run.state.label(metric): run.state.format_metric(trial, metric) for metric in metrics}
 
 
 def no_front(run: Run) -> str:
@@ -79,7 +83,7 @@ def _beside(run: Run, trial: Trial, other: Trial) -> str:
     """Compare each objective with that of the other trial: fractions by difference, others by ratio."""
     parts = []
     for metric in (o.metric for o in run.state.objectives):
-        value, base, label = trial.metrics[metric], other.metrics[metric], metric_label(metric, run.info.data.name)
+        value, base, label = trial.metrics[metric], other.metrics[metric], run.state.label(metric)
         if "accuracy" in metric or run.info.metrics.get(metric) == "fraction" or base <= 0:
             parts.append(f"{label} {value - base:+.4f}")
         else:

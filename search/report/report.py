@@ -14,21 +14,17 @@ from search.record.dataframes import Run
 from search.record.disk import write_atomically
 from search.record.events import NO_MACHINE
 from search.record.run_state import Trial
-from search.report.as_yaml import measured
 from search.report.causes import where_time_goes
 from search.report.command import FULL_EPOCHS, command, continued
 from search.report.front_tables import front_section
-from search.report.picks import Pick, against, merged, no_front, picks
+from search.report.picks import against, no_front, outcome, picks, picks_by_trial
 from search.report.scaling import nodes_used, scaling_tables, strategy_tables
 from search.report.sweeps import RATE, batch_tables, loader_tables
 from search.text.configurations import format_setting
 from search.text.durations import format_duration
 from search.text.markdown import format_table, wrap
-from search.text.metrics import metric_label
 from search.text.numbers import format_number, join_words, plural
 from trainables.contract import load_trainable
-
-__all__ = ["FILE_NAME", "Pick", "closing_lines", "command", "picks", "summary", "write_summary"]
 
 FILE_NAME = "summary.md"
 
@@ -64,21 +60,14 @@ def write_summary(run: Run) -> str:
     """Write `summary.md` into the folder of a run, finished or not, and return its text.
 
     Raises:
-        ValueError: as `summary`.
+        ValueError: the journal lacks conditions of the run.
     """
-    text = summary(run)
+    blocks = [f"# {run.name}"]
+    for title, content in sections(run).items():
+        blocks += [f"## {title}"] * bool(title) + content
+    text = "\n\n".join(blocks) + "\n"
     write_atomically(run.folder / FILE_NAME, lambda path: path.write_text(text, encoding="utf-8"))
     return text
-
-
-def summary(run: Run) -> str:
-    """Return the summary in Markdown.
-
-    Raises:
-        ValueError: as `sections`.
-    """
-    titled = [([f"## {title}"] if title else []) + blocks for title, blocks in sections(run).items()]
-    return "\n\n".join([f"# {run.name}", *(block for blocks in titled for block in blocks)]) + "\n"
 
 
 def sections(run: Run) -> dict[str, list[str]]:
@@ -104,7 +93,7 @@ def sections(run: Run) -> dict[str, list[str]]:
 
 def closing_lines(run: Run) -> str:
     """Return the last lines of a run in the terminal: the picks, and the files with the rest."""
-    groups = merged(picks(run))
+    groups = picks_by_trial(run)
     if groups:
         complete = plural(run.state.counts()["complete"], "complete trial")
         head = f"Pareto front: {plural(len(run.state.front()), 'point')} from {complete}"
@@ -129,22 +118,20 @@ def _answer(run: Run) -> list[str]:
 
 
 def _measured(run: Run, trial: Trial) -> str:
-    """Return a trial's objectives, and its test accuracies if there are any."""
-    metrics = [o.metric for o in run.state.objectives] + [name for name in trial.test_metrics if "accuracy" in name]
-    return ", ".join(measured(run, trial, name) for name in metrics)
+    return ", ".join(f"{label} {value}" for label, value in outcome(run, trial).items())
 
 
 def _picks(run: Run) -> list[str]:
     """Return each picked trial with its reason, configuration and command."""
-    groups, blocks = merged(picks(run)), []
-    for same in groups:
+    blocks = []
+    for same in picks_by_trial(run):
         trial, names = same[0].trial, join_words([pick.name for pick in same])
         why = "Why: " + "; ".join(pick.why for pick in same)
         settings = ", ".join(f"{key} {format_setting(value)}" for key, value in run.state.ordered_config(trial).items())
         blocks += [
             f"### {names[0].upper()}{names[1:]}: {trial.trial_id}",
             wrap(f"**{_measured(run, trial)}**"),
-            wrap(" ".join([f"{why}.", *against(run, trial, groups)])),
+            wrap(" ".join([f"{why}.", *against(run, trial)])),
             wrap(f"Configuration: {settings}."),
             f"```sh\n{command(run, trial)}\n```",
         ]
@@ -220,16 +207,27 @@ def _conditions(run: Run) -> str:
     info, run_state, known = run.info, run.state, run.state.known
     sources = list(dict.fromkeys((measurement.source or "?").split()[0] for measurement in known))
     started = datetime.fromtimestamp(info.time, UTC)
+    hypervolume = "none: there is no front"
+    if found := run_state.hypervolume():
+        metrics = [run_state.label(o.metric) for o in run_state.objectives]
+        point = ", ".join(f"{metric} {format_number(value)}" for metric, value in zip(metrics, found[1], strict=True))
+        rule = "the worst compared values, moved away by a tenth of the range"
+        hypervolume = f"{format_number(found[0])} ({' × '.join(metrics)}); reference point {point} ({rule})"
+    given = run_state.budget.model_dump(exclude_none=True, exclude_unset=True)
+    unused = ("epochs", "repeats") if run_state.is_probe_run else ()
+    budget = [f"{value} {BUDGET[key]}" for key, value in given.items() if key not in unused]
+    budget += [plural(info.grid_points, "grid point")] if info.grid_points else []
+    budget += ["one probe per trial"] * run_state.is_probe_run
     lines = {
         "Objectives": ", ".join(f"{o.goal} {o.metric}" for o in run_state.objectives),
         "Constraints": ", ".join(info.constraints),
-        "Hypervolume": _hypervolume(run),
+        "Hypervolume": hypervolume,
         "Machine": str(info.machine),
         "Nodes": nodes_used(run_state.trials.values(), info.machine.num_nodes),
         "Data": info.data.description,
         "Known before": f"{plural(len(known), 'measurement')} of {_some(sources)}" if known else None,
         "Left out": "; ".join(info.left_out) or "nothing",
-        "Budget": _budget(run),
+        "Budget": ", ".join(budget),
         "Ended": run_state.end or "not yet, or interrupted",
         "Wall time": f"{format_duration(run_state.active_seconds())} from {started:%Y-%m-%d %H:%M} UTC",
         "Seed": info.seed,
@@ -238,23 +236,3 @@ def _conditions(run: Run) -> str:
         "Command": f"`{shlex.join(info.command)}`",
     }
     return "\n".join(wrap(f"- {name}: {text}", "  ") for name, text in lines.items() if text not in (None, ""))
-
-
-def _budget(run: Run) -> str:
-    given = run.state.budget.model_dump(exclude_none=True, exclude_unset=True)
-    if run.state.is_probe_run:
-        given = {key: value for key, value in given.items() if key not in ("epochs", "repeats")}
-    limits = [f"{value} {BUDGET[key]}" for key, value in given.items()]
-    if grid := run.info.grid_points:
-        limits.append(plural(grid, "grid point"))
-    return ", ".join([*limits, *["one probe per trial"] * run.state.is_probe_run])
-
-
-def _hypervolume(run: Run) -> str:
-    found = run.state.hypervolume()
-    if found is None:
-        return "none: there is no front"
-    metrics = [metric_label(o.metric, run.info.data.name) for o in run.state.objectives]
-    point = ", ".join(f"{metric} {format_number(value)}" for metric, value in zip(metrics, found[1], strict=True))
-    rule = "the worst compared values, moved away by a tenth of the range"
-    return f"{format_number(found[0])} ({' × '.join(metrics)}); reference point {point} ({rule})"

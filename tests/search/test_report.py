@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from search.report.report import closing_lines, command, picks, write_summary
+from search.report.command import command
+from search.report.picks import picks
+from search.report.report import closing_lines, write_summary
 from search.results import load
 from search.text.numbers import plus_minus
 from tests.search.runs import INFO, Recorder, config, interval, story, write_run
