@@ -213,9 +213,6 @@ def plot_stages(run: Run, ax: Axes | None = None) -> Axes:
     return ax
 
 
-# --- parts ------------------------------------------------------------------------------------------------------------
-
-
 class _Scale(NamedTuple):
     """One of the parallel axes: a number for each trial, and tick labels by number."""
 

@@ -128,13 +128,6 @@ class Advisor:
             trial.stop = trial.stop or stops
         return Decision.STOP if trial.stop else Decision.CONTINUE
 
-    def recall(self, config: Mapping[str, Scalar], metrics: Mapping[str, float | None]) -> None:
-        """Learn from a measurement of an earlier run; it is not a trial of this run."""
-        if self._model is not None:
-            known = _finite(metrics)
-            excesses = self._excesses(known, self._space.all_constraints)
-            self._model.observe_earlier_run(config, self._losses(known), excesses)
-
     def metrics(self, trial_id: str) -> dict[str, float]:
         """Return the finite values of a trial's last measurement.
 
@@ -201,9 +194,11 @@ class Advisor:
                 repeats[event.trial_id].append(_finite(event.metrics))
         for event in events:
             match event:
-                case Known():
-                    for known in event.measurements:
-                        self.recall(known.config, known.metrics)
+                case Known() if self._model is not None:
+                    for known in event.measurements:  # of earlier runs; they are not trials of this run
+                        metrics = _finite(known.metrics)
+                        excesses = self._excesses(metrics, self._space.all_constraints)
+                        self._model.observe_earlier_run(known.config, self._losses(metrics), excesses)
                 case Start():
                     self._restart(Proposal(event.trial_id, event.config, event.kind))
                 case Measurement() | Finish() if event.trial_id not in self._trials:

@@ -29,7 +29,6 @@ from search.compare.comparison import (
 )
 from search.exit_codes import InputError, Parser
 from search.front.affects import is_learned
-from search.front.objective import Objective
 from search.text.configurations import format_setting, format_settings
 from search.text.durations import format_duration
 from search.text.markdown import WIDTH, fits, format_table, format_tables, wrap
@@ -128,7 +127,10 @@ def _fronts(named: Sequence[Side]) -> Iterator[str]:
     if not points:
         yield "No run has a front."
         return
-    labels = [_label(named, o) for o in objectives]
+    labels = []
+    for o in objectives:
+        differs = other_machines(named) and not is_learned(named[0].run.info.trainable, o.metric)
+        labels.append(f"{metric_label(o.metric, _data(named))} ({ARROWS[o.goal]})" + f" {OTHER}" * differs)
     drawn = scatter_plot(points, Axis(labels[1]), Axis(labels[0]), WIDTH, LINES)
     yield "\n".join(["```", *drawn, "```"])
     more = f" The plot shows the first two of {len(objectives)} objectives." if len(objectives) > 2 else ""
@@ -150,12 +152,6 @@ def _fronts(named: Sequence[Side]) -> Iterator[str]:
         yield f"and {len(best) - MOST_ROWS} more."
     if any(OTHER in label for label in labels):
         yield f"{OTHER}: from different machines."
-
-
-def _label(named: Sequence[Side], objective: Objective) -> str:
-    """Label with the goal, and a mark if the values are from different machines."""
-    mark = "" if is_learned(named[0].run.info.trainable, objective.metric) or not other_machines(named) else f" {OTHER}"
-    return f"{metric_label(objective.metric, _data(named))} ({ARROWS[objective.goal]}){mark}"
 
 
 def _shared(named: Sequence[Side], metric: str) -> list[str]:

@@ -20,7 +20,6 @@ from search.exit_codes import InputError
 from search.front.objective import Constraint
 from search.pick.requirements import Requirements, best, probabilities
 from search.record.dataframes import Run
-from search.record.run_state import Trial
 from search.report.as_yaml import as_yaml, trained_for
 from search.report.command import FULL_EPOCHS, continued, full_command
 from search.report.picks import Pick, against, outcome, picks
@@ -83,16 +82,19 @@ def _constraint(option: str, text: str) -> Constraint:
     return Constraint(metric, ">=" if option == "--at-least" else "<=", bound)
 
 
-# --- output -----------------------------------------------------------------------------------------------------------
-
-
 def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epochs: int) -> str:
     """Return the pick as text, in at most 80 columns where words allow."""
     trial = pick.trial
     names = [p.name for p in picks(run) if p.trial is trial and p.name != pick.name]
     name = "best compromise" if pick.name == "knee" else pick.name
     also = f" (also: {', '.join(names)})" if names else ""
-    blocks = [wrap(f"{trial.trial_id} of {run.name}: the {name}{also}"), _metrics(run, trial, requirements)]
+    required = [constraint.metric for constraint in requirements.constraints]
+    cells = outcome(run, trial) | {run.state.label(name): run.state.format_metric(trial, name) for name in required}
+    cells["on the front"] = f"{format_percent(run.front_probabilities[trial.trial_id])} probable"
+    cells["trained for"] = trained_for(trial)
+    width = max(map(len, cells))
+    table = "\n".join(f"  {label:<{width}}  {cell}" for label, cell in cells.items())
+    blocks = [wrap(f"{trial.trial_id} of {run.name}: the {name}{also}"), table]
     if known := [o.metric for o in run.state.objectives if run.state.half_interval(trial, o.metric)]:
         blocks.append(wrap(" ".join([PLUS_MINUS, *[ACCURACY_INTERVAL] * ("val_accuracy" in known)])))
     blocks.append(wrap(" ".join([f"Why: {pick.why}.", *against(run, trial)])))
@@ -108,16 +110,6 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
     if all_images and trial.epochs and math.isfinite(trial.seconds) and trial.seconds > 0:
         takes = f", {rough_duration(epochs * trial.seconds / trial.epochs)} on that machine"
     return "\n\n".join([*blocks, wrap(f"Configuration: {settings}."), f"To train it in full{takes}:\n{command}"])
-
-
-def _metrics(run: Run, trial: Trial, requirements: Requirements) -> str:
-    """Return one line per metric: the objectives, test accuracies and metrics with a requirement."""
-    required = [constraint.metric for constraint in requirements.constraints]
-    cells = outcome(run, trial) | {run.state.label(name): run.state.format_metric(trial, name) for name in required}
-    cells["on the front"] = f"{format_percent(run.front_probabilities[trial.trial_id])} probable"
-    cells["trained for"] = trained_for(trial)
-    width = max(map(len, cells))
-    return "\n".join(f"  {label:<{width}}  {cell}" for label, cell in cells.items())
 
 
 def as_json(run: Run, pick: Pick, requirements: Requirements, command: str) -> str:

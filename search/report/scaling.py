@@ -39,9 +39,6 @@ def _own_settings(strategies: Mapping[str, Strategy]) -> list[str]:
     return [*dict.fromkeys(name for each in strategies.values() for name in each.settings), "placement"]
 
 
-# --- strategies -------------------------------------------------------------------------------------------------------
-
-
 def strategy_tables(
     trials: Sequence[Trial],
     varying: Sequence[str],
@@ -114,9 +111,6 @@ def _named(trial: Trial, own: Sequence[str]) -> str:
     several = f" on {number} processes" if number > 1 else ""
     settings = ", ".join(f"{name}={format_setting(value)}" for name, value in _own(trial, own).items())
     return f"{trial.config.get('strategy', 'single')}{several}" + (f" ({settings})" if settings else "")
-
-
-# --- scaling ----------------------------------------------------------------------------------------------------------
 
 
 def efficiency(rate_of_n: float, n: int, rate_of_one: float) -> float:
@@ -233,9 +227,6 @@ def _cause(name: str, trial: Trial, n: int, of_n: Mapping[str, float], of_one: M
 
 def _part(n: int) -> str:
     return "half" if n == 2 else f"1/{n}"
-
-
-# --- nodes ------------------------------------------------------------------------------------------------------------
 
 
 def nodes_used(trials: Iterable[Trial], num_nodes: int) -> str:

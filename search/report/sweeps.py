@@ -57,9 +57,6 @@ def group_heading(group: Sequence[Trial], varying: Iterable[str], names: Sequenc
     return [wrap(f"With {', '.join(settings)}:")] if settings else []
 
 
-# --- loaders ----------------------------------------------------------------------------------------------------------
-
-
 def loader_tables(trials: Sequence[Trial], varying: Sequence[str], without_effect: Collection[str] = ()) -> list[str]:
     """Return stage times and rates by loader, number of workers and pinned memory, where the run varied these."""
     blocks = []
@@ -98,9 +95,6 @@ def loader_tables(trials: Sequence[Trial], varying: Sequence[str], without_effec
 
 def _forward_backward(trial: Trial) -> float:
     return _sum(stages(trial), "forward", "backward")
-
-
-# --- batch size -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -194,9 +188,6 @@ def _why_saturated(trial: Trial, largest: Trial) -> list[str]:
         text.append(f"At batch_size {size} forward and backward take {later / each:.2f} times as long per image.")
     fraction = trial.metrics.get("fraction_of_ceiling", math.nan)
     return text + [f"It reaches {fraction:.0%} of the machine's ceiling."] * math.isfinite(fraction)
-
-
-# --- cells ------------------------------------------------------------------------------------------------------------
 
 
 def utilization(trials: Sequence[Trial]) -> dict[str, list[str]]:
