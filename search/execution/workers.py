@@ -70,11 +70,6 @@ def run_task(pool: ray.actor.ActorHandle, layout: Layout, task: Task, check: Cal
         client.release()
 
 
-def warm(pool: Pool, layout: Layout) -> None:
-    """Start a group of this layout, which takes seconds, without waiting; the first trial then waits for less."""
-    pool.actor.warm.remote(layout)
-
-
 def end_lease(pool_name: str, trial_id: str) -> None:
     """Kill the group that is still leased to a trial whose actor is gone."""
     ray.get(ray.get_actor(pool_name).end_lease.remote(trial_id))

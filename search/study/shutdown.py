@@ -14,27 +14,43 @@ from search.execution.ray_watchdog import end_children
 from search.exit_codes import DONE, FAILED, OUT_OF_DISK
 from search.record.disk import describe_os_error, is_out_of_space
 
-if TYPE_CHECKING:  # pandas is imported when there is something to say
+if TYPE_CHECKING:  # pandas is imported when there are results to write
     from search.record.dataframes import Run
 
 ERROR_FILE = "error.txt"  # the traceback of what broke a run off
 
 
+def write_results(folder: Path) -> Run:
+    """Write the tables, the page and the summary of a run, finished or not."""
+    from search.page.page import try_to_write
+    from search.record.dataframes import load, write_tables
+    from search.report.report import write_summary
+
+    run = load(folder)
+    write_tables(run)
+    try_to_write(lambda: run)
+    write_summary(run)
+    return run
+
+
 def finish_run(folder: Path, resume_command: str, interrupted: int | None = None) -> int:
-    """Write tables and summary, say what was found; the exit code. `interrupted`: the one of the signal."""
-    from search.study.study import write_results
+    """Write and print the results; return the exit code. `interrupted`: exit code of the signal that ended the run."""
+    from search.commandline import print_output
+    from search.report.report import closing_lines
 
     try:
         run = write_results(folder)
     except OSError as error:
         return report_failure(folder, resume_command, error)
-    _say(run, resume_command if interrupted else None)
+    how = f"\ninterrupted; to go on:\n  {resume_command}" if interrupted else ""
+    print_output(f"{closing_lines(run)}{how}")
     return interrupted or (DONE if run.state.counts()["complete"] else FAILED)
 
 
 def report_failure(folder: Path, resume_command: str, error: Exception) -> int:
-    """Say what happened and how to go on, write what can be written; the exit code."""
-    _write_what_can_be(folder)
+    """Print what happened and how to go on, write the results if possible; return the exit code."""
+    with contextlib.suppress(Exception):
+        write_results(folder)  # or later: the journal has everything
     code = OUT_OF_DISK if is_out_of_space(error) else FAILED
     if isinstance(error, OSError):
         what = describe_os_error(error)
@@ -51,28 +67,12 @@ def report_failure(folder: Path, resume_command: str, error: Exception) -> int:
 
 
 def abandon(folder: Path, resume_command: str, why: str, exit_code: Callable[[], int]) -> None:
-    """Ray will not answer any more: end the process here and now, with everything kept.
+    """End the process at once, with all results kept, because Ray will not answer any more.
 
-    The code is asked for last: the signal that ended Ray may be a moment behind.
+    `exit_code` is called last: the signal that ended Ray may be a moment behind.
     """
-    _write_what_can_be(folder)
+    with contextlib.suppress(Exception):
+        write_results(folder)
     print(f"\n{why}; to go on:\n  {resume_command}", file=sys.stderr, flush=True)
     end_children()
     os._exit(exit_code())
-
-
-def _write_what_can_be(folder: Path) -> None:
-    """The journal is the truth; tables and summary can be made from it at any time."""
-    from search.study.study import write_results
-
-    with contextlib.suppress(Exception):
-        write_results(folder)
-
-
-def _say(run: Run, resume_command: str | None) -> None:
-    """The last lines: what was found and where it is, or how to go on."""
-    from search.commandline import print_output
-    from search.report.report import closing_lines
-
-    lines = [closing_lines(run)] + [f"interrupted; to go on:\n  {resume_command}"] * (resume_command is not None)
-    print_output("\n".join(lines))

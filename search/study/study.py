@@ -1,4 +1,4 @@
-"""The composition root: an Advisor whose every word is journaled, run by Ray Tune on warm workers."""
+"""Composition root of a run: an Advisor whose decisions are journaled, run by Ray Tune on warm workers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,8 @@ from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
 from search.execution.protocol import Ended, Task
 from search.execution.trial_actor import Finished, Measured
-from search.page.page import try_to_write
-from search.record.dataframes import Run, load, write_tables
 from search.record.journal import Event, Journal
 from search.record.run_state import Trial
-from search.report.report import write_summary
 from search.space.space import Space
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable
 
@@ -125,6 +122,9 @@ class Study:
     def finish(self, trial_id: str, finished: Finished) -> None:
         """Journal the end of a trial; keep checkpoints only where the test set may still be read."""
         proposal = self._running.pop(trial_id)
+        metrics = self._advisor.metrics(trial_id)
+        trainable = load_trainable(self._space.trainable or "")
+        verdict = trainable.explain(proposal.config, metrics, self._resources) if metrics else None
         self._journal.append(
             "finish",
             trial_id=trial_id,
@@ -132,7 +132,7 @@ class Study:
             reason=finished.reason,
             seconds=finished.seconds,
             setup_seconds=finished.setup_seconds,
-            verdict=self._verdict(proposal),
+            verdict=None if verdict is None else asdict(verdict),  # words and numbers that need no trainable
             metrics=dict(finished.metrics),
         )
         self._advisor.finish(trial_id, finished.state, finished.reason, finished.metrics)
@@ -204,13 +204,6 @@ class Study:
         """Journal that the run is over."""
         self._journal.append("end", reason=reason)
 
-    def _verdict(self, proposal: Proposal) -> dict[str, Any] | None:
-        """Return the verdict on the last measurement, as words and numbers that need no trainable."""
-        metrics = self._advisor.metrics(proposal.trial_id)
-        trainable = load_trainable(self._space.trainable or "")
-        verdict = trainable.explain(proposal.config, metrics, self._resources) if metrics else None
-        return None if verdict is None else asdict(verdict)
-
     def _drop_checkpoints(self) -> None:
         """Keep the checkpoints of unfinished trials and, for the test set, of the first two fronts."""
         front = {point.trial_id for point in self._advisor.pareto_set(layers=2)}
@@ -240,19 +233,10 @@ def run_study(
 
 
 def complete_study(study: Study, pool: workers.Pool, check: Callable[[], None]) -> None:
-    """The same, on workers that may outlive it."""
+    """Run the study on workers that may outlive it."""
     if (layout := study.next_layout()) is not None:
-        workers.warm(pool, layout)  # while Tune starts
+        pool.actor.warm.remote(layout)  # the group starts while Tune does; both take seconds
     tune.run_trials(study, study.concurrent_trials, pool.storage, check)
     reason = study.why_ended()
     study.measure_front(pool.actor, check)
     study.end(reason)
-
-
-def write_results(folder: Path) -> Run:
-    """Write the tables, the page and the summary of a run, finished or not."""
-    run = load(folder)
-    write_tables(run)
-    try_to_write(lambda: run)
-    write_summary(run)
-    return run

@@ -15,8 +15,7 @@ import pytest
 from search.record.journal import FILE_NAME, Event, Journal, read_journal
 from search.results import load
 from search.run import main
-from search.study.shutdown import finish_run
-from search.study.study import write_results
+from search.study.shutdown import finish_run, write_results
 from tests.faults.processes import SPACE, printed, running, wait_for
 from tests.faults.simulation import a_space, simulate
 from tests.search.test_study_on_ray import study

@@ -12,7 +12,7 @@ from search.record.events import Start
 from search.record.journal import FILE_NAME, Journal, read_journal, steady_clock
 from search.results import load
 from search.run import main
-from search.study.study import write_results
+from search.study.shutdown import write_results
 from tests.faults.simulation import a_space, simulate
 
 

@@ -19,7 +19,7 @@ from search.record.journal import FILE_NAME
 from search.report.report import closing_lines
 from search.results import load
 from search.run import main
-from search.study.study import write_results
+from search.study.shutdown import write_results
 from tests.faults.processes import SPACE
 from tests.faults.simulation import a_space, simulate
 from tests.search.runs import story, write_run

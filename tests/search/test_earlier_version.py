@@ -13,7 +13,7 @@ from search.record.journal import FILE_NAME, read_journal
 from search.results import load
 from search.run import main
 from search.space.machine import describe_machine
-from search.study.study import write_results
+from search.study.shutdown import write_results
 
 RUNS = Path(__file__).parent.parent / "runs_of_3f106c3"
 NAMES = ("quickstart", "interrupted")

@@ -110,7 +110,7 @@ def test_the_last_page_fails_no_run_either(tmp_path, caplog):
 
 
 def test_the_results_of_a_run_have_its_page(tmp_path):
-    from search.study.study import write_results  # knows Ray
+    from search.study.shutdown import write_results
 
     folder = write_run(tmp_path / "run", story())
     write_results(folder)
