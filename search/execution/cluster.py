@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import psutil
 
 import search
 import trainables
-from search.execution.ray_watchdog import RayLossCheck, end_children
+from search.execution.ray_watchdog import RayLossCheck, end_children, watchdog
 from search.exit_codes import BAD_INPUT
 from trainables.contract import Resources
 
@@ -62,7 +61,7 @@ class Cluster:
     resources: Resources  # of the nodes that are as large as the largest: trials run on these
     num_nodes: int
     owned: bool  # started for this run, and shared with nobody
-    dashboard_url: str | None
+    dashboard_url: str | None  # as Ray gives it, without http://
     why_lost: Callable[[], str | None] = lambda: None  # called every second; None: Ray is alive
     notices: Sequence[str] = ()  # what the run should print about this Ray
 
@@ -91,20 +90,19 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
                 host = host.removeprefix("ray://").strip("[]")
                 socket.create_connection((host, int(port)), CONNECT_TIMEOUT_SECONDS).close()
             packages = [str(Path(package.__file__ or "").parent) for package in (search, trainables)]
-            with _exit_without_answer(address):
+            why = f"no Ray cluster at {address}: no answer within {ANSWER_TIMEOUT_SECONDS:.0f} s"
+            # something other than Ray may listen there: `ray.init` would wait, and ignore signals
+            with watchdog(lambda: why, _exit, ANSWER_TIMEOUT_SECONDS):
                 context = ray.init(address=address, runtime_env={"py_modules": packages}, **settings)
     except Exception as error:  # a bare Exception where Ray is not up within 30 s
         where = f"at {address}" if address else "on this machine"
         raise ClusterError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
     try:
         nodes = live_nodes()
-        url = context.dashboard_url
         if address is None:
             children = {child.name(): child for child in psutil.Process().children()}
-            own: dict[str, psutil.Process] = {
-                name: children[name] for name in ("raylet", "gcs_server") if name in children
-            }
-            loss_check = RayLossCheck(own, None)
+            names = [name for name in ("raylet", "gcs_server") if name in children]
+            loss_check = RayLossCheck({name: children[name] for name in names}, None)
         else:
             host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
             loss_check = RayLossCheck({}, (host.strip("[]"), int(port)))
@@ -112,7 +110,7 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
             resources=resources_of_largest_nodes(nodes),
             num_nodes=len(nodes),
             owned=address is None,
-            dashboard_url=f"http://{url}" if url else None,
+            dashboard_url=context.dashboard_url,
             why_lost=loss_check,
             notices=ray_hooks.notices(),
         )
@@ -122,18 +120,6 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
             end_children()  # a part of Ray may have died and left its children running
 
 
-@contextmanager
-def _exit_without_answer(address: str) -> Iterator[None]:
-    """End the process if something other than Ray listens at `address`: `ray.init` would wait and ignore signals."""
-
-    def give_up() -> None:
-        print(f"no Ray cluster at {address}: no answer within {ANSWER_TIMEOUT_SECONDS:.0f} s", file=sys.stderr)
-        os._exit(BAD_INPUT)
-
-    timer = threading.Timer(ANSWER_TIMEOUT_SECONDS, give_up)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+def _exit(why: str) -> None:
+    print(why, file=sys.stderr)
+    os._exit(BAD_INPUT)

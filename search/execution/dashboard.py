@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from search.execution import grafana
 from search.record.events import Event, Finish, Measurement, Opening, Resume, Start
@@ -43,7 +43,11 @@ class Metrics:
         install: Callable[[], object] = grafana.install,
     ) -> None:
         """`gauge(name, description, tag_keys)` makes a gauge; None: Ray's. `install` is called at each event."""
-        self._gauge = gauge or _ray_gauge
+        if gauge is None:
+            from ray.util import metrics  # takes a second, and is useless before Ray is up
+
+            gauge = metrics.Gauge
+        self._gauge = gauge
         self._install = install
         self._gauges: dict[str, Gauge] = {}
         self._run_state = run_state
@@ -93,9 +97,3 @@ def announce(url: str | None) -> str:
         return "Ray dashboard: not running"
     address = url if url.startswith("http") else f"http://{url}"
     return f"Ray dashboard: {address}\n  Ray's token authentication is on; this prints the token: ray get-auth-token"
-
-
-def _ray_gauge(name: str, description: str, tag_keys: tuple[str, ...]) -> Any:
-    from ray.util.metrics import Gauge  # takes a second, and is useless before Ray is up
-
-    return Gauge(name, description, tag_keys)

@@ -90,14 +90,11 @@ class _OnWorkers(Backend):  # type: ignore[misc]
     def on_start(self, worker_group: Any, backend_config: ProcessGroup) -> None:
         address, port = worker_group.execute_single(0, _free_address)
         environment = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "WORLD_SIZE": str(len(worker_group))}
-        ray.get(
-            [
-                worker_group.execute_single_async(
-                    rank, _join, backend=backend_config, environment=environment | {"RANK": str(rank)}
-                )
-                for rank in range(len(worker_group))
-            ]
-        )
+        joining = [
+            worker_group.execute_single_async(rank, _join, backend_config, environment | {"RANK": str(rank)})
+            for rank in range(len(worker_group))
+        ]
+        ray.get(joining)
 
     def on_shutdown(self, worker_group: Any, backend_config: ProcessGroup) -> None:
         with contextlib.suppress(GetTimeoutError):  # the processes end all the same
