@@ -22,7 +22,7 @@ WIDTH, INDENT = 80, 13  # columns
 def describe_plan(
     space: Space, data: str, machine: Machine, share: Resources, left_out: Sequence[str], guess: Estimate
 ) -> str:
-    """The plan as text, at most 80 columns where the names allow it."""
+    """Return the plan as text, at most 80 columns wide where the names allow it."""
     lines = [*_entry("trainable", str(space.trainable)), *_entry("data", data), *_entry("machine", str(machine))]
     lines += [row for remark in shm_warnings(machine) for row in _entry("", remark)]
     nodes = f", on {share.nodes} nodes" if share.nodes > 1 else ""
@@ -36,11 +36,8 @@ def describe_plan(
         lines += ["", "fixed"] + [f"  {name:<16}{format_setting(value)}" for name, value in space.fixed.items()]
     if left_out:
         lines += ["", "left out here"]
-        lines += [
-            row
-            for line in left_out
-            for row in textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="    ")
-        ]
+        for line in left_out:
+            lines += textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="    ")
     return "\n".join([*lines, "", *_estimate_lines(space, guess)])
 
 
@@ -53,10 +50,8 @@ def _estimate_lines(space: Space, guess: Estimate) -> list[str]:
         stopped = ", as trials may be stopped early" if guess.epochs[0] < guess.epochs[1] else ""
         lines += _entry("epochs", f"{_between(guess.epochs)} in all{stopped}")
     if guess.probes is not None:
-        lines += _entry(
-            "probes",
-            f"{_between(guess.probes)}, of up to {PROBE_SECONDS[1]:.0f} s each, for what bears on the rate alone",
-        )
+        each = f"of up to {PROBE_SECONDS[1]:.0f} s each, for what bears on the rate alone"
+        lines += _entry("probes", f"{_between(guess.probes)}, {each}")
     if not guess.costs:
         why, config = guess.timed[0].why_not, guess.timed[0].config
         settings = ", ".join(f"{name}={format_setting(value)}" for name, value in config.items())
@@ -70,7 +65,7 @@ def _estimate_lines(space: Space, guess: Estimate) -> list[str]:
 
 
 def _time(space: Space, guess: Estimate) -> str:
-    """The range, and what it means."""
+    """Return the range of the run's duration, and its meaning."""
     if guess.seconds is None:
         return "until it is stopped"
     least, most = map(rough_duration, guess.seconds)
@@ -88,7 +83,7 @@ def _time(space: Space, guess: Estimate) -> str:
 
 
 def _timings(space: Space, guess: Estimate) -> list[str]:
-    """A line for each configuration that was timed, by what distinguishes it."""
+    """Return a line for each timed configuration: its rate, and the settings that distinguish it."""
     configs = [timed.config for timed in guess.timed]
     bearing = space.affecting("probed")
     names = [name for name in space.parameters if name in bearing and len({repr(c.get(name)) for c in configs}) > 1]
@@ -102,7 +97,7 @@ def _timings(space: Space, guess: Estimate) -> list[str]:
 
 
 def _between(span: Span) -> str:
-    """`8`, `8 to 16`, `1 or more`."""
+    """Return e.g. `8`, `8 to 16` or `1 or more`."""
     least, most = span
     if math.isinf(most):
         return f"{least:,.0f} or more"

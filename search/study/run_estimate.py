@@ -17,16 +17,16 @@ START_SECONDS = 20.0  # Ray and the first workers
 TRIAL_OVERHEAD_SECONDS = 0.2
 PROBE_SECONDS = (2.0, 10.0)
 KEPT_CHECKPOINTS = 10  # those of a usual front
-FORWARD = 1 / 3  # of a training step's work: what it takes to evaluate a picture
+FORWARD = 1 / 3  # work of evaluating an image, as a fraction of training on it
 POSITIONS = (0.5, 0.0, 1.0)  # among a parameter's values, of the configurations that are timed
-ENOUGH_SECONDS = 5.0  # of timing, after the first; what has not begun by then is left out
+ENOUGH_SECONDS = 5.0  # of timing, after the first configuration; those that have not begun by then are left out
 
 Span = tuple[float, float]  # least, most
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A configuration, and what a few of its steps say; None: it cannot run here, and why."""
+    """Configuration and the cost measured by a few of its steps; None: it cannot run here, for the reason given."""
 
     config: Config
     cost: Cost | None
@@ -35,7 +35,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Each from least to most; None: nothing bounds it, or nothing is known of it."""
+    """Ranges from least to most; None: unbounded or unknown."""
 
     timed: tuple[Timed, ...]  # none: nothing is trained
     trials: Span | None  # of full length, as many as fit into the hours, where nothing else bounds them
@@ -51,7 +51,7 @@ class Estimate:
 
 
 def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_counter) -> Estimate:
-    """Time a few steps of up to three configurations in this process, and scale up; probes take what they take."""
+    """Time a few steps of up to three configurations in this process, and scale up; probes have a fixed range."""
     trials = space.max_trials
     if space.evaluation == "probe":
         seconds = _bounded(space, None if trials is None else _scaled(PROBE_SECONDS, (trials, trials)))
@@ -61,8 +61,10 @@ def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_co
     epochs, probes = _epochs(space), _probes(space)
     if not costs:
         return Estimate(timed, None, epochs, probes, None, None)
-    of_epoch = [_epoch_seconds(cost, data) for cost in costs]
-    epoch = min(of_epoch), max(of_epoch)
+    epoch_seconds = [  # of training and validation
+        (c.images_per_epoch + FORWARD * data.val_images * (c.images_per_epoch > 0)) / c.images_per_second for c in costs
+    ]
+    epoch = min(epoch_seconds), max(epoch_seconds)
     working = None if epochs is None else _sum(_scaled(epoch, epochs), _scaled(PROBE_SECONDS, probes or (0, 0)))
     kept = min(KEPT_CHECKPOINTS, trials or KEPT_CHECKPOINTS) + space.concurrent_trials
     disk = kept * max(cost.checkpoint_bytes for cost in costs) / GIB
@@ -70,13 +72,18 @@ def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_co
 
 
 def samples(space: Space) -> Iterator[dict[str, Any]]:
-    """Configurations to time: every parameter in the middle of its values, then at one end, then at the other."""
+    """Yield the configurations to time: all parameters in the middle of their values, then at each end."""
     seen = []
     for position in POSITIONS:
         config: dict[str, Any] = dict(space.fixed)
         for name, parameter in space.parameters.items():
-            if space.active(name, config):
-                config[name] = _value(parameter, position)
+            if not space.active(name, config):
+                continue
+            if isinstance(parameter, Choice):
+                options = parameter.ordered_values
+                config[name] = options[min(int(position * len(options)), len(options) - 1)]
+            else:
+                config[name] = parameter.value_at(position)
         if config not in seen:
             yield config
         seen.append(config)
@@ -94,13 +101,8 @@ def _timed(space: Space, data: Data, clock: Callable[[], float]) -> Iterator[Tim
         began = min(began, clock())
 
 
-def _epoch_seconds(cost: Cost, data: Data) -> float:
-    """Training and validation."""
-    return (cost.images_per_epoch + FORWARD * data.val_images * (cost.images_per_epoch > 0)) / cost.images_per_second
-
-
 def _epochs(space: Space) -> Span | None:
-    """Epochs of all trials; at least: all but one stop after the first, if they may."""
+    """Return the epochs of all trials. The least: all but one stop after the first epoch, if they may."""
     budget, trials = space.budget, space.max_trials
     full = None if trials is None else trials * budget.epochs
     most = min((n for n in (full, budget.total_epochs) if n is not None), default=None)
@@ -112,7 +114,7 @@ def _epochs(space: Space) -> Span | None:
 
 
 def _probes(space: Space) -> Span | None:
-    """Least: one is enough to know; most: every setting that bears on the rate is probed."""
+    """Return the number of probes, from one to every setting that affects probed metrics only."""
     if not space.probe_tuned_parameters or not any(map(space.is_probed, space.objectives)):
         return None
     names = space.affecting("probed")
@@ -123,7 +125,7 @@ def _probes(space: Space) -> Span | None:
 
 
 def _fitting(space: Space, epoch: Span) -> Span | None:
-    """Trials of full length within the hours."""
+    """Return the number of trials of full length within the hours, if nothing else limits them."""
     hours = space.budget.hours
     if hours is None or space.max_trials is not None or space.budget.total_epochs is not None:
         return None
@@ -138,16 +140,11 @@ def _bounded(space: Space, working: Span | None) -> Span | None:
     if working is None:
         return None if math.isinf(limit) else (limit, limit)
     overhead = START_SECONDS + (space.max_trials or 0) * TRIAL_OVERHEAD_SECONDS
-    least, most = _sum((overhead, overhead), _scaled(working, (1 / space.concurrent_trials,) * 2), _ending(space))
-    return min(least, limit), min(most, limit)
-
-
-def _ending(space: Space) -> Span:
-    """The front is probed again, one point or many."""
-    if space.evaluation == "probe":
-        return 0.0, 0.0
+    repeats = 0 if space.evaluation == "probe" else space.budget.repeats  # of the front: one point or many
     points = min(KEPT_CHECKPOINTS, space.max_trials or KEPT_CHECKPOINTS)
-    return _scaled(PROBE_SECONDS, (space.budget.repeats, space.budget.repeats * points))
+    ending = _scaled(PROBE_SECONDS, (repeats, repeats * points))
+    least, most = _sum((overhead, overhead), _scaled(working, (1 / space.concurrent_trials,) * 2), ending)
+    return min(least, limit), min(most, limit)
 
 
 def _scaled(span: Span, factors: Span) -> Span:
@@ -156,11 +153,3 @@ def _scaled(span: Span, factors: Span) -> Span:
 
 def _sum(*spans: Span) -> Span:
     return sum(span[0] for span in spans), sum(span[1] for span in spans)
-
-
-def _value(parameter: Choice | Range, position: float) -> Any:
-    """The value at a position between the first one, 0, and the last one, 1."""
-    if isinstance(parameter, Choice):
-        options = parameter.ordered_values
-        return options[min(int(position * len(options)), len(options) - 1)]
-    return parameter.value_at(position)
