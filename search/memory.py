@@ -70,9 +70,7 @@ def _question(arguments: Sequence[str] | None) -> Question:
     if options.available is not None and not 0 < options.available < 1e9:
         raise InputError(f"--available {options.available:g}: a number of GiB is expected")
     available = None if options.available is None else int(options.available * GIB)
-    machine = describe_machine()
-    resources = Resources(cpus=machine.cores, gpus=len(machine.gpus))
-    return Question(trainable, config, trainable.locate_data(Data()), resources, available)
+    return Question(trainable, config, trainable.locate_data(Data()), describe_machine().resources, available)
 
 
 def _setting(text: str) -> tuple[str, Scalar]:

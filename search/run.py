@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import datetime
 import importlib
+import itertools
 import json
 import shlex
 import sys
@@ -30,17 +31,11 @@ from search.record.events import Event, Opening, parse
 from search.record.journal import FILE_NAME, steady_clock
 from search.record.run_lock import RunLockedError, lock_run
 from search.record.run_state import RunState
-from search.space.machine import Machine, describe_machine, git_commit, package_versions, shm_warnings
+from search.space.machine import describe_machine, git_commit, package_versions, shm_warnings
 from search.space.space import Space, load_space
 from search.space.validation import SpaceError
 from search.study.interrupt import Interrupted, Interrupts
-from search.study.resumed import (
-    check_replay,
-    check_same_machine,
-    is_finished,
-    read_run,
-    resume_space,
-)
+from search.study.resumed import check_replay, check_same_machine, is_finished, read_run, resume_space
 from search.study.shutdown import abandon, finish_run, report_failure
 from search.text.numbers import plural
 from trainables.contract import Data, DataError, Resources, load_trainable
@@ -100,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class _Job:
-    """A run that is about to begin or to go on: everything checked, nothing started."""
+    """Run that is about to begin or to go on: everything checked, nothing started."""
 
     space: Space  # as this machine can do it
     data: Data
@@ -112,19 +107,32 @@ class _Job:
 
 
 def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
-    """A new run."""
+    """Start a new run."""
     if options.space is None:
         raise InputError("no space file: python -m search.run spaces/quickstart.yaml, or --resume RUN_DIR")
     space = load_space(options.space, options.set)
     if space.trainable is None:
         raise InputError(f"{options.space}: trainable: missing; e.g. trainable: vgg19_cifar10")
-    _refuse_unwritable(_new_folder(options))
+    folder = _new_folder(options)
+    try:
+        check_writable(folder)  # fail before starting Ray
+    except OSError as error:
+        what = f"{folder}: cannot be made: {describe_os_error(error)}"
+        raise InputError(f"{what}; --results DIR says where else") from error
     for earlier in options.warm_start:
         read_run(earlier)
-    machine, local = _here()
-    fitted = None if options.address else _fitted(space, local)  # a fault is told before Ray is started
+    machine = describe_machine()
+    local = machine.resources
+    fitted = None if options.address else _fitted(space, local)  # report bad input before starting Ray
     if options.dry_run:
-        return _dry_run(fitted or _fitted(space, local), machine, space.resources_per_trial(local))
+        from search.study.plan import describe_plan
+        from search.study.run_estimate import estimate
+
+        share = space.resources_per_trial(local)
+        space, data, left_out = fitted or _fitted(space, local)
+        described = load_trainable(space.trainable or "").describe_data(data)
+        print(describe_plan(space, described, machine, share, left_out, estimate(space, data)))
+        return DONE
     with _connected(options, local, interrupts) as cluster:
         space, data, left_out = fitted or _fitted(space, cluster.resources)
         opening = {
@@ -156,7 +164,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
         events = read_run(folder)
         run_state = RunState(events)
         space = resume_space(run_state, options.set)
-        machine, local = _here()
+        machine = describe_machine()
         check_same_machine(run_state.info.machine, machine)
         data = load_trainable(space.trainable or "").locate_data(space.data)
         if data.name != (was := run_state.info.data.name):
@@ -166,7 +174,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
         job = _Job(space, data, folder, events, opening, [], _resume_command(folder, options))
         if is_finished(events[-1], run_state, space):
             return finish_run(folder, job.resume_command)
-        with _connected(options, local, interrupts) as cluster:
+        with _connected(options, machine.resources, interrupts) as cluster:
             return _run(job, cluster, interrupts)
 
 
@@ -214,7 +222,7 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
 
 
 def _watched(job: _Job, cluster: Cluster, progress: Progress, interrupts: Interrupts) -> AbstractContextManager[None]:
-    """Ends the process if Ray is gone or keeps it from obeying a signal, which may have ended a part of Ray as well."""
+    """End the process if Ray is lost, or blocks the response to a signal, which may have ended part of Ray too."""
     signalled_at: list[float] = []
 
     def why() -> str | None:
@@ -231,25 +239,15 @@ def _watched(job: _Job, cluster: Cluster, progress: Progress, interrupts: Interr
     return watchdog(why, lost)
 
 
-def _dry_run(fitted: Fitted, machine: Machine, share: Resources) -> int:
-    from search.study.plan import describe_plan
-    from search.study.run_estimate import estimate
-
-    space, data, left_out = fitted
-    described = load_trainable(space.trainable or "").describe_data(data)
-    print(describe_plan(space, described, machine, share, left_out, estimate(space, data)))
-    return DONE
-
-
 def _fitted(space: Space, total: Resources) -> Fitted:
-    """The space as these resources can do it, its data found, and a line for each thing left out."""
+    """Return the space restricted to these resources, its data, and a line for each thing left out."""
     space, left_out = space.restrict_to(space.resources_per_trial(total))
     return space, load_trainable(space.trainable or "").locate_data(space.data), left_out
 
 
 @contextmanager
 def _connected(options: argparse.Namespace, local: Resources, interrupts: Interrupts) -> Iterator[Cluster]:
-    """Ray, with signals deferred."""
+    """Connect to Ray, with signals deferred."""
     from search.execution.cluster import ClusterError, connect
 
     interrupts.deferred = True
@@ -267,17 +265,13 @@ def _connected(options: argparse.Namespace, local: Resources, interrupts: Interr
         raise InputError(str(error)) from error
 
 
-def _here() -> tuple[Machine, Resources]:
-    """Return this machine, and the resources that a trial could use."""
-    machine = describe_machine()
-    return machine, Resources(cpus=machine.cores, gpus=len(machine.gpus))
-
-
 def _described(space: Space, data: Data) -> dict[str, Any]:
     """Return the journal fields that describe a space and its data."""
     trainable = load_trainable(space.trainable or "")
+    mapping = space.to_mapping()
+    mapping["data"]["root"] = None  # folders of the machine stay out of the results
     return {
-        "space": _without_root(space),
+        "space": mapping,
         "trainable": space.trainable,
         "objectives": [{"metric": o.metric, "goal": o.goal} for o in space.objectives],
         "constraints": [str(constraint) for constraint in space.constraints],
@@ -316,41 +310,21 @@ def _new_folder(options: argparse.Namespace) -> Path:
             raise InputError(f"{folder}: exists already; choose another --name{or_resume}")
         return folder
     stem = f"{options.space.stem}-{datetime.date.today().isoformat()}"
-    number = 1
-    while (folder := options.results / f"{stem}-{number}").exists():
-        number += 1
-    return folder
+    folders = (Path(options.results, f"{stem}-{number}") for number in itertools.count(1))
+    return next(folder for folder in folders if not folder.exists())
 
 
 def _made_folder(options: argparse.Namespace) -> Path:
-    """Another run that starts at the same moment may take the number."""
+    """Make the folder of the new run; another run that starts at the same moment may take the number."""
     while True:
         folder = _new_folder(options)
-        try:
+        with contextlib.suppress(FileExistsError):
             folder.mkdir(parents=True)
             return folder
-        except FileExistsError:
-            continue
-
-
-def _refuse_unwritable(folder: Path) -> None:
-    """Fail before starting Ray if the folder is not writable."""
-    try:
-        check_writable(folder)
-    except OSError as error:
-        raise InputError(
-            f"{folder}: cannot be made: {describe_os_error(error)}; --results DIR says where else"
-        ) from error
-
-
-def _without_root(space: Space) -> dict[str, Any]:
-    """Folders of the machine stay out of the results."""
-    mapping = space.to_mapping()
-    return {**mapping, "data": {**mapping["data"], "root": None}}
 
 
 def _command(options: argparse.Namespace) -> list[str]:
-    """The command as it was given, without folders of the machine."""
+    """Return the command as it was given, without folders of the machine."""
     words = ["python", "-m", "search.run"]
     words += [f"--resume={options.resume.name}"] if options.resume else [str(options.space.name)]
     return words + [f"--set={item}" for item in options.set if not item.startswith("data.root=")]

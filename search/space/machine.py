@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from search.limits import MAX_COUNT
+from trainables.contract import Resources
 
 GIB = 2**30
 SMALL_SHM_GIB = 0.25  # a container's default is 64 MiB
@@ -42,6 +43,11 @@ class Machine:
     shm_gib: float | None = None  # /dev/shm, through which loader processes pass samples; None: absent
     gpus: tuple[Gpu, ...] = ()
     num_nodes: Annotated[int, Field(ge=1, lt=MAX_COUNT)] = 1
+
+    @property
+    def resources(self) -> Resources:
+        """Resources that a trial can use."""
+        return Resources(cpus=self.cores, gpus=len(self.gpus))
 
     def to_mapping(self) -> dict[str, Any]:
         """Return plain data, for the journal."""

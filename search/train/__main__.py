@@ -109,7 +109,13 @@ def _train(job: Job, interrupts: Interrupts) -> int:
         on_data=lambda description: progress.announce(wrap(f"data: {description}")),
         on_other=lambda line: print(line, file=sys.stderr),
     )
-    _announce(job, progress)
+    progress.announce(wrap(f"{job.trial.trial_id} of {job.run.name}: {' '.join(settings(job.run, job.trial))}"))
+    if epochs := read_curves(job.folder):
+        progress.announce(f"continues after epoch {epochs[-1].number} of {job.epochs}")
+    searched = job.run.info.data_settings.get("train_images")
+    if searched is not None and "--train-images" not in job.arguments:
+        text = f"on all images; the search used {searched:,} of them (--train-images {searched} uses the same number)"
+        progress.announce(wrap(text))
     try:
         with progress:
             code = train(job.arguments, reports)
@@ -132,17 +138,6 @@ def _train(job: Job, interrupts: Interrupts) -> int:
         return BAD_INPUT
     _print_continuation("failed", progress, job)
     return FAILED
-
-
-def _announce(job: Job, progress: Progress) -> None:
-    """Print the configuration, the epoch to continue from, and the number of images if it differs from the search."""
-    progress.announce(wrap(f"{job.trial.trial_id} of {job.run.name}: {' '.join(settings(job.run, job.trial))}"))
-    if epochs := read_curves(job.folder):
-        progress.announce(f"continues after epoch {epochs[-1].number} of {job.epochs}")
-    searched = job.run.info.data_settings.get("train_images")
-    if searched is not None and "--train-images" not in job.arguments:
-        text = f"on all images; the search used {searched:,} of them (--train-images {searched} uses the same number)"
-        progress.announce(wrap(text))
 
 
 def _conclude(job: Job, reports: Reports) -> None:

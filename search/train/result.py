@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from search.front.intervals import half_interval
 from search.record.dataframes import Run
+from search.record.disk import write_atomically
 from search.record.run_state import Trial
 from search.text.durations import format_duration
 from search.text.markdown import format_table, wrap
@@ -67,9 +68,7 @@ def write_result(training: Training, conditions: Mapping[str, str | None]) -> No
     table = io.StringIO()
     csv.writer(table, lineterminator="\n").writerows([row, row.values()])
     for name, text in ((SUMMARY, as_markdown(training, conditions)), (RESULT, table.getvalue())):
-        partial = training.folder / f".{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, training.folder / name)
+        write_atomically(training.folder / name, partial(Path.write_text, data=text, encoding="utf-8"))
 
 
 def headline(training: Training) -> str:
