@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # Ray is imported when the input is known to be good
     from search.execution.cluster import Cluster
     from search.terminal.progress import Progress
 
-LEAVE_SECONDS = 5.0  # a Ray that is whole takes two to three
+LEAVE_SECONDS = 5.0  # for the shutdown of Ray, which takes two to three if no part of it is lost
 OBEY_SECONDS = 8.0  # for a signal to end the study, which waits for no epoch
 
 Fitted = tuple[Space, Data, list[str]]
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(describe_os_error(error), file=sys.stderr)
         return OUT_OF_DISK if is_out_of_space(error) else FAILED
     except Interrupted as interrupted:
-        return interrupted.exit_code  # before anything was begun
+        return interrupted.exit_code  # before the run started
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -208,7 +208,7 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
                     run_study(job.space, job.data, job.folder, journal, cluster, interrupts.check, events)
             except Interrupted as signal:
                 interrupted = signal.exit_code
-                with contextlib.suppress(OSError):  # it is for people
+                with contextlib.suppress(OSError):  # the event only informs
                     journal.append("end", reason=str(signal))
             except Exception as error:
                 broken = error

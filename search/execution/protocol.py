@@ -113,7 +113,7 @@ class PoolClient:
             self._group = self._unanswered_epoch = None
 
     def stop(self, timeout_seconds: float) -> None:
-        """Stop the task, if one is under way, and release the group. A group that does not obey in time is killed."""
+        """Stop the task, if one is under way, and release the group. A group that does not stop in time is killed."""
         if self._group is None:
             return
         try:

@@ -15,7 +15,7 @@ import ray
 from ray import tune
 
 from search.execution.protocol import Died, Ended, GroupError, PoolClient, Task
-from trainables.contract import InfeasibleError, Layout, Measurement, Resources, load_trainable
+from trainables.contract import InfeasibleError, Measurement, Resources, load_trainable
 
 STOP_TIMEOUT_SECONDS = 30.0  # for the workers of a trial that is stopped
 MAX_RETRIES = 1
@@ -63,7 +63,7 @@ Outcome = Measured | Retried | Finished | DiskFull
 
 
 class TrialActor(tune.Trainable):  # type: ignore[misc]  # Ray has no types
-    """One trial after another: Tune reuses the actor, the pool reuses the workers."""
+    """Actor of one trial after another: Tune reuses the actor, the pool reuses the workers."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Begin the first trial of this actor."""
@@ -109,7 +109,7 @@ class TrialActor(tune.Trainable):  # type: ignore[misc]  # Ray has no types
     def _next_outcome(self) -> Outcome:
         if not self._client.has_group:
             asked_at = time.monotonic()
-            layout: Layout = load_trainable(self._task.trainable).layout(self._task.config, self._resources)
+            layout = load_trainable(self._task.trainable).layout(self._task.config, self._resources)
             self._client.submit(layout, self._task)
             self._submitted_at = time.monotonic()
             self._setup_seconds += self._submitted_at - asked_at

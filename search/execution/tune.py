@@ -30,7 +30,7 @@ class Decider(Protocol):
         ...
 
     def retry(self, trial_id: str, reason: str) -> None:
-        """Take in that the trial's workers died and it goes on with new ones."""
+        """Take in the death of the trial's workers; it goes on with new ones."""
         ...
 
     def finish(self, trial_id: str, finished: Finished) -> None:
@@ -48,7 +48,7 @@ class Decider(Protocol):
 
 class _Adapter:
     def __init__(self, decider: Decider, check: Callable[[], None], errors: list[Exception]) -> None:
-        """`errors`: where those go that Tune would log and forget, such as a full disk when a trial ends."""
+        """`errors` collects errors that Tune would log and forget, such as a full disk when a trial ends."""
         super().__init__()
         self._decider, self._check, self._errors = decider, check, errors
         self._trial_ids: dict[str, str] = {}  # by Tune's names of the trials

@@ -36,7 +36,7 @@ END_TIMEOUT_SECONDS = 5.0  # for the processes that a task has left running, onc
 
 @dataclass(frozen=True)
 class RayWorker:
-    """The trainable's `Worker`, with the pool at the other end."""
+    """Worker of a trainable that reports to the pool."""
 
     rank: int
     world_size: int

@@ -1,1 +1,1 @@
-"""A run from its plan to its end: what is composed of the Advisor, the journal and Ray, and taken up again."""
+"""Life cycle of a run on the Advisor, the journal and Ray: plan, study, resumption, interruption, shutdown."""

@@ -1,4 +1,4 @@
-"""Signals that ask a run to end: noted when they come, raised where that is safe."""
+"""Signals that ask a run to end: recorded when they come, raised where that is safe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BY_SIGNAL = "interrupted by "  # how the reason of such an end begins
 
 
 class Interrupted(BaseException):
-    """A signal asked the run to end. No `Exception`: nobody on the way is to take it for a fault."""
+    """Request by a signal to end the run. It is no `Exception`, so that no handler takes it for a failure."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"{BY_SIGNAL}{signal.Signals(signal_number).name}")
@@ -65,7 +65,7 @@ class Interrupts:
         signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
 
     def ignore(self) -> None:
-        """Let the last lines be written in peace."""
+        """Ignore further signals, while the last lines are written."""
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
@@ -76,7 +76,7 @@ class Interrupts:
         return None if number is None else 128 + number
 
     def ending_at_once(self) -> AbstractContextManager[None]:
-        """While Ray starts: there is nothing to lose yet, and it may be half a minute until the main thread hears."""
+        """End the process at a signal while Ray starts; the main thread may not handle it for half a minute."""
         return watchdog(lambda: self.exit_code, _leave)
 
     @contextlib.contextmanager
@@ -109,7 +109,7 @@ class Interrupts:
             raise Interrupted(self._number)
 
     def _came(self) -> int | None:
-        """Asked by any thread; handlers are run by the main thread alone, which may wait in Ray's compiled code."""
+        """Return the number of the signal that came, before the main thread, which may wait in Ray, handles it."""
         if self._number is not None:
             return self._number
         with contextlib.suppress(BlockingIOError):

@@ -1,4 +1,4 @@
-"""Resumption of a run: its space as it was, what may be changed of it, and when it cannot go on."""
+"""Resumption of a run: its space, the settings that may change, and the checks that it can go on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GAVE_UP = "Ray Tune gave up"  # the reason of an end that nobody wanted
 
 
 def read_run(folder: Path) -> list[Event]:
-    """The events of the run in that folder.
+    """Return the events of the run in that folder.
 
     Raises:
         InputError: it is not the folder of a run.
@@ -34,7 +34,7 @@ def read_run(folder: Path) -> list[Event]:
 
 
 def resume_space(run_state: RunState, overrides: Sequence[str]) -> Space:
-    """The run's space as it was, with its budget as last extended, and with what `overrides` extend now.
+    """Return the run's space with its budget as last extended, and with `overrides` applied.
 
     Raises:
         InputError: an override is not of the budget, or the journal says too little.
@@ -55,7 +55,7 @@ def resume_space(run_state: RunState, overrides: Sequence[str]) -> Space:
 
 
 def check_same_machine(there: Machine, here: Machine) -> None:
-    """Rates of two machines have no place on one front.
+    """Check that the run was made on this machine: rates of two machines cannot share a front.
 
     Raises:
         InputError: this machine is another one.
