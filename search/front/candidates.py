@@ -16,22 +16,18 @@ class Comparable(Protocol):
     @property
     def state(self) -> str | None:
         """`complete`, or why it is not compared."""
-        ...
 
     @property
     def kind(self) -> str:
         """`train` or `probe`."""
-        ...
 
     @property
     def epochs(self) -> int:
         """Epochs measured."""
-        ...
 
     @property
     def metrics(self) -> Mapping[str, float]:
         """The last measurement."""
-        ...
 
 
 T = TypeVar("T", bound=Comparable)

@@ -1,4 +1,7 @@
-"""Pareto fronts, ranks, hypervolume and knee. NumPy and moocore, lower is better in every column."""
+"""Pareto fronts, ranks, hypervolume and knee. NumPy and moocore, lower is better in every column.
+
+Every function raises a ValueError if a loss is NaN: a trial without a measurement has no place on a front.
+"""
 
 from __future__ import annotations
 
@@ -14,31 +17,20 @@ def is_pareto_optimal(losses: Losses) -> NDArray[np.bool_]:
 
     p dominates q when p is nowhere worse than q and somewhere better. Equal points do not
     dominate each other, so copies of an optimal point are all optimal.
-
-    Raises:
-        ValueError: a loss is NaN; a trial without a measurement has no place on a front.
     """
     # keep_weakly: moocore would otherwise keep the first of several equal points only
     return np.asarray(moocore.is_nondominated(_without_nan(losses), keep_weakly=True), dtype=bool)
 
 
 def pareto_rank(losses: Losses) -> NDArray[np.int_]:
-    """The front that each point belongs to, shape (num_points,): 0 is the Pareto front, 1 the front without it, ...
-
-    Raises:
-        ValueError: a loss is NaN.
-    """
+    """The front that each point belongs to, shape (num_points,): 0 is the Pareto front, 1 the front without it, ..."""
     if len(losses) == 0:
         return np.empty(0, dtype=int)
     return np.asarray(moocore.pareto_rank(_without_nan(losses)), dtype=int)
 
 
 def front_order(losses: Losses, layers: int = 1) -> list[int]:
-    """Indices of the points on the first `layers` fronts, best in the first objective first.
-
-    Raises:
-        ValueError: a loss is NaN.
-    """
+    """Indices of the points on the first `layers` fronts, best in the first objective first."""
     ranks = pareto_rank(losses)
     return [int(i) for i in np.lexsort(losses.T[::-1]) if ranks[i] < layers]
 
@@ -47,9 +39,6 @@ def hypervolume(losses: Losses, reference_point: NDArray[np.float64]) -> float:
     """Volume that `losses` dominate below `reference_point`.
 
     Points that are not strictly better than the reference point everywhere add nothing.
-
-    Raises:
-        ValueError: a loss is NaN.
     """
     if len(losses) == 0:
         return 0.0
@@ -63,7 +52,7 @@ def reference_point(losses: Losses) -> NDArray[np.float64]:
     reference point in hypervolume calculation"). Where all losses of an objective are equal, a tenth of their size.
 
     Raises:
-        ValueError: there are no points, or a loss is NaN.
+        ValueError: there are no points.
     """
     if len(losses) == 0:
         raise ValueError("no points to take a reference point from")
@@ -80,7 +69,7 @@ def knee(losses: Losses) -> int:
     (Zeleny 1973). Points off the front are never chosen; of equally near points, the first.
 
     Raises:
-        ValueError: there are no points, or a loss is NaN.
+        ValueError: there are no points.
     """
     if len(losses) == 0:
         raise ValueError("no points to choose a knee from")
@@ -94,9 +83,6 @@ def spread_order(losses: Losses, count: int) -> list[int]:
 
     Farthest from the nearest one taken, scaled to [0, 1] in each objective; of equally far points, the first. The
     epsilon-net of Schmucker et al. 2021, "Multi-objective Asynchronous Successive Halving" (arXiv 2106.12639).
-
-    Raises:
-        ValueError: a loss is NaN.
     """
     if min(count, len(losses)) <= 0:
         return []
