@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from search.front.objective import Objective, read_constraint
@@ -50,27 +50,22 @@ class RecordedBudget(Budget):
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
 
-def _or_empty(type_: Any, empty: Any) -> Any:
-    """Return the annotation of a field in which null stands for the empty value."""
-    return Annotated[type_, BeforeValidator(lambda value: empty if value is None else value)]
+def _null_is(empty: Any) -> BeforeValidator:
+    """Return the mark of a field in which null stands for the empty value."""
+    return BeforeValidator(lambda value: empty if value is None else value)
 
 
 if TYPE_CHECKING:
     Metrics = dict[str, float]
-    Config = dict[str, Scalar]
-    Word = str
-    Words = list[str]
-    Constraints = list[str]
-    Texts = dict[str, str]
-    Units = dict[str, str]
-    Kind = Literal["train", "probe"]
 else:
     Metrics = Annotated[dict[str, float | None], AfterValidator(_current_metrics)]
-    Config = dict[str, Annotated[Any, AfterValidator(_check_scalar)]]
-    Word, Words, Texts = _or_empty(str, ""), _or_empty(list[str], []), _or_empty(dict[str, str], {})
-    Constraints = _or_empty(list[Annotated[str, AfterValidator(lambda text: read_constraint(text) and text)]], [])
-    Units = Annotated[Texts, AfterValidator(_current_metrics)]
-    Kind = _or_empty(Literal["train", "probe"], "train")
+Config = dict[str, Annotated[Scalar, PlainValidator(_check_scalar)]]
+Word = Annotated[str, _null_is("")]
+Words = Annotated[list[str], _null_is([])]
+Constraints = Annotated[list[Annotated[str, AfterValidator(lambda text: read_constraint(text) and text)]], _null_is([])]
+Texts = Annotated[dict[str, str], _null_is({})]
+Units = Annotated[Texts, AfterValidator(_current_metrics)]
+Kind = Annotated[Literal["train", "probe"], _null_is("train")]
 Count = Annotated[int, Field(ge=1, lt=MAX_COUNT)]
 Time = Annotated[float, Field(ge=0, lt=LATEST)]
 TrialId = Annotated[str, Field(pattern=r"^[a-z]\d{1,9}$")]  # also the name of a folder
