@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from search.record.events import Opening
-from trainables.contract import Metric, Parameter, Trainable, load_trainable
+from trainables.contract import Trainable, load_trainable
 
 # name -> (unit, meaning). Metrics have their units in `run.info.metrics`, settings are called `config.<name>`.
 COLUMNS = {
@@ -38,20 +38,21 @@ measured, or is a setting that was not active.
 
 
 def describe_columns(columns: Iterable[str], info: Opening) -> str:
-    """A table in Markdown of these columns, each once; `info`: the journal's `run` event."""
-    units, trainable = info.metrics, _trainable(info)
-    metrics, parameters = (trainable.METRICS or {}, trainable.PARAMETERS or {}) if trainable else ({}, {})
+    """Table in Markdown of these columns, each once; `info`: the journal's `run` event."""
+    try:
+        trainable = load_trainable(info.trainable)
+    except (LookupError, ImportError):  # a trainable of another version: its metrics and settings are not explained
+        trainable = None
     lines = [HEAD, "| column | unit | meaning |", "| --- | --- | --- |"]
     for name in dict.fromkeys(columns):
-        unit, meaning = describe_column(name, units, metrics, parameters)
+        unit, meaning = _describe_column(name, info.metrics, trainable)
         lines.append(f"| `{name}` | {unit} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 
-def describe_column(
-    name: str, units: Mapping[str, str], known: Mapping[str, Metric], parameters: Mapping[str, Parameter]
-) -> tuple[str, str]:
-    """Unit and meaning of a column; what nobody explains has neither."""
+def _describe_column(name: str, units: Mapping[str, str], trainable: Trainable | None) -> tuple[str, str]:
+    """Unit and meaning of a column; both are empty if nothing explains it."""
+    known, parameters = (trainable.METRICS or {}, trainable.PARAMETERS or {}) if trainable else ({}, {})
     if name in COLUMNS:
         return COLUMNS[name]
     if name.startswith("config."):
@@ -66,11 +67,3 @@ def describe_column(
         of = f"as `{name.replace('test_', 'val_', 1)}`, on the test set, read once for the points of the front"
         return units.get(name.replace("test_", "val_", 1), ""), of
     return units.get(name, ""), ""
-
-
-def _trainable(info: Opening) -> Trainable | None:
-    """What explains metrics and settings; None where it is not known any more."""
-    try:
-        return load_trainable(info.trainable)
-    except (LookupError, ImportError):
-        return None

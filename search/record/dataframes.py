@@ -15,8 +15,10 @@ from search.record.columns import COLUMNS, describe_columns
 from search.record.disk import write_atomically
 from search.record.events import Opening
 from search.record.journal import FILE_NAME, read_journal
-from search.record.run_state import RunState, Trial
+from search.record.run_state import RunState
 from search.text.configurations import format_setting
+
+WORDS = ("trial_id", "state", "reason", "kind")  # columns of text that a trial has as attributes
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of the folder, when the run began."""
-        return str(self.info.name)
+        """Name of the folder when the run began."""
+        return self.info.name
 
     @property
     def info(self) -> Opening:
@@ -44,12 +46,43 @@ class Run:
     @cached_property
     def trials(self) -> pd.DataFrame:
         """One row per trial started."""
-        return _trials(self.state)
+        state, trials = self.state, list(self.state.trials.values())
+        columns: dict[str, Any] = {name: _words(getattr(t, name) for t in trials) for name in WORDS}
+        for name in dict.fromkeys([*state.parameters(), *(name for t in trials for name in t.config)]):
+            columns[f"config.{name}"] = _settings([t.config.get(name) for t in trials])
+        measured = [t.metrics for t in trials]
+        for name in _metrics(state):
+            columns[name] = _floats(metrics.get(name, math.nan) for metrics in measured)
+        verdicts = [t.verdict for t in trials]
+        advice = [next(iter(v.advice), None) if v else None for v in verdicts]  # the first; all of it is in `state`
+        columns |= {
+            "epochs": pd.array([t.epochs for t in trials], dtype="int64"),
+            "seconds": _floats(t.seconds for t in trials),
+            "setup_seconds": _floats(t.setup_seconds for t in trials),
+            "bound_by": _words(v.bound_by if v else None for v in verdicts),
+            "bound_share": _floats(v.share if v else math.nan for v in verdicts),
+            "advice": _words(f"{a.parameter}={format_setting(a.new)}" if a else None for a in advice),
+            "advice_gain": _floats(a.gain if a else math.nan for a in advice),
+            "retries": pd.array([t.retries for t in trials], dtype="int64"),
+            "started_at": pd.to_datetime(
+                pd.Series([t.started_at for t in trials], dtype="float64"), unit="s", utc=True
+            ),
+        }
+        return pd.DataFrame(columns)
 
     @cached_property
     def curves(self) -> pd.DataFrame:
         """One row per trial and epoch."""
-        return _curves(self.state)
+        rows = [(t.trial_id, epoch, t.curve[epoch]) for t in self.state.trials.values() for epoch in sorted(t.curve)]
+        columns: dict[str, Any] = {
+            "trial_id": _words(trial_id for trial_id, _, _ in rows),
+            "epoch": pd.array([epoch for _, epoch, _ in rows], dtype="int64"),
+            "seconds": _floats(event.seconds for _, _, event in rows),
+            "decision": _words(event.decision for _, _, event in rows),
+        }
+        for name in _metrics(self.state, tested=False):
+            columns[name] = _floats(event.metrics.get(name, math.nan) for _, _, event in rows)
+        return pd.DataFrame(columns)
 
     @cached_property
     def front(self) -> pd.DataFrame:
@@ -60,7 +93,7 @@ class Run:
 
     @cached_property
     def front_probabilities(self) -> dict[str, float]:
-        """How probable it is of each compared trial that it belongs to the front, as `RunState.front_probabilities`."""
+        """Cached `RunState.front_probabilities`."""
         return self.state.front_probabilities()
 
 
@@ -68,8 +101,8 @@ def load(folder: str | Path) -> Run:
     """Read a results folder.
 
     Raises:
-        FileNotFoundError: there is no journal in it.
-        ValueError: what is called a journal is none.
+        FileNotFoundError: the folder contains no journal.
+        ValueError: the journal is not one of a run.
     """
     journal = Path(folder) / FILE_NAME
     if not journal.is_file():
@@ -78,74 +111,23 @@ def load(folder: str | Path) -> Run:
 
 
 def write_tables(run: Run) -> None:
-    """Write trials, curves and front into the run's folder, each as .csv and .parquet, and what their columns mean."""
+    """Write trials, curves and front into the run's folder, each as .csv and .parquet, and `columns.md` about them."""
     for name, table in {"trials": run.trials, "curves": run.curves, "front": run.front}.items():
         write_atomically(run.folder / f"{name}.csv", partial(table.to_csv, index=False))
-        write_atomically(run.folder / f"{name}.parquet", _one_type(table).to_parquet)
-    text = describe_columns([*run.trials.columns, *run.curves.columns, *run.front.columns], run.info)
-    write_atomically(run.folder / "columns.md", lambda path: path.write_text(text, encoding="utf-8"))
+        # Parquet has one type per column: a setting that is partly text and partly numbers becomes text
+        mixed = [column for column in table.columns if table[column].dtype == object]
+        text = {column: table[column].map(str, na_action="ignore").astype("string") for column in mixed}
+        write_atomically(run.folder / f"{name}.parquet", table.assign(**text).to_parquet)
+    described = describe_columns([*run.trials.columns, *run.curves.columns, *run.front.columns], run.info)
+    write_atomically(run.folder / "columns.md", lambda path: path.write_text(described, encoding="utf-8"))
 
 
-def _one_type(table: pd.DataFrame) -> pd.DataFrame:
-    """Parquet has one type a column: a setting that is now a word, now a number is text there."""
-    mixed = [name for name in table.columns if table[name].dtype == object]
-    return table.assign(**{name: table[name].map(str, na_action="ignore").astype("string") for name in mixed})
-
-
-def _trials(run_state: RunState) -> pd.DataFrame:
-    trials = list(run_state.trials.values())
-    columns: dict[str, Any] = {
-        "trial_id": _words(t.trial_id for t in trials),
-        "state": _words(t.state for t in trials),
-        "reason": _words(t.reason for t in trials),
-        "kind": _words(t.kind for t in trials),
-    }
-    for name in dict.fromkeys([*run_state.parameters(), *(name for t in trials for name in t.config)]):
-        columns[f"config.{name}"] = _settings([t.config.get(name) for t in trials])
-    for name in _metrics(run_state, trials):
-        columns[name] = pd.array([t.metrics.get(name, math.nan) for t in trials], dtype="float64")
-    columns |= {
-        "epochs": pd.array([t.epochs for t in trials], dtype="int64"),
-        "seconds": pd.array([t.seconds for t in trials], dtype="float64"),
-        "setup_seconds": pd.array([t.setup_seconds for t in trials], dtype="float64"),
-        **_verdicts(trials),
-        "retries": pd.array([t.retries for t in trials], dtype="int64"),
-        "started_at": pd.to_datetime(pd.Series([t.started_at for t in trials], dtype="float64"), unit="s", utc=True),
-    }
-    return pd.DataFrame(columns)
-
-
-def _verdicts(trials: Sequence[Trial]) -> dict[str, Any]:
-    """What bound each trial, and the first advice on it; the rest is in `Run.state`."""
-    verdicts = [t.verdict for t in trials]
-    first = [next(iter(v.advice), None) if v else None for v in verdicts]
-    return {
-        "bound_by": _words(v.bound_by if v else None for v in verdicts),
-        "bound_share": pd.array([v.share if v else math.nan for v in verdicts], dtype="float64"),
-        "advice": _words(f"{a.parameter}={format_setting(a.new)}" if a else None for a in first),
-        "advice_gain": pd.array([a.gain if a else math.nan for a in first], dtype="float64"),
-    }
-
-
-def _curves(run_state: RunState) -> pd.DataFrame:
-    trials = list(run_state.trials.values())
-    rows = [(t.trial_id, epoch, t.curve[epoch]) for t in trials for epoch in sorted(t.curve)]
-    columns: dict[str, Any] = {
-        "trial_id": _words(trial_id for trial_id, _, _ in rows),
-        "epoch": pd.array([epoch for _, epoch, _ in rows], dtype="int64"),
-        "seconds": pd.array([event.seconds for _, _, event in rows], dtype="float64"),
-        "decision": _words(event.decision for _, _, event in rows),
-    }
-    for name in _metrics(run_state, trials, tested=False):
-        columns[name] = pd.array([e.metrics.get(name, math.nan) for _, _, e in rows], dtype="float64")
-    return pd.DataFrame(columns)
-
-
-def _metrics(run_state: RunState, trials: Sequence[Trial], tested: bool = True) -> list[str]:
-    """The objectives first, then what the trainable says it reports, then whatever else was reported.
+def _metrics(run_state: RunState, tested: bool = True) -> list[str]:
+    """Return the objectives, then the metrics that the trainable names, then all others that were reported.
 
     A metric with the name of one of the `COLUMNS` cannot have a column beside it, and is in `Run.state` only.
     """
+    trials = run_state.trials.values()
     reported = [name for t in trials for event in t.curve.values() for name in event.metrics]
     of_tests = [name for t in trials for name in t.test_metrics]
     names = dict.fromkeys([o.metric for o in run_state.objectives] + list(run_state.info.metrics))
@@ -156,6 +138,10 @@ def _metrics(run_state: RunState, trials: Sequence[Trial], tested: bool = True) 
 
 def _words(values: Iterable[str | None]) -> Any:
     return pd.array(list(values), dtype="string")
+
+
+def _floats(values: Iterable[float | None]) -> Any:
+    return pd.array(list(values), dtype="float64")
 
 
 def _settings(values: Sequence[Any]) -> Any:

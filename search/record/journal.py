@@ -27,10 +27,11 @@ FILE_NAME = "journal.jsonl"
 Listener = Callable[[Event], None]
 Clock = Callable[[], float]
 log = logging.getLogger(__name__)
+_warn_once = cache(log.warning)  # a journal is read several times in the life of a process
 
 
 def steady_clock(wall: Clock = time.time, monotonic: Clock = time.monotonic) -> Clock:
-    """Seconds since 1970 as the wall clock tells them now, from then on by a clock that nobody sets."""
+    """Return a clock that starts at the wall clock's time, in seconds since 1970, and that nobody sets afterwards."""
     ahead = wall() - monotonic()
     return lambda: ahead + monotonic()
 
@@ -51,7 +52,14 @@ class Journal:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         self._listeners = listeners
         self._clock = clock or steady_clock()
-        self._end_torn_line()
+        # a line that a kill cut short was never acted upon; it must not swallow the next line
+        whole, newline, rest = path.read_bytes().rpartition(b"\n")
+        if rest:
+            try:
+                parse(rest)
+                os.write(self._file, b"\n")
+            except ValueError:
+                os.ftruncate(self._file, len(whole) + len(newline))
 
     def append(self, event: str, **fields: Any) -> Event:
         """Write one event through to the disk, then apply it and call the listeners; return it as it will be read.
@@ -80,7 +88,7 @@ class Journal:
         self.close()
 
     def _write(self, line: bytes) -> None:
-        """All of it, or nothing."""
+        """Write the whole line, or nothing."""
         size = os.fstat(self._file).st_size
         try:
             if not os.path.samestat(os.stat(self._path), os.fstat(self._file)):
@@ -95,21 +103,9 @@ class Journal:
             what = f"{error.strerror}: {len(line)} bytes more are needed"
             raise OSError(error.errno, what, str(self._path)) from error
 
-    def _end_torn_line(self) -> None:
-        """What a kill cut short was never acted upon; it must not swallow the next line."""
-        content = self._path.read_bytes()
-        whole, newline, rest = content.rpartition(b"\n")
-        if not rest:
-            return
-        try:
-            parse(rest)
-            os.write(self._file, b"\n")
-        except ValueError:
-            os.ftruncate(self._file, len(whole) + len(newline))
-
 
 def read_journal(path: Path) -> list[Event]:
-    """All whole events of a journal, in order. What is damaged is left out, with one warning that names the line.
+    """Return all whole events of a journal, in order; damaged lines are left out, with a warning that names the first.
 
     Raises:
         OSError: there is no such file.
@@ -133,18 +129,12 @@ def read_journal(path: Path) -> list[Event]:
     if faults:
         first = min(faults)
         more = f", and {len(faults) - 1} more that are damaged" if len(faults) > 1 else ""
-        _warn_once(f"{path}:{first}: {faults[first]}; this line is left out{more}")
+        _warn_once("%s", f"{path}:{first}: {faults[first]}; this line is left out{more}")
     return events
 
 
-@cache
-def _warn_once(message: str) -> None:
-    """A journal is read several times in the life of a process."""
-    log.warning("%s", message)
-
-
 def _without_nan(value: Any) -> Any:
-    """JSON has no NaN and no infinity; in the journal they are null, which reads as "not measured"."""
+    """Replace NaN and infinity, which JSON lacks, by null, which reads as "not measured"."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

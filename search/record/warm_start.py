@@ -1,20 +1,20 @@
-"""What earlier runs measured and a new one need not: accuracies from anywhere, rates of this very machine.
+"""Measurements of earlier runs that a new run need not repeat: accuracies of any machine, rates of this one.
 
-A measurement counts where the configuration is one of the new space and whatever is not searched is the same, the data
-are the same and, for what takes training, its length. What a probe measures counts only from the same machine with the
-same versions of everything that could move it.
+A measurement holds if the configuration is one of the new space, all settings that are not searched are equal, and the
+data are the same. A metric of training also needs the same number of epochs, a metric of a probe the same machine with
+the same versions.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from search.record.events import Event, Opening
 from search.record.journal import FILE_NAME, read_journal
-from search.record.run_state import RunState, Trial
+from search.record.run_state import RunState
 from search.space.space import Space
 from trainables.contract import Scalar, load_trainable
 
@@ -22,11 +22,10 @@ MOST_RUNS = 20  # that are looked through without being asked for, the newest fi
 
 
 def recent_rates(space: Space, opening: Opening, results: Path) -> list[dict[str, Any]]:
-    """What the newest runs in a folder of runs know of rates: the measurements of a `known` event.
+    """Rates that the newest runs in a folder of runs measured, as the measurements of a `known` event.
 
-    `opening` is what the new run's first event will say.
-
-    Of a commit with changes, or of none, nobody can say whether it is the same: then nothing is known.
+    `opening`: the first event of the new run. A commit with changes, or none, is never taken as the same: then no rate
+    is known.
     """
     if space.evaluation != "decoupled" or (opening.commit or "-dirty").endswith("-dirty"):
         return []
@@ -39,7 +38,7 @@ def recent_rates(space: Space, opening: Opening, results: Path) -> list[dict[str
 
 
 def all_measurements(space: Space, opening: Opening, runs: Sequence[Path]) -> list[dict[str, Any]]:
-    """The same of all that these runs know.
+    """All measurements of these runs that hold for the new one.
 
     Raises:
         OSError, ValueError: one of them is not the folder of a run.
@@ -51,6 +50,9 @@ def all_measurements(space: Space, opening: Opening, runs: Sequence[Path]) -> li
 def _known(
     space: Space, opening: Opening, journals: Mapping[str, list[Event]], probed_only: bool
 ) -> list[dict[str, Any]]:
+    known = load_trainable(space.trainable or "").METRICS or {}
+    probed = {limit.metric: limit.metric in known and known[limit.metric].probed for limit in space.all_constraints}
+    probed |= {objective.metric: space.is_probed(objective) for objective in space.objectives}
     measurements: list[dict[str, Any]] = []
     for name, journal in journals.items():
         run_state = RunState(journal)
@@ -61,7 +63,12 @@ def _known(
         if not here and probed_only:
             continue
         for trial in run_state.trials.values():
-            metrics = dict(_useful(space, trial, here, probed_only))
+            if trial.state not in ("complete", "stopped"):
+                continue
+            whole = trial.state == "complete" and trial.epochs == space.last_epoch
+            holds = {metric: here if is_probed else whole and not probed_only for metric, is_probed in probed.items()}
+            found = trial.metrics
+            metrics = {metric: found[metric] for metric in holds if holds[metric] and metric in found}
             config = _config(space, trial.config)
             if metrics and config is not None:
                 measurements.append({"config": config, "metrics": metrics, "source": f"{name} {trial.trial_id}"})
@@ -74,20 +81,8 @@ def _fingerprint(opening: Opening) -> tuple[Any, ...]:
     return opening.versions, opening.commit, machine.cpu_name, machine.cores, machine.gpus, machine.num_nodes
 
 
-def _useful(space: Space, trial: Trial, here: bool, probed_only: bool) -> Iterator[tuple[str, float]]:
-    """Of a trial's metrics, those that the search looks at and that hold for a new run."""
-    known = load_trainable(space.trainable or "").METRICS or {}
-    probed = {bound.metric: bound.metric in known and known[bound.metric].probed for bound in space.all_constraints}
-    probed |= {objective.metric: space.is_probed(objective) for objective in space.objectives}
-    whole = trial.state == "complete" and trial.epochs == space.last_epoch
-    for name, is_probed in probed.items():
-        holds = here if is_probed else whole and not probed_only
-        if holds and name in trial.metrics and trial.state in ("complete", "stopped"):
-            yield name, trial.metrics[name]
-
-
 def _config(space: Space, config: Mapping[str, Any]) -> dict[str, Scalar] | None:
-    """What the new space would have to choose to run this; None: it cannot."""
+    """Choices of the new space that give this configuration; None: it has none."""
     parameters = load_trainable(space.trainable or "").PARAMETERS or {}
     defaults = {name: parameter.default for name, parameter in parameters.items()}
     there = {**defaults, **config}
