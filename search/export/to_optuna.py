@@ -150,7 +150,7 @@ def _distribution(run: Run, name: str) -> BaseDistribution:
     found = [t.config[name] for t in run.state.trials.values() if name in t.config]
     if "values" in stated:
         return CategoricalDistribution(list(dict.fromkeys([*stated["values"], *found])))
-    low, high, log = min(stated["min"], *found), max(stated["max"], *found), bool(stated.get("log"))
+    low, high, log = min([stated["min"], *found]), max([stated["max"], *found]), bool(stated.get("log"))
     if all(type(value) is int for value in (low, high, *found)):
         return IntDistribution(low, high, log)
     return FloatDistribution(low, high, log=log)

@@ -22,7 +22,6 @@ from tensorboardX.summary import hparams
 
 from search.record.dataframes import Run
 from search.record.run_state import Trial
-from search.text.metrics import metric_label
 
 PREFIX = "events.out.tfevents"
 STATUS = {"complete": "STATUS_SUCCESS", "stopped": "STATUS_SUCCESS"}
@@ -95,8 +94,7 @@ def _write(run: Run, event: dict[str, Any], writer: SummaryWriter) -> None:
             for name, value in metrics.items():
                 if math.isfinite(value):
                     tag = f"{'objectives' if name in objectives else 'others'}/{name}"  # TensorBoard sorts the sections
-                    label = metric_label(name, run.info.data.name)
-                    writer.add_scalar(tag, value, epoch, walltime=now, display_name=label)
+                    writer.add_scalar(tag, value, epoch, walltime=now, display_name=run.state.label(name))
         case {"state": state}:
             status = Status.Value(STATUS.get(state, "STATUS_FAILURE"))  # the library itself knows success only
             data = HParamsPluginData(version=0, session_end_info=SessionEndInfo(status=status, end_time_secs=now))

@@ -14,11 +14,6 @@ LOG_UNITS = ("/s", "/J")  # rates are compared by ratios
 CROWD = 200  # lines in one chart above which they are drawn faintly
 
 
-def unit_of(run: Run, metric: str) -> str:
-    """Unit of a metric; empty: none is known."""
-    return str(run.info.metrics.get(metric, ""))
-
-
 def metric_axis(run: Run, metric: str, values: Sequence[float]) -> Axis:
     """Return an axis for values of a metric; logarithmic for rates."""
     return axis(values, log=is_log(run, metric, values))
@@ -26,10 +21,10 @@ def metric_axis(run: Run, metric: str, values: Sequence[float]) -> Axis:
 
 def is_log(run: Run, metric: str, values: Iterable[float]) -> bool:
     """Return whether the metric is a rate and all values have a logarithm."""
-    return unit_of(run, metric).endswith(LOG_UNITS) and min(filter(math.isfinite, values), default=0.0) > 0
+    return run.state.unit(metric).endswith(LOG_UNITS) and min(filter(math.isfinite, values), default=0.0) > 0
 
 
 def metric_title(run: Run, objective: Objective, of: Axis) -> str:
     """Title of an objective's axis: `images_per_second ↑ (images/s, log scale)`."""
-    notes = ", ".join(filter(None, [unit_of(run, objective.metric), "log scale" if of.log else ""]))
+    notes = ", ".join(filter(None, [run.state.unit(objective.metric), "log scale" if of.log else ""]))
     return f"{run.state.label(objective.metric)} {ARROWS[objective.goal]}" + (f" ({notes})" if notes else "")

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from search.page.axes import axis
-from search.page.chart import unit_of
 from search.page.render import render
 from search.record.dataframes import Run
 
@@ -49,7 +48,7 @@ def machine_load(run: Run) -> Markup:
                 if math.isfinite(value := event.metrics[metric]):
                     found[metric].append(Segment((before - began) / 60, (event.time - began) / 60, value))
             before = event.time
-    charts = [_chart(metric, found[metric], unit_of(run, metric)) for metric in METRICS if metric in found]
+    charts = [_chart(metric, found[metric], run.state.unit(metric)) for metric in METRICS if metric in found]
     return render("machine_load.html", charts=charts, missing=[METRICS[m] for m in METRICS if m not in found])
 
 

@@ -53,9 +53,7 @@ class Trial:
     seconds: float = math.nan  # in the workers' hands
     setup_seconds: float = math.nan  # waiting for workers
     retries: int = 0
-    curve: dict[int, Measurement] = field(
-        default_factory=dict
-    )  # by epoch; of an epoch reported twice, the later report
+    curve: dict[int, Measurement] = field(default_factory=dict)  # by epoch; the later of two reports of the same epoch
     test_metrics: dict[str, float] = field(default_factory=dict)
     repeats: list[dict[str, float]] = field(default_factory=list)  # what probes of it measured again, at the end
     finished_at: float = math.nan  # seconds since 1970
@@ -70,11 +68,7 @@ class Trial:
     def metrics(self) -> dict[str, float]:
         """The last measurement, merged with its repeats, and what the test set says where it was asked."""
         last = self.curve[self.epochs].metrics if self.curve else {}
-        return (
-            {**merge_repeats(last, self.repeats), **self.test_metrics}
-            if self.repeats
-            else {**last, **self.test_metrics}
-        )
+        return {**(merge_repeats(last, self.repeats) if self.repeats else last), **self.test_metrics}
 
     def apply(self, event: Measurement | Retry | Finish | Repeat | OnTestSet) -> None:
         """Take in an event of this trial."""
@@ -158,7 +152,7 @@ class RunState:
 
     def counted(self) -> list[Trial]:
         """The trials that the budget counts."""
-        return [trial for trial in self.trials.values() if self.is_probe_run or trial.kind != "probe"]
+        return [trial for trial in self.trials.values() if not self.is_preparing(trial)]
 
     @property
     def baseline(self) -> Trial | None:
@@ -166,8 +160,12 @@ class RunState:
         return self.trials.get("t0001") if self.opening and (self.opening.space or {}).get("baseline") else None
 
     def preparing_probes(self) -> list[Trial]:
-        """The probes of a run that trains, by which it found the settings to train with."""
-        return [] if self.is_probe_run else [trial for trial in self.trials.values() if trial.kind == "probe"]
+        """All trials that `is_preparing` is true for."""
+        return [trial for trial in self.trials.values() if self.is_preparing(trial)]
+
+    def is_preparing(self, trial: Trial) -> bool:
+        """Whether the trial is a probe that only finds settings for later training."""
+        return trial.kind == "probe" and not self.is_probe_run
 
     def active_seconds(self, now: float | None = None) -> float:
         """Wall time of the run without the gaps between its processes, up to the last event or to `now`."""
@@ -205,6 +203,10 @@ class RunState:
         """The value of a trial's metric ± half of its 95% interval; empty: not measured."""
         metrics = trial.metrics
         return plus_minus(metrics[metric], self.half_interval(trial, metric)) if metric in metrics else ""
+
+    def unit(self, metric: str) -> str:
+        """Unit of a metric; empty: not known."""
+        return self.info.metrics.get(metric, "")
 
     def label(self, metric: str) -> str:
         """Name of a metric, marked if it was learned from generated images."""

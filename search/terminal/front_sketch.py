@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from search.front.objective import Objective, measured
 from search.record.run_state import RunState, Trial
-from search.text.metrics import ARROWS, metric_label
+from search.text.metrics import ARROWS
 from search.text.scatter_plot import DOT, PLAIN_DOT, Axis, Point, scatter_plot
 
 
@@ -23,21 +23,10 @@ class Symbols:
 ASCII_SYMBOLS = Symbols("*", "@", PLAIN_DOT, "=", "-")
 
 
-@dataclass(frozen=True)
-class FrontSketch:
-    """Lines of the plot (empty if there is nothing to draw) and the number of trials outside its frame."""
+def front_sketch(run_state: RunState, width: int, height: int, symbols: Symbols) -> tuple[list[str], str]:
+    """Plot the second objective to the right and the first one upwards; return the lines and a legend.
 
-    lines: list[str]
-    outside: int = 0
-
-    def legend(self, symbols: Symbols) -> str:
-        """Explanation of the characters."""
-        outside = f" ({self.outside} outside)" if self.outside else ""
-        return f"{symbols.front} front  {symbols.now} now  {symbols.other} other{outside}"
-
-
-def front_sketch(run_state: RunState, width: int, height: int, symbols: Symbols) -> FrontSketch:
-    """Plot the second objective to the right and the first one upwards.
+    Without trials to draw, or without room, there are no lines.
 
     The frame extends beyond the front by the front's own size on each side that has points: far worse trials would
     push the front into a corner. Running trials outside the frame are drawn at its edge.
@@ -45,7 +34,7 @@ def front_sketch(run_state: RunState, width: int, height: int, symbols: Symbols)
     objectives = run_state.objectives[:2]
     trials = [trial for trial in run_state.counted() if measured(trial.metrics, objectives)]
     if len(objectives) < 2 or not trials:
-        return FrontSketch([])
+        return [], ""
     up, right = objectives
     front = run_state.front()
     x, y = (_axis(run_state, objective, front, trials) for objective in (right, up))
@@ -56,22 +45,18 @@ def front_sketch(run_state: RunState, width: int, height: int, symbols: Symbols)
     points += [Point(t.metrics[right.metric], t.metrics[up.metric], symbols.front) for t in front]
     points += [Point(_clamped(t, right, x), _clamped(t, up, y), symbols.now) for t in running]
     lines = scatter_plot(points, x, y, width, height, ascii_only=symbols.other == PLAIN_DOT)
-    return FrontSketch(lines, len(ended) - len(inside))
+    outside = f" ({len(ended) - len(inside)} outside)" if len(ended) > len(inside) else ""
+    return lines, f"{symbols.front} front  {symbols.now} now  {symbols.other} other{outside}"
 
 
 def is_rate(run_state: RunState, metric: str) -> bool:
     """Return whether the metric is a rate per second, by its unit or its name."""
-    return unit_of(run_state, metric).endswith("/s") or metric.endswith("_per_second")
-
-
-def unit_of(run_state: RunState, metric: str) -> str:
-    """Return the metric's unit, empty if it is not known."""
-    return str(run_state.info.metrics.get(metric, ""))
+    return run_state.unit(metric).endswith("/s") or metric.endswith("_per_second")
 
 
 def _axis(run_state: RunState, objective: Objective, front: Sequence[Trial], trials: Sequence[Trial]) -> Axis:
     values, log = [t.metrics[objective.metric] for t in trials], is_rate(run_state, objective.metric)
-    name = (log and unit_of(run_state, objective.metric)) or metric_label(objective.metric, run_state.info.data.name)
+    name = (log and run_state.unit(objective.metric)) or run_state.label(objective.metric)
     label = f"{name} {ARROWS[objective.goal]}{' (log)' * log}"
     low, high = min(values), max(values)
     best = [t.metrics[objective.metric] for t in front]

@@ -12,24 +12,12 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from search.record.events import (
-    End,
-    Event,
-    Finish,
-    Measurement,
-    OnTestSet,
-    Opening,
-    Repeat,
-    Resume,
-    Retry,
-    Start,
-)
+from search.record.events import End, Event, Finish, Measurement, OnTestSet, Opening, Repeat, Resume, Retry, Start
 from search.record.run_state import RunState, Trial
 from search.terminal.trial_rows import front_title
 from search.terminal.view import View
 from search.text.configurations import format_settings
 from search.text.durations import format_duration
-from search.text.metrics import metric_label
 from search.text.numbers import format_number, plural
 
 
@@ -46,7 +34,7 @@ class Progress:
         self._console.file = cast(TextIO, _Unbreakable(self._console.file))
         self._clock = clock
         self._run_state = run_state
-        self._view = View(self._run_state)
+        self._view = View(run_state)
         self._live: Live | None = None
         self._closed = False
 
@@ -98,14 +86,14 @@ def event_line(run_state: RunState, event: Event) -> str | None:
             return f"{run_state.info.name} continues: {plural(len(run_state.trials), 'trial')} so far"
         case Retry():
             return f"{event.trial_id} is retried: {event.reason}"
-        case Start() if trial is not None and not _prepares(run_state, trial):
+        case Start() if trial is not None and not run_state.is_preparing(trial):
             return f"{trial.trial_id} starts{_format_config(run_state, trial)}"
         case Measurement() if trial is not None and trial.kind != "probe":
             epoch, epochs = event.epoch, run_state.budget.epochs
             metrics = _format_metrics(run_state, trial.metrics)
             return f"{trial.trial_id} epoch {epoch}/{epochs}{metrics}" if epoch < epochs else None
         case Finish() if trial is not None:
-            name = f"probe {trial.trial_id}" if _prepares(run_state, trial) else trial.trial_id
+            name = f"probe {trial.trial_id}" if run_state.is_preparing(trial) else trial.trial_id
             after = "" if trial.kind == "probe" else f" after {plural(trial.epochs, 'epoch')}"
             metrics = _format_metrics(run_state, trial.metrics)
             if trial.reason:
@@ -122,11 +110,6 @@ def event_line(run_state: RunState, event: Event) -> str | None:
     return None
 
 
-def _prepares(run_state: RunState, trial: Trial) -> bool:
-    """Return whether the trial is a probe that only tunes settings for later training."""
-    return trial.kind == "probe" and not run_state.is_probe_run
-
-
 def _format_config(run_state: RunState, trial: Trial) -> str:
     return f" [{format_settings(trial.config, run_state.parameters())}]"
 
@@ -135,7 +118,7 @@ def _format_metrics(run_state: RunState, metrics: Mapping[str, float], names: It
     """Return `: name value, ...` of the measured metrics among `names`, by default the objectives."""
     names = names or [o.metric for o in run_state.objectives]
     found = {name: value for name in names if math.isfinite(value := metrics.get(name, math.nan))}
-    texts = [f"{metric_label(name, run_state.info.data.name)} {format_number(x)}" for name, x in found.items()]
+    texts = [f"{run_state.label(name)} {format_number(x)}" for name, x in found.items()]
     return f": {', '.join(texts)}" if texts else ""
 
 

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from search.record.run_state import RunState, Trial
 from search.terminal.budget_use import max_trials
-from search.terminal.front_sketch import Symbols, is_rate, unit_of
+from search.terminal.front_sketch import Symbols, is_rate
 from search.text.configurations import format_settings
-from search.text.metrics import ARROWS, metric_label
+from search.text.metrics import ARROWS
 from search.text.numbers import plural
 
 COLORS = {"running": "cyan", "complete": "green", "stopped": "yellow", "infeasible": "magenta", "failed": "red"}
@@ -25,7 +25,7 @@ MIN_LAST = 2  # least lines for the last trials while the run is active
 
 def activity(run_state: RunState, trial: Trial) -> str:
     """Activity of a trial in a word or two: `epoch 2/3`, `probing`, `complete`, `stopped 1/3`."""
-    if trial.kind == "probe" and not run_state.is_probe_run:
+    if run_state.is_preparing(trial):
         return {"running": "probing", "complete": "probed"}.get(trial.state, trial.state)
     if run_state.is_probe_run or trial.state not in ("running", "stopped"):
         return trial.state
@@ -50,8 +50,8 @@ def running_lines(run_state: RunState, width: int, height: int, mark: str) -> li
 
 def _full_lines(run_state: RunState, trial: Trial, width: int, mark: str) -> list[Text]:
     first = _line(f"{mark} {trial.trial_id}  {activity(run_state, trial)}", width, "bold cyan")
-    data, names = run_state.info.data.name, [o.metric for o in run_state.objectives if o.metric in trial.metrics]
-    texts = [f"{metric_label(name, data)} {run_state.format_metric(trial, name)}" for name in names]
+    names = [o.metric for o in run_state.objectives if o.metric in trial.metrics]
+    texts = [f"{run_state.label(name)} {run_state.format_metric(trial, name)}" for name in names]
     texts = texts or ["nothing measured yet"]
     if trial.retries:
         texts.append(f"retried {plural(trial.retries, 'time')}")
@@ -61,7 +61,7 @@ def _full_lines(run_state: RunState, trial: Trial, width: int, mark: str) -> lis
 
 def _short_line(run_state: RunState, trial: Trial, width: int, mark: str) -> Text:
     metrics = [o.metric for o in run_state.objectives if is_rate(run_state, o.metric) and o.metric in trial.metrics]
-    rates = [f"{run_state.format_metric(trial, name)} {unit_of(run_state, name)}".rstrip() for name in metrics]
+    rates = [f"{run_state.format_metric(trial, name)} {run_state.unit(name)}".rstrip() for name in metrics]
     return _line("  ".join([f"{mark} {trial.trial_id}", activity(run_state, trial), *rates[:1]]), width)
 
 

@@ -82,12 +82,12 @@ def _states(run_state: RunState, now: float) -> Text:
 def _sketch_and_running(run_state: RunState, width: int, height: int, symbols: Symbols) -> list[Text]:
     """Plot on the left, running trials and the legend on the right, an empty line above and below."""
     lines, columns = min(max(height // 2 - 1, 8), MAX_SKETCH_HEIGHT), min(width // 2, MAX_SKETCH_WIDTH)
-    drawn = front_sketch(run_state, columns, lines, symbols)
+    sketch, legend = front_sketch(run_state, columns, lines, symbols)
     words = running_lines(run_state, width - columns - BESIDE, lines - 2, symbols.now)
-    if drawn.lines:
-        words += [Text()] * (lines - 1 - len(words)) + [Text(drawn.legend(symbols), style="dim")]
+    if sketch:
+        words += [Text()] * (lines - 1 - len(words)) + [Text(legend, style="dim")]
     both = []
-    for left, right in zip_longest(drawn.lines, words):
+    for left, right in zip_longest(sketch, words):
         line = _line(f"{left or '':<{columns + BESIDE}}")
         line.highlight_regex(r"[⠁-⣿]+|[│└─|+-]+", "dim")
         line.highlight_words([symbols.front], "bold green")

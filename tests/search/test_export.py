@@ -71,6 +71,10 @@ def test_the_study_has_every_trial_with_its_state_and_the_front_of_the_run(tmp_p
     assert trials["t0001"].duration.total_seconds() == pytest.approx(61.0)
 
 
+def test_a_run_without_trials_is_a_study_without_trials(tmp_path):
+    assert export(load(write_run(tmp_path / "run", Recorder().events)), tmp_path / "study.log") == (0, 0)
+
+
 @SUFFIXES
 def test_a_copy_of_a_run_in_progress_grows_with_it(tmp_path, suffix):
     path = tmp_path / f"study{suffix}"
