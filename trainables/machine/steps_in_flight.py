@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any
 
 import torch
 
 MAX_STEPS = 8
 
 
-class Edge(Protocol):
-    """Point in the work of a device, such as `torch.cuda.Event`."""
-
-    def synchronize(self) -> None:
-        """Wait until the device reaches it."""
-        ...
-
-
 class StepsInFlight:
     """Block the host while the device has more than MAX_STEPS steps queued. A CPU queues none."""
 
-    def __init__(self, device: torch.device, edge: Callable[[], Edge] | None = None) -> None:
-        """`edge` marks the work queued so far; None: a CUDA event."""
+    def __init__(self, device: torch.device, edge: Callable[[], Any] | None = None) -> None:
+        """`edge` marks the work queued so far, by an object with CUDA's `Event.synchronize`; None: a CUDA event."""
         self._edge = edge or (_recorded_event if device.type == "cuda" else None)
-        self._queued: deque[Edge] = deque()
+        self._queued: deque[Any] = deque()
 
     def step(self) -> None:
         """Count one more queued step, and wait for an earlier one if there are too many."""
