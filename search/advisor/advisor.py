@@ -8,7 +8,6 @@ from typing import Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from optuna.trial import FrozenTrial
 
 from search.advisor.halving import Halving
 from search.advisor.optuna_study import OptunaStudy
@@ -210,10 +209,6 @@ class Advisor:
                     trial.metrics = merge_repeats(trial.metrics, repeats[event.trial_id])
                     self.finish(event.trial_id, event.state, event.reason, event.metrics)
         return [trial.proposal for trial in self._trials.values() if trial.state is None]
-
-    def study_trials(self) -> list[FrozenTrial]:
-        """Return the proposals as Optuna trials, in order: losses, and constraints (zero or less: satisfied)."""
-        return self._optuna_study.trials()
 
     def _choose(self) -> dict[str, Scalar]:
         if self._grid is not None:

@@ -278,7 +278,7 @@ def told(state=None, constraints=(), **metrics):
         advisor.observe(proposal.trial_id, EPOCHS, metrics)
     if state is not None:
         advisor.finish(proposal.trial_id, state, "because")
-    return advisor.study_trials()[0]
+    return advisor._optuna_study.trials()[0]
 
 
 def test_a_complete_trial_is_told_with_its_losses():
@@ -327,7 +327,7 @@ def test_a_constraint_is_told_relative_to_its_bound_and_less_than_infeasible():
 def test_what_is_known_of_a_trial_that_cannot_run_is_told_too():
     advisor = Advisor(space(constraints=["memory <= 0.8"]))
     advisor.finish(advisor.propose().trial_id, "infeasible", "because", {"memory": 1.6, "rate": None})
-    assert advisor.study_trials()[0].constraints == {"works here": 1.0, "memory <= 0.8": pytest.approx(0.5)}
+    assert advisor._optuna_study.trials()[0].constraints == {"works here": 1.0, "memory <= 0.8": pytest.approx(0.5)}
 
 
 def test_a_constraint_that_was_not_measured_is_not_held_against_a_trial():
@@ -350,7 +350,7 @@ def test_what_earlier_runs_know_is_replayed_and_no_trial():
 
 def test_no_finished_trial_is_left_running_in_the_study():
     driver = live(Advisor(SEARCHES["tpe over ranges"]), 200)
-    states = [trial.state for trial in driver.advisor.study_trials()]
+    states = [trial.state for trial in driver.advisor._optuna_study.trials()]
     assert states.count(TrialState.RUNNING) == len(driver.running)
     assert len(states) == sum(event["event"] == "start" for event in driver.events)
 
@@ -428,7 +428,7 @@ def test_a_bound_in_parts_of_the_baseline_holds_once_that_is_complete():
     complete(advisor, baseline, 0.95, 2.0)
     complete(advisor, fast, 0.5, 1.0)
     assert [trial.trial_id for trial in advisor.pareto_set()] == [fast.trial_id]
-    assert advisor.study_trials()[0].constraints == {"seconds <= 0.5 * baseline": pytest.approx(0.5)}
+    assert advisor._optuna_study.trials()[0].constraints == {"seconds <= 0.5 * baseline": pytest.approx(0.5)}
 
 
 def test_a_trial_that_reports_late_is_judged_at_the_rung_it_passed():
@@ -484,7 +484,7 @@ def test_replay_corrects_a_rate_by_its_repeats():
         advisor = Advisor(space(searcher=searcher))
         advisor.replay(typed(events))
         assert advisor.pareto_set()[0].metrics["seconds"] == pytest.approx(3.0)
-        assert advisor.study_trials()[0].values == pytest.approx([-0.9, 3.0])
+        assert advisor._optuna_study.trials()[0].values == pytest.approx([-0.9, 3.0])
     assert advisor._model._trials["t0001"].final == pytest.approx([-0.9, 3.0])
 
 

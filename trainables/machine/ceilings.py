@@ -99,8 +99,6 @@ def _rates(threads: int, device: torch.device) -> Figures:
     }
 
 
-# --- the work ---------------------------------------------------------------------------------------------------------
-
 Work = tuple[float, Callable[[], object]]  # work of one call, in the rate's unit; the call
 
 
@@ -155,9 +153,6 @@ def _best(amount: float, work: Callable[[], object], device: torch.device) -> tu
     while time.perf_counter() < until:
         best = max(best, timed())
     return best
-
-
-# --- the command line -------------------------------------------------------------------------------------------------
 
 
 def table(measured: Ceilings) -> str:

@@ -130,9 +130,6 @@ def _words(step: _Step, bound: Bound) -> str:
     return f"is forward, backward and update{reached}"
 
 
-# --- input ------------------------------------------------------------------------------------------------------------
-
-
 def _on_loading(step: _Step) -> Iterator[Advice]:
     settings = step.settings
     if step.gpus and settings.loader != "device":
@@ -181,9 +178,6 @@ def _with_workers(step: _Step, work: float, workers: int) -> float:
     return max(step.busy + lost, work / workers)
 
 
-# --- transfer, arithmetic ---------------------------------------------------------------------------------------------
-
-
 def _on_copying(step: _Step) -> Iterator[Advice]:
     if step.gpus and not step.settings.pin_memory and step.settings.loader != "device":
         why = "copies from pinned memory take about half as long"
@@ -225,9 +219,6 @@ def _in_16_bits(step: _Step) -> float | None:
     most = math.inf if step.gpus else MAX_BY_16_BITS.get(step.settings.conv_kernel, math.inf)
     ratio = min(bf16 / fp32, most)
     return step.compute * (multiplying / ratio + (1 - multiplying) / 2)
-
-
-# --- processes, threads, batch ----------------------------------------------------------------------------------------
 
 
 def _on_the_rest(step: _Step) -> Iterator[Advice]:

@@ -192,9 +192,6 @@ def plain(settings: Settings, device: torch.device) -> Settings:
     return replace(plain, weight_decay=0.0, label_smoothing=0.0)  # counts a few more bytes with them
 
 
-# --- calibration ------------------------------------------------------------------------------------------------------
-
-
 @cache
 def machine_calibration(device: torch.device) -> Calibration:
     """Return the stored calibration, or measure it by two tiny trainings in their own processes (15 s)."""
