@@ -31,7 +31,7 @@ from trainables.parallel.layouts import pictures_per_reader
 from trainables.prediction.largest import largest
 from trainables.prediction.tensor_memory import TensorMemory, tensor_memory
 from trainables.samples import cifar10
-from trainables.samples.loaders import EVALUATION_BATCH, PREFETCHED_BATCHES, Batches, Plan, training_batches
+from trainables.samples.loaders import EVALUATION_BATCH, PREFETCHED_BATCHES, Plan, training_batches
 from trainables.settings import Precision, Settings
 from trainables.stages import Timeline
 from trainables.step import arranged, autocast
@@ -230,7 +230,10 @@ def _probed(width: float, batch: int, precision: Precision, device: torch.device
     )
     counted = _counted(plain(settings, device), 10, batch, device).training_and_evaluation
     peak_memory = PeakMemory([device])
-    with allocating(settings.allocator), contextlib.closing(_black_images(4 * batch, batch)) as batches:
+    pictures = cifar10.Pictures(np.zeros((4 * batch, 32, 32, 3), np.uint8), np.zeros(4 * batch, np.int64))
+    plan = Plan(np.arange(4 * batch), batch, seed=0)
+    batches = training_batches("workers", pictures, plan, CPU, num_workers=1, pin_memory=False)
+    with allocating(settings.allocator), contextlib.closing(batches):
         step = build(settings, 10, device)
         for images, labels in itertools.islice(batches.epoch(1, Timeline(CPU)), 2):
             step(images.to(device), labels.to(device), Timeline(device))
@@ -242,11 +245,3 @@ def _probed(width: float, batch: int, precision: Precision, device: torch.device
     if peak is None:
         raise OSError("the peak memory of a process is not readable")
     return counted, int(peak * GIB) - (loader_process if device == CPU else 0), loader_process
-
-
-def _black_images(count: int, batch: int) -> Batches:
-    """Black images from one loader process."""
-    pictures = cifar10.Pictures(np.zeros((count, 32, 32, 3), np.uint8), np.zeros(count, np.int64))
-    return training_batches(
-        "workers", pictures, Plan(np.arange(count), batch, seed=0), CPU, num_workers=1, pin_memory=False
-    )
