@@ -50,7 +50,7 @@ def _estimate_lines(space: Space, guess: Estimate) -> list[str]:
         stopped = ", as trials may be stopped early" if guess.epochs[0] < guess.epochs[1] else ""
         lines += _entry("epochs", f"{_between(guess.epochs)} in all{stopped}")
     if guess.probes is not None:
-        each = f"of up to {PROBE_SECONDS[1]:.0f} s each, for what bears on the rate alone"
+        each = f"of up to {PROBE_SECONDS[1]:.0f} s each, for settings that affect only rates"
         lines += _entry("probes", f"{_between(guess.probes)}, {each}")
     if not guess.costs:
         why, config = guess.timed[0].why_not, guess.timed[0].config
@@ -85,8 +85,8 @@ def _time(space: Space, guess: Estimate) -> str:
 def _timings(space: Space, guess: Estimate) -> list[str]:
     """Return a line for each timed configuration: its rate, and the settings that distinguish it."""
     configs = [timed.config for timed in guess.timed]
-    bearing = space.affecting("probed")
-    names = [name for name in space.parameters if name in bearing and len({repr(c.get(name)) for c in configs}) > 1]
+    affecting = space.affecting("probed")
+    names = [name for name in space.parameters if name in affecting and len({repr(c.get(name)) for c in configs}) > 1]
     lines = []
     for timed in guess.timed:
         found = f"{timed.cost.images_per_second:>9,.0f} images/s" if timed.cost else f"{'cannot run':>18}"

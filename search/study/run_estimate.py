@@ -40,7 +40,7 @@ class Estimate:
     timed: tuple[Timed, ...]  # none: nothing is trained
     trials: Span | None  # of full length, as many as fit into the hours, where nothing else bounds them
     epochs: Span | None  # of all trials together
-    probes: Span | None  # before trials, for the settings that bear on the rate alone
+    probes: Span | None  # before trials, for the settings that affect only rates
     seconds: Span | None  # of the whole run
     disk_gib: float | None  # None: not known, or nothing is kept
 
@@ -118,10 +118,10 @@ def _probes(space: Space) -> Span | None:
     if not space.probe_tuned_parameters or not any(map(space.is_probed, space.objectives)):
         return None
     names = space.affecting("probed")
-    bearing = {name: parameter for name, parameter in space.parameters.items() if name in names}
-    if any(isinstance(parameter, Range) for parameter in bearing.values()):
+    affecting = {name: parameter for name, parameter in space.parameters.items() if name in names}
+    if any(isinstance(parameter, Range) for parameter in affecting.values()):
         return 1, math.inf
-    return 1, len(space.model_copy(update={"parameters": bearing}).grid())
+    return 1, len(space.model_copy(update={"parameters": affecting}).grid())
 
 
 def _fitting(space: Space, epoch: Span) -> Span | None:

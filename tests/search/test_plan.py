@@ -33,7 +33,7 @@ GUESS = Estimate((timed(256, "bf16", 1240.0), timed(64, "fp32", 302.4)), None, (
 def test_time_is_a_range_with_its_meaning_and_what_it_is_from():
     assert plan(GUESS).splitlines()[-9:] == [
         "epochs       9 to 16 in all, as trials may be stopped early",
-        "probes       1 to 12, of up to 10 s each, for what bears on the rate alone",
+        "probes       1 to 12, of up to 10 s each, for settings that affect only rates",
         "time         about 50 s to 3 min: if every trial is as fast as the fastest of 2",
         "             configurations that ran here for a moment, to as slow as the",
         "             slowest. Start, validation and probes are in it, the reading of the",
