@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from search.record.events import Event, Opening, parse
@@ -77,15 +76,11 @@ class Journal:
             listener(parsed)
         return parsed
 
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+    def __exit__(self, *error: object) -> None:
+        os.close(self._file)
 
     def _write(self, line: bytes) -> None:
         """Write the whole line, or nothing."""

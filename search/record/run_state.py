@@ -134,7 +134,14 @@ class RunState:
             self._front = None
             match event:
                 case Opening() | Resume():
-                    self._begin(event)
+                    if isinstance(event, Opening):
+                        self.opening, self.objectives = event, event.objectives
+                        self._constraints = [read_constraint(text) for text in event.constraints]
+                    else:  # the time between two processes is not counted
+                        self._seconds += max(0.0, self._last_at - self._resumed_at)
+                        self.end = None
+                    self.budget = event.budget or self.budget
+                    self._resumed_at = event.time
                 case Known():
                     self.known = [*self.known, *event.measurements]
                 case End():
@@ -246,15 +253,3 @@ class RunState:
     def parameters(self) -> list[str]:
         """Names of what the search chose, in the space file's order."""
         return list(self.opening.parameters) if self.opening else []
-
-    def _begin(self, event: Opening | Resume) -> None:
-        """A process takes the run up; the time between two processes is not counted."""
-        if isinstance(event, Opening):
-            self.opening = event
-            self.objectives = event.objectives
-            self._constraints = [read_constraint(text) for text in event.constraints]
-        else:
-            self._seconds += max(0.0, self._last_at - self._resumed_at)
-            self.end = None
-        self.budget = event.budget or self.budget
-        self._resumed_at = event.time

@@ -31,6 +31,7 @@ from trainables import contract
 from trainables.contract import TRAINABLES, Data, Resources, Trainable, load_trainable
 
 MAX_GRID_POINTS = 100_000
+UNKNOWN_SOURCE = Source("space")
 
 
 def _parse_constraint(value: Any) -> Constraint:
@@ -154,7 +155,7 @@ class Space(BaseModel):
         space, lines = self, list[str]()
         if self.without_gpu and resources.gpus == 0:
             before = {**self.to_mapping(), OVERLAY: {}}
-            space = parse_space(merge_settings(before, self.without_gpu), OVERLAY)
+            space = parse_space(merge_settings(before, self.without_gpu), Source(OVERLAY))
             old, new = _flatten(before), _flatten(space.to_mapping())
             changed = ", ".join(key for key in old | new if old.get(key) != new.get(key))
             lines.append(f"no GPU here: {OVERLAY} sets {changed or 'nothing else'}")
@@ -211,19 +212,15 @@ def load_space(path: Path, overrides: Sequence[str] = ()) -> Space:
     Raises:
         SpaceError: the first problem, with file and line.
     """
-    return _parse(*read_space_file(path, overrides))
+    return parse_space(*read_space_file(path, overrides))
 
 
-def parse_space(mapping: Mapping[str, Any], origin: str = "space") -> Space:
-    """Check plain data; error messages begin with `origin`.
+def parse_space(mapping: Mapping[str, Any], source: Source = UNKNOWN_SOURCE) -> Space:
+    """Check plain data from this source.
 
     Raises:
-        SpaceError: the first problem.
+        SpaceError: the first problem, with its place.
     """
-    return _parse(mapping, Source(origin))
-
-
-def _parse(mapping: Mapping[str, Any], source: Source) -> Space:
     space = _check(mapping, source)
     if OVERLAY in space.without_gpu:
         raise source.error(Problem((OVERLAY, OVERLAY), "cannot contain itself; leave it out"))
@@ -268,14 +265,6 @@ def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Proble
         yield Problem(("parameters",), "nothing to search; name at least one parameter")
     yield from find_parameter_problems(space.parameters, space.fixed, known, owner)
     yield from find_baseline_problems(space.baseline, space.parameters, space.fixed, space.constraints)
-    yield from _metric_problems(space, trainable.METRICS if trainable else None, owner)
-    for name in ("train_images", "val_images"):
-        if (images := getattr(space.data, name)) is not None and images < 1:
-            yield Problem(("data", name), f"found {images}; expected at least 1")
-    yield from find_budget_problems(space.evaluation, space.parameters, space.searcher, space.stopping, space.budget)
-
-
-def _metric_problems(space: Space, known: Mapping[str, contract.Metric] | None, owner: str) -> Iterator[Problem]:
     if len(space.objectives) < 2:
         yield Problem(("objectives",), f"found {len(space.objectives)}; a front needs two objectives or more")
     metrics = [objective.metric for objective in space.objectives]
@@ -286,11 +275,16 @@ def _metric_problems(space: Space, known: Mapping[str, contract.Metric] | None, 
         if metric.startswith("test_"):
             yield Problem(path, f"{metric} is measured once, after the search; optimize a val_ metric instead")
     named += [(("constraints", i), constraint.metric) for i, constraint in enumerate(space.constraints)]
+    reported = trainable.METRICS if trainable else None
     for path, metric in named:
-        if known is not None and metric not in known:
-            yield Problem(path, f'{owner} reports no "{metric}"{did_you_mean(metric, known)}')
-        elif known is not None and space.evaluation == "probe" and not known[metric].probed:
+        if reported is not None and metric not in reported:
+            yield Problem(path, f'{owner} reports no "{metric}"{did_you_mean(metric, reported)}')
+        elif reported is not None and space.evaluation == "probe" and not reported[metric].probed:
             yield Problem(path, f"a probe does not measure {metric}; leave it out, or set evaluation: coupled")
+    for name in ("train_images", "val_images"):
+        if (images := getattr(space.data, name)) is not None and images < 1:
+            yield Problem(("data", name), f"found {images}; expected at least 1")
+    yield from find_budget_problems(space.evaluation, space.parameters, space.searcher, space.stopping, space.budget)
 
 
 def _flatten(mapping: Mapping[str, Any]) -> dict[str, Any]:

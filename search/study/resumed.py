@@ -13,6 +13,7 @@ from search.record.run_state import RunState
 from search.space.machine import Machine
 from search.space.space import Space, parse_space
 from search.space.space_file import apply_overrides
+from search.space.validation import Source
 from search.study.interrupt import BY_SIGNAL
 
 NEEDED = ("space", "trainable", "machine", "budget", "versions", "command")  # of the `run` event
@@ -51,7 +52,7 @@ def resume_space(run_state: RunState, overrides: Sequence[str]) -> Space:
         if (section, name) != ("data", "root") and (section != "budget" or not name):
             said, section = (" ".join(text.split()) for text in (override, section))
             raise InputError(f"--set {said}: a resumed run keeps its {section}; only budget.* and data.root may change")
-    return parse_space(apply_overrides(mapping, overrides), "--resume")
+    return parse_space(apply_overrides(mapping, overrides), Source("--resume"))
 
 
 def check_same_machine(there: Machine, here: Machine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -53,7 +54,8 @@ def scatter_plot(
     if columns < max(LEAST_COLUMNS, len(left) + len(right) + 2) or rows < LEAST_ROWS:
         return []
     frame = PLAIN_FRAME if ascii_only else FRAME
-    area = _area(points, across, upward, columns, rows, ascii_only)
+    marks = _marks(points, across, upward, columns, rows, ascii_only)
+    area = ["".join(marks.get((row, column), " ") for column in range(columns)) for row in range(rows)]
     named = {0: top, rows - 1: bottom}
     lines = [f"{named.get(i, ''):>{margin}} {frame['side']}{line}".rstrip() for i, line in enumerate(area)]
     room = columns - len(left) - len(right) - 2
@@ -73,9 +75,11 @@ def _settled(axis: Axis, values: Sequence[float]) -> _Scale | None:
     return low, high, axis.log and low > 0
 
 
-def _area(points: Sequence[Point], x: _Scale, y: _Scale, columns: int, rows: int, ascii_only: bool) -> list[str]:
-    """Return the lines within the axes, from the top."""
-    dots = [[0] * columns for _ in range(rows)]
+def _marks(
+    points: Sequence[Point], x: _Scale, y: _Scale, columns: int, rows: int, ascii_only: bool
+) -> dict[tuple[int, int], str]:
+    """Return the characters within the axes by row, from the top, and column."""
+    dots: dict[tuple[int, int], int] = defaultdict(int)
     letters: dict[tuple[int, int], str] = {}
     for point in points:
         column, row = _place(point.x, x, 2 * columns), _place(point.y, y, 4 * rows)
@@ -83,16 +87,10 @@ def _area(points: Sequence[Point], x: _Scale, y: _Scale, columns: int, rows: int
             continue
         row = 4 * rows - 1 - row
         if point.mark == DOT:
-            dots[row // 4][column // 2] |= _BITS[row % 4][column % 2]
+            dots[row // 4, column // 2] |= _BITS[row % 4][column % 2]
         else:
             letters[row // 4, column // 2] = point.mark
-
-    def drawn(row: int, column: int) -> str:
-        dot = dots[row][column]
-        small = (PLAIN_DOT if ascii_only else chr(_BRAILLE + dot)) if dot else " "
-        return letters.get((row, column), small)
-
-    return ["".join(drawn(row, column) for column in range(columns)) for row in range(rows)]
+    return {at: PLAIN_DOT if ascii_only else chr(_BRAILLE + bits) for at, bits in dots.items()} | letters
 
 
 def _place(value: float, scale: _Scale, places: int) -> int | None:

@@ -14,7 +14,7 @@ from search.front.objective import Constraint, Objective
 from search.space.budget import Budget, SearcherSettings, StoppingSettings
 from search.space.parameters import Choice, Range
 from search.space.space import Space, load_space, parse_space
-from search.space.validation import SpaceError
+from search.space.validation import Source, SpaceError
 from tests.search.bad_spaces import BAD_SPACES, GOOD, Bad
 from trainables.contract import Data, Resources
 from trainables.machine import processor
@@ -173,7 +173,7 @@ def test_an_unreadable_file_is_refused(name, content, message, tmp_path, monkeyp
 
 def test_plain_data_is_checked_the_same_and_named_by_its_origin():
     with pytest.raises(SpaceError) as refusal:
-        parse_space({"objectives": OBJECTIVES, "parameters": {"x": {"values": []}}}, origin="journal.jsonl")
+        parse_space({"objectives": OBJECTIVES, "parameters": {"x": {"values": []}}}, Source("journal.jsonl"))
     assert str(refusal.value) == "journal.jsonl: parameters.x.values: an empty list; give at least one value"
 
 
