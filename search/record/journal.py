@@ -70,22 +70,9 @@ class Journal:
         record = {"event": event, "time": self._clock(), **fields}
         line = json.dumps(_without_nan(record), separators=(",", ":"), allow_nan=False).encode()
         parsed = parse(line)
-        self._write(line + b"\n")
-        self.run_state.apply(parsed)
-        for listener in self._listeners:
-            listener(parsed)
-        return parsed
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        os.close(self._file)
-
-    def _write(self, line: bytes) -> None:
-        """Write the whole line, or nothing."""
+        line += b"\n"
         size = os.fstat(self._file).st_size
-        try:
+        try:  # the whole line, or nothing
             if not os.path.samestat(os.stat(self._path), os.fstat(self._file)):
                 raise FileNotFoundError(2, "replaced while the run wrote to it")
             rest = memoryview(line)
@@ -97,6 +84,16 @@ class Journal:
                 os.ftruncate(self._file, size)
             what = f"{error.strerror}: {len(line)} bytes more are needed"
             raise OSError(error.errno, what, str(self._path)) from error
+        self.run_state.apply(parsed)
+        for listener in self._listeners:
+            listener(parsed)
+        return parsed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._file)
 
 
 def read_journal(path: Path) -> list[Event]:
