@@ -11,7 +11,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionEndI
 from tensorboardX.summary import hparams
 
 from search.record.dataframes import Run
-from search.record.run_state import Trial
 
 PREFIX = "events.out.tfevents"
 STATUS = {"complete": "STATUS_SUCCESS", "stopped": "STATUS_SUCCESS"}
@@ -39,23 +38,17 @@ def export(run: Run, folder: Path) -> int:
         values = [trial.config[name] for trial in trials if name in trial.config]
         columns[name] = next((v for v in values if isinstance(v, str)), values[0] if values else "")
     _append(run, folder, [{"columns": columns, "time": run.info.time}])
-    for trial in trials:
-        _append(run, folder / trial.trial_id, list(_events(run, trial)))
+    for trial in trials:  # what a later export adds is always last
+        chosen = {name: trial.config[name] for name in run.state.parameters() if name in trial.config}
+        events: list[dict[str, Any]] = [{"config": chosen, "time": trial.started_at}]
+        events += [{"epoch": n, "metrics": each.metrics, "time": each.time} for n, each in sorted(trial.curve.items())]
+        now = events[-1]["time"]
+        if trial.state != "running":
+            events.append({"state": trial.state, "time": now})
+        if trial.test_metrics:
+            events.append({"epoch": trial.epochs, "metrics": trial.test_metrics, "time": now})
+        _append(run, folder / trial.trial_id, events)
     return len(trials)
-
-
-def _events(run: Run, trial: Trial) -> Iterator[dict[str, Any]]:
-    """Events of a trial, in an order in which later ones are always last."""
-    chosen = {name: trial.config[name] for name in run.state.parameters() if name in trial.config}
-    yield {"config": chosen, "time": trial.started_at}
-    now = trial.started_at
-    for epoch, measurement in sorted(trial.curve.items()):
-        now = measurement.time
-        yield {"epoch": epoch, "metrics": measurement.metrics, "time": now}
-    if trial.state != "running":
-        yield {"state": trial.state, "time": now}
-    if trial.test_metrics:
-        yield {"epoch": trial.epochs, "metrics": trial.test_metrics, "time": now}
 
 
 def _append(run: Run, folder: Path, events: Sequence[dict[str, Any]]) -> None:

@@ -32,7 +32,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Constraint:
-    """A bound on a metric, written `metric <= bound` or `metric >= bound`; or so many times what the baseline has."""
+    """A bound on a metric, written `metric <= bound` or `metric >= bound`; or as a multiple of the baseline's value."""
 
     metric: str
     operator: Literal["<=", ">="]
@@ -54,9 +54,9 @@ class Constraint:
         return value - self.bound if self.operator == "<=" else self.bound - value
 
     def excess(self, value: float) -> float:
-        """The same without unit, -4 to 4: the logarithm of the ratio where both are above zero, as for bytes and rates.
+        """Violation without unit, -4 to 4: the logarithm of the ratio if both are above zero, as for bytes and rates.
 
-        What grows by factors is then a sum of what its parameters contribute, and foreseen from few measurements.
+        A metric that is a product of its parameters' effects becomes a sum, which needs fewer measurements to predict.
         """
         if min(value, self.bound) > 0:
             ratio = math.log(value / self.bound)
@@ -74,10 +74,10 @@ CONSTRAINT = re.compile(rf"\s*(\w+)\s*(<=|>=)\s*(?:({NUMBER})|(?:({NUMBER})\s*\*
 
 
 def read_constraint(text: str) -> Constraint:
-    """`peak_memory_fraction <= 0.9`, or `images_per_second >= 0.95 * baseline`.
+    """Parse `peak_memory_fraction <= 0.9`, or `images_per_second >= 0.95 * baseline`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a constraint.
     """
     match = CONSTRAINT.fullmatch(text)
     if match is None or not math.isfinite(bound := float(match[3] or match[4] or 1.0)):

@@ -1,1 +1,1 @@
-"""What a run writes down and what is read back: the journal is the truth."""
+"""Journal of a run, and everything that is read from it."""

@@ -1,4 +1,4 @@
-"""What to say of a file that could not be written, and whether it was for want of space."""
+"""Atomic writes, and messages about files that could not be written."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_out_of_space(error: BaseException) -> bool:
-    """Whether space would have helped."""
+    """Return whether the error is a full disk, quota or file size."""
     return isinstance(error, OSError) and error.errno in FULL
 
 
 def describe_os_error(error: OSError) -> str:
-    """Which path, what went wrong, and of a full disk what is free: one line."""
+    """Return one line: the path, the problem and, for a full disk, the free space."""
     what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
     if not is_out_of_space(error) or error.filename is None:
         return what
@@ -29,7 +29,7 @@ def describe_os_error(error: OSError) -> str:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """A reader sees the old file or the new one, never half of one; what could not be written takes no space.
+    """Write a file such that readers see the old content or the new one; after an error nothing partial is left.
 
     Raises:
         OSError: with the path.
@@ -45,10 +45,10 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """What is not there yet will be made in the nearest folder that is.
+    """Check that the folder, or the nearest existing one above it, can be written to.
 
     Raises:
-        OSError: that one is no folder, or cannot be written to.
+        OSError: it is not a folder, or cannot be written to.
     """
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not place.is_dir():

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from search.front.objective import Objective, read_constraint
 from search.limits import MAX_COUNT, MAX_INTEGER
-from search.space.budget import Budget
+from search.space.budget import Budget, Count
 from search.space.machine import Machine
 from search.space.validation import dotted_key, translate_error
 from trainables.contract import RENAMED_METRICS, Scalar, Verdict
@@ -66,7 +66,6 @@ Constraints = Annotated[list[Annotated[str, AfterValidator(lambda text: read_con
 Texts = Annotated[dict[str, str], _null_is({})]
 Units = Annotated[Texts, AfterValidator(_current_metrics)]
 Kind = Annotated[Literal["train", "probe"], _null_is("train")]
-Count = Annotated[int, Field(ge=1, lt=MAX_COUNT)]
 Time = Annotated[float, Field(ge=0, lt=LATEST)]
 TrialId = Annotated[str, Field(pattern=r"^[a-z]\d{1,9}$")]  # also the name of a folder
 

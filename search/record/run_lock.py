@@ -1,4 +1,4 @@
-"""Who owns the folder of a run: one process at a time; the system takes the lock from one that has died."""
+"""Lock on the folder of a run, held by one process at a time; the system releases it if the process dies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-FILE_NAME = ".owner"  # who it is, for people; whether it still is, only the lock tells
+FILE_NAME = ".owner"  # names the process for people; only the lock tells whether it still runs
 
 
 class RunLockedError(Exception):
@@ -19,10 +19,10 @@ class RunLockedError(Exception):
 
 @contextlib.contextmanager
 def lock_run(folder: Path) -> Iterator[None]:
-    """Own a folder for a time.
+    """Hold the lock on a folder.
 
     Raises:
-        RunLockedError: another process does.
+        RunLockedError: another process holds it.
         OSError: the folder cannot be written to.
     """
     with open(folder / FILE_NAME, "a+", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What the journal says so far: each trial, its measurements, and the Pareto front among them."""
+"""State of a run by its journal: each trial, its measurements, and the Pareto front among them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Trial:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The last measurement, merged with its repeats, and what the test set says where it was asked."""
+        """The last measurement, merged with its repeats, and the metrics on the test set if there are any."""
         last = self.curve[self.epochs].metrics if self.curve else {}
         return {**(merge_repeats(last, self.repeats) if self.repeats else last), **self.test_metrics}
 
@@ -163,7 +163,7 @@ class RunState:
 
     @property
     def baseline(self) -> Trial | None:
-        """The trial of what people run today; None: the space names none, or it was not started."""
+        """The trial of the space's baseline; None: the space has none, or it was not started."""
         return self.trials.get("t0001") if self.opening and (self.opening.space or {}).get("baseline") else None
 
     def preparing_probes(self) -> list[Trial]:
@@ -171,7 +171,7 @@ class RunState:
         return [trial for trial in self.trials.values() if self.is_preparing(trial)]
 
     def is_preparing(self, trial: Trial) -> bool:
-        """Whether the trial is a probe that only finds settings for later training."""
+        """Return whether the trial is a probe that only finds settings for later training."""
         return trial.kind == "probe" and not self.is_probe_run
 
     def active_seconds(self, now: float | None = None) -> float:
@@ -191,7 +191,7 @@ class RunState:
         return self._front
 
     def front_probabilities(self) -> dict[str, float]:
-        """By candidate, the probability that it belongs to the front, given the 95% intervals of the objectives.
+        """Probability of each candidate that it belongs to the front, given the 95% intervals of the objectives.
 
         A metric without an interval is taken as exact.
         """
@@ -224,7 +224,7 @@ class RunState:
         return losses([trial.metrics for trial in trials], self.objectives)
 
     def hypervolume(self) -> tuple[float, list[float]] | None:
-        """What the front dominates, and the reference point in the metrics' own units; None without a front."""
+        """Hypervolume of the front, and the reference point in the metrics' own units; None without a front."""
         points = self.candidates()
         if not points:
             return None
@@ -236,7 +236,7 @@ class RunState:
 
     @property
     def is_probe_run(self) -> bool:
-        """Whether the run's trials are probes."""
+        """True if the run's trials are probes."""
         return self.opening is not None and self.opening.evaluation == "probe"
 
     def varying_parameters(self, trials: Iterable[Trial]) -> list[str]:

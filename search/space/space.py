@@ -107,10 +107,8 @@ class Space(BaseModel):
     def affecting(self, what: Literal["probed", "trained"]) -> set[str]:
         """Names of the parameters that affect the metrics that a probe measures, or those that need training."""
         known = (load_trainable(self.trainable).PARAMETERS if self.trainable else None) or {}
-        said = {
-            name: p.affects or (known[name].affects if name in known else "all") for name, p in self.parameters.items()
-        }
-        return {name for name, affected in said.items() if affected in ("all", what)}
+        stated = {name: parameter.affects for name, parameter in self.parameters.items()}
+        return {n for n in stated if (stated[n] or (known[n].affects if n in known else "all")) in ("all", what)}
 
     @property
     def probe_tuned_parameters(self) -> set[str]:

@@ -41,9 +41,8 @@ def front_sketch(run_state: RunState, width: int, height: int, symbols: Symbols)
     running = [trial for trial in trials if trial.state == "running"]
     ended = [trial for trial in trials if trial.state != "running"]
     inside = [t for t in ended if all(_clamped(t, o, axis) == t.metrics[o.metric] for o, axis in ((right, x), (up, y)))]
-    points = [Point(t.metrics[right.metric], t.metrics[up.metric], DOT) for t in inside]
-    points += [Point(t.metrics[right.metric], t.metrics[up.metric], symbols.front) for t in front]
-    points += [Point(_clamped(t, right, x), _clamped(t, up, y), symbols.now) for t in running]
+    marked = ((DOT, inside), (symbols.front, front), (symbols.now, running))
+    points = [Point(_clamped(t, right, x), _clamped(t, up, y), mark) for mark, some in marked for t in some]
     lines = scatter_plot(points, x, y, width, height, ascii_only=symbols.other == PLAIN_DOT)
     outside = f" ({len(ended) - len(inside)} outside)" if len(ended) > len(inside) else ""
     return lines, f"{symbols.front} front  {symbols.now} now  {symbols.other} other{outside}"
