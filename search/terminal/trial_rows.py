@@ -4,8 +4,8 @@ import bisect
 import itertools
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from rich.text import Text
 
@@ -144,8 +144,7 @@ def front_title(run_state: RunState, shown: int | None) -> str:
     return f"front of {plural(size, 'point')} from {plural(complete, 'complete trial')}{rest}"
 
 
-@dataclass(frozen=True)
-class _Column:
+class _Column(NamedTuple):
     title: str  # one line or two
     width: int
     cell: Callable[[Trial], Text]
@@ -184,12 +183,11 @@ def _columns(run_state: RunState, width: int, symbols: Symbols) -> list[_Column]
 
 def _heading(columns: Sequence[_Column], settings: str) -> list[Text]:
     """One heading line or two; short titles stand on the lower one."""
-    depth = max(column.title.count("\n") + 1 for column in columns)
-    titles = [([""] * depth + column.title.split("\n"))[-depth:] for column in columns]
-    rows = [_row(columns, [Text(title[i]) for title in titles], settings * (i == depth - 1)) for i in range(depth)]
+    upward = itertools.zip_longest(*(column.title.split("\n")[::-1] for column in columns), fillvalue="")
+    rows = [_row(columns, [Text(t) for t in titles], "" if i else settings) for i, titles in enumerate(upward)]
     for row in rows:
         row.stylize("dim")
-    return rows
+    return rows[::-1]
 
 
 def _row(columns: Sequence[_Column], cells: Sequence[Text], settings: str) -> Text:
