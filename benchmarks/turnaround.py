@@ -23,6 +23,9 @@ from typing import Any
 
 from command_line import conditions, parser_of
 
+from search.record.events import Finish
+from search.record.journal import FILE_NAME, read_journal
+
 SPACE = """
 trainable: replay
 objectives:
@@ -43,8 +46,8 @@ def ours(trials: int, epochs: int, seconds_per_epoch: float, folder: Path) -> li
     started_at = time.time()
     command = [sys.executable, "-m", "search.run", str(space), "--results", str(folder), "--name", "run"]
     subprocess.run([*command, "--no-dashboard"], check=True, stdout=subprocess.DEVNULL)
-    events = [json.loads(line) for line in (folder / "run" / "journal.jsonl").read_text().splitlines()]
-    return [event.time - started_at for event in events if event.event == "finish"]
+    events = read_journal(folder / "run" / FILE_NAME)
+    return [event.time - started_at for event in events if isinstance(event, Finish)]
 
 
 def nested(trials: int, epochs: int, seconds_per_epoch: float, folder: Path) -> list[float]:
