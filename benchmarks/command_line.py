@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from trainables import vgg19_cifar10
 from trainables.contract import Data
-from trainables.settings import Settings, checked, parsed
+from trainables.settings import checked, parsed
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.vgg19_settings import Vgg19Settings
 
 
 def parser_of(documentation: str) -> argparse.ArgumentParser:
@@ -28,9 +29,9 @@ def parse_settings(words: Iterable[str]) -> dict[str, Any]:
     return {name: parsed(value) for name, _, value in (word.partition("=") for word in words)}
 
 
-def settings_of(config: Mapping[str, Any]) -> Settings:
+def settings_of(config: Mapping[str, Any]) -> Vgg19Settings:
     """Return the settings of VGG-19 for `config`, with the defaults of the parameters that it leaves out."""
-    return Settings(**checked(config, vgg19_cifar10.PARAMETERS or {}))
+    return Vgg19Settings(**checked(config, vgg19_cifar10.PARAMETERS or {}))
 
 
 def conditions() -> str:

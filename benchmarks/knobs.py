@@ -24,13 +24,15 @@ from typing import Any
 import torch
 from command_line import conditions, parse_settings, parser_of, settings_of, synchronize
 
-from trainables import vgg19_cifar10
 from trainables.build import build
 from trainables.contract import Data, InfeasibleError, Resources
 from trainables.machine.allocator import allocating
+from trainables.plan import Batches, Plan
 from trainables.samples.cifar10 import Pictures, locate, split, training_pictures
-from trainables.samples.loaders import Batches, Plan, training_batches
+from trainables.samples.loaders import training_batches
 from trainables.stages import Timeline
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.workloads import vgg19
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CORES = len(os.sched_getaffinity(0))
@@ -67,7 +69,7 @@ class Runner:
         self.settings = settings_of(config)
         self._timeline = Timeline(DEVICE)
         with self._process_settings():
-            self._step = build(self.settings, pictures.num_classes, DEVICE)
+            self._step = build(self.settings, vgg19.shape_for(pictures.num_classes), DEVICE)
             self._step.set_learning_rate(self.settings.learning_rate / 100)
             plan = Plan(split(pictures.labels, data)[0], self.settings.batch_size, self.settings.seed)
             workers: dict[str, Any] = {"num_workers": self.settings.num_workers, "pin_memory": self.settings.pin_memory}

@@ -44,10 +44,12 @@ from trainables.measure.interference import InterferenceClock
 from trainables.measure.reference_step import ReferenceStep
 from trainables.measure.repeats import rates_by_part, reference_rate
 from trainables.measure.throughput import MIN_WINDOWS, Throughput, ThroughputMeter, Window, differ, throughput
+from trainables.plan import Plan
 from trainables.samples.cifar10 import Pictures
-from trainables.samples.loaders import Plan, training_batches
-from trainables.settings import Settings
+from trainables.samples.loaders import training_batches
 from trainables.stages import Timeline
+from trainables.vgg19_settings import Vgg19Settings
+from trainables.workloads import vgg19
 
 SUCCESSORS = 10
 NUM_PICTURES = 5000
@@ -67,14 +69,14 @@ class Try:
     seconds: float  # includes the warm-up and discarded windows
 
 
-def stream(settings: Settings, device: torch.device) -> Iterator[int]:
+def stream(settings: Vgg19Settings, device: torch.device) -> Iterator[int]:
     """Train endlessly; yield the number of images of each step."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (NUM_PICTURES, 32, 32, 3), np.uint8)
     pictures = Pictures(images, rng.integers(0, 10, NUM_PICTURES))
     plan = Plan(np.arange(NUM_PICTURES), settings.batch_size, settings.seed)
     batches = training_batches("memory", pictures, plan, device, num_workers=0, pin_memory=False)
-    step, timeline = build(settings, pictures.num_classes, device), Timeline(device)
+    step, timeline = build(settings, vgg19.shape_for(pictures.num_classes), device), Timeline(device)
     for epoch in itertools.count(1):
         for batch in batches.epoch(epoch, timeline):
             step(*batch, timeline)
@@ -137,7 +139,7 @@ def load() -> Iterator[None]:
 def pooled(successors: list[Throughput]) -> float:
     """Images per second of several probes together: of those that were not contended, if there are any."""
     counted = [t for t in successors if not t.contended] or successors
-    return sum(t.images for t in counted) / sum(t.seconds for t in counted)
+    return sum(t.units for t in counted) / sum(t.seconds for t in counted)
 
 
 def known(tries: list[Try], before: list[RateRecord], *, repeats: bool = False) -> list[Throughput]:
@@ -169,7 +171,7 @@ class Judged:
     @property
     def off(self) -> float:
         """Relative error against the reference."""
-        return self.throughput.images_per_second / self.reference - 1
+        return self.throughput.units_per_second / self.reference - 1
 
 
 def judge(name: str, parts: list[list[Try]], before: list[RateRecord], *, repeats: bool = False) -> dict[str, float]:
@@ -182,7 +184,7 @@ def judge(name: str, parts: list[list[Try]], before: list[RateRecord], *, repeat
     ]
     everything = [t for found in streams for t in found]
     uncontended = [x.covered for x in judged if not x.throughput.contended]
-    widths = sorted((x.throughput.high or math.inf) / x.throughput.images_per_second - 1 for x in judged)
+    widths = sorted((x.throughput.high or math.inf) / x.throughput.units_per_second - 1 for x in judged)
     sampling = statistics.fmean((x.throughput.sampling_error or 0.0) ** 2 for x in judged) * (1 + 1 / SUCCESSORS)
     near = [pair for found in streams for pair in itertools.pairwise(found)]
     far = [pair for found in streams for pair in zip(found, found[len(found) // 2 :], strict=False)]
@@ -204,7 +206,7 @@ def judge(name: str, parts: list[list[Try]], before: list[RateRecord], *, repeat
         "warmup_steps": statistics.fmean(x.warmup_steps for tries in parts for x in tries),
         "probe_seconds": statistics.fmean(x.seconds for tries in parts for x in tries),
         "longest_probe_seconds": max(x.seconds for tries in parts for x in tries),
-        "images_per_second": statistics.median(t.images_per_second for t in everything),
+        "images_per_second": statistics.median(t.units_per_second for t in everything),
     }
     print(f"| {name} | " + " | ".join(f"{value:.3g}" for value in figures.values()) + " |", flush=True)
     return {f"{key}_{name}": float(f"{value:.4g}") for key, value in figures.items() if math.isfinite(value)}

@@ -27,17 +27,19 @@ import torch.distributed as dist
 from command_line import conditions, parse_settings, parser_of, run_training, settings_of, synchronize
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables import vgg19_cifar10
 from trainables.build import device_of, network
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources
 from trainables.machine.affinity import claimed_cores
 from trainables.machine.isolation import isolated
+from trainables.plan import Plan, Share
 from trainables.samples import cifar10
-from trainables.samples.loaders import Plan, Share, augmented, normalization
-from trainables.settings import Settings
+from trainables.samples.loaders import augmented, normalization, share_drawn
 from trainables.step import arranged, autocast
 from trainables.strategy_table import STRATEGIES
 from trainables.train import LocalWorker, machine
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.vgg19_settings import Vgg19Settings
+from trainables.workloads import vgg19
 
 BARE_WARMUP_STEPS, BARE_SECONDS = 6, 6.0
 # Each strategy with its own settings.
@@ -102,18 +104,20 @@ def spread(values: Sequence[float], form: str) -> str:
 # --- our loop beside a minimal one ------------------------------------------------------------------------------------
 
 
-def bare(settings: Settings, worker: LocalWorker) -> float:
+def bare(settings: Vgg19Settings, worker: LocalWorker) -> float:
     """Return the images per second of all processes in a minimal DistributedDataParallel loop."""
     pictures, device = cifar10.training_pictures(worker.data), device_of(worker)
     indices, _ = cifar10.split(pictures.labels, worker.data)
     plan = Plan(indices, settings.batch_size, 0, Share(worker.rank, worker.world_size))
     torch.manual_seed(0)
-    model = DistributedDataParallel(network(settings, pictures.num_classes, device), gradient_as_bucket_view=True)
+    model = DistributedDataParallel(
+        network(settings, vgg19.shape_for(pictures.num_classes), device), gradient_as_bucket_view=True
+    )
     optimizer = torch.optim.SGD(model.parameters(), 0.001, 0.9, weight_decay=5e-4, nesterov=True, fused=True)
     normalized = normalization(device)
     started, steps = time.perf_counter(), 0
     while True:
-        for draws in plan.epoch(1):
+        for draws in share_drawn(plan, 1):
             pixels = torch.from_numpy(pictures.images[draws.indices]).to(device)
             corners, flips = (torch.from_numpy(x).to(device) for x in (draws.corners, draws.flips))
             images = normalized(augmented(pixels, corners, flips))

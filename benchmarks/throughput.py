@@ -32,26 +32,29 @@ import torch
 from command_line import conditions, parse_settings, parser_of, settings_of, synchronize
 from torch import Tensor, nn
 
-from trainables import loop, vgg19_cifar10
+from trainables import loop
 from trainables.build import build
 from trainables.contract import Config, Data, Resources
 from trainables.machine import isolation
 from trainables.machine.ceilings import ceilings
 from trainables.machine.processor import precision_of
-from trainables.network.flops import training_flops_per_image
 from trainables.network.vgg import vgg19
+from trainables.plan import Plan
+from trainables.prediction.flops import training_flops_per_sample
 from trainables.samples.cifar10 import split, training_pictures
-from trainables.samples.loaders import MEAN, STD, Plan, evaluation_batches, training_batches
-from trainables.settings import Settings
+from trainables.samples.loaders import MEAN, STD, evaluation_batches, training_batches
 from trainables.stages import Timeline
 from trainables.step import learning_rate
 from trainables.train import LocalWorker
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.vgg19_settings import Vgg19Settings
+from trainables.workloads import vgg19 as vgg19_workload
 
 WARMUP_IMAGES, MIN_STEPS = 512, 3  # at a large batch the textbook loop takes 10 s for one step
 BATCH = 128  # the default batch size
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CORES = len(os.sched_getaffinity(0))
-# Settings that a GPU gets beside the defaults when the batch size is free.
+# Vgg19Settings that a GPU gets beside the defaults when the batch size is free.
 BEST = {"loader": "device", "cuda_graphs": True} if DEVICE.type == "cuda" else {}
 
 
@@ -125,7 +128,8 @@ def figures_of(sides: Sequence[Measurements], best: Config) -> dict[str, Any]:
     """
     _, ours, _, ours_best = sides
     plain, default, plain_best, fastest = ([measurement["rate"] for measurement in side] for side in sides)
-    flops = training_flops_per_image(settings_of({}), 10)
+    flops = training_flops_per_sample(settings_of({}), vgg19_workload.shape_for(10))
+    assert flops is not None
     matrix_rates = ceilings(CORES, DEVICE).matrix_teraflops_per_second
     precision, best_precision = (precision_of(settings_of(x).precision, DEVICE.type) for x in ({}, best))
     return {
@@ -177,7 +181,7 @@ def our_rate(data: Data, config: Config, seconds: float) -> dict[str, float]:
         torch.backends.cudnn.benchmark = True
         pictures = training_pictures(data)
         plan = Plan(split(pictures.labels, data)[0], settings.batch_size, settings.seed)
-        step = build(settings, pictures.num_classes, DEVICE)
+        step = build(settings, vgg19_workload.shape_for(pictures.num_classes), DEVICE)
         step.set_learning_rate(settings.learning_rate / 100)
         batches = training_batches(
             settings.loader, pictures, plan, DEVICE, num_workers=settings.num_workers, pin_memory=settings.pin_memory
@@ -232,7 +236,7 @@ def _textbook_loader(data: Data, batch_size: int, paths: Iterable[str] | None = 
     return DataLoader(folder, batch_size, shuffle=True, num_workers=2, drop_last=True)
 
 
-def _textbook_step(settings: Settings, num_classes: int) -> tuple[nn.Module, Any]:
+def _textbook_step(settings: Vgg19Settings, num_classes: int) -> tuple[nn.Module, Any]:
     """Return the network, and a training step that takes a batch and optionally a learning rate."""
     torch.manual_seed(settings.seed)
     model = vgg19(num_classes, width=settings.width).to(DEVICE)
@@ -276,7 +280,7 @@ def compare_accuracy(options: argparse.Namespace, data: Data) -> None:
     print(json.dumps(figures | {"epochs": epochs, "seeds": seeds, "width": width}))
 
 
-def _textbook_accuracy(settings: Settings, data: Data, epochs: int) -> float:
+def _textbook_accuracy(settings: Vgg19Settings, data: Data, epochs: int) -> float:
     pictures = training_pictures(data)
     training, validation = split(pictures.labels, data)
     assert pictures.files is not None
@@ -288,7 +292,7 @@ def _textbook_accuracy(settings: Settings, data: Data, epochs: int) -> float:
             done = epoch * steps_per_epoch + i
             step(images, labels, learning_rate(done, epochs * steps_per_epoch, settings.learning_rate))
     fp32 = settings_of({"precision": "fp32", "memory_format": "contiguous"})
-    return loop.evaluate(model, evaluation_batches(pictures, validation, DEVICE), fp32, DEVICE)[1]
+    return loop.evaluate(model, evaluation_batches(pictures, validation, DEVICE), fp32, DEVICE)["val_accuracy"]
 
 
 if __name__ == "__main__":

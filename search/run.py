@@ -31,6 +31,7 @@ from search.record.events import Event, Opening, parse
 from search.record.journal import FILE_NAME, steady_clock
 from search.record.run_lock import RunLockedError, lock_run
 from search.record.run_state import RunState
+from search.record.source import recorded_name, save_source
 from search.space.machine import describe_machine, git_commit, package_versions, shm_warnings
 from search.space.space import Space, load_space
 from search.space.validation import SpaceError
@@ -38,7 +39,7 @@ from search.study.interrupt import Interrupted, Interrupts
 from search.study.resumed import check_replay, check_same_machine, is_finished, read_run, resume_space
 from search.study.shutdown import abandon, finish_run, report_failure
 from search.text.numbers import plural
-from trainables.contract import Data, DataError, Resources, load_trainable
+from trainables.contract import Data, DataError, Resources, load_trainable, source_of
 
 if TYPE_CHECKING:  # Ray is imported when the input is known to be good
     from search.execution.cluster import Cluster
@@ -135,11 +136,12 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
         return DONE
     with _connected(options, local, interrupts) as cluster:
         space, data, left_out = fitted or _fitted(space, cluster.resources)
+        source = source_of(space.trainable or "")
         opening = {
-            **_described(space, data),
+            **_described(space, data, options.results),
             "space_file": options.space.name,
             "machine": {**machine.to_mapping(), "num_nodes": cluster.num_nodes},
-            "versions": package_versions(),
+            "versions": {**package_versions(), **(source.packages if source else {})},
             "commit": git_commit(Path(__file__).parent),
             "command": _command(options),
             "left_out": left_out,
@@ -147,6 +149,8 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
         known = _known(space, opening, options)
         folder = _made_folder(options)
         opening["name"] = folder.name
+        if source:
+            save_source(source, folder)
         job = _Job(space, data, folder, [], opening, known, _resume_command(folder, options))
         with lock_run(folder):
             return _run(job, cluster, interrupts)
@@ -163,7 +167,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
     with lock_run(folder):
         events = read_run(folder)
         run_state = RunState(events)
-        space = resume_space(run_state, options.set)
+        space = resume_space(run_state, options.set, folder)
         machine = describe_machine()
         check_same_machine(run_state.info.machine, machine)
         data = load_trainable(space.trainable or "").locate_data(space.data)
@@ -196,6 +200,8 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
         progress.announce(announce(cluster.dashboard_url))
         progress.announce(f"Live page: {job.folder / PAGE}")
         left_out = [f"left out: {line}" for line in job.opening.get("left_out", [])]
+        if source := source_of(job.space.trainable or ""):
+            progress.announce(f"runs {source.path.name} (sha256 {source.digest})")
         for line in [*left_out, *shm_warnings(), *cluster.notices]:
             progress.announce(line)
         with Journal(job.folder / FILE_NAME, [progress, Metrics(run_state)], clock, run_state) as journal:
@@ -265,14 +271,18 @@ def _connected(options: argparse.Namespace, local: Resources, interrupts: Interr
         raise InputError(str(error)) from error
 
 
-def _described(space: Space, data: Data) -> dict[str, Any]:
+def _described(space: Space, data: Data, results: Path) -> dict[str, Any]:
     """Return the journal fields that describe a space and its data."""
-    trainable = load_trainable(space.trainable or "")
-    mapping = space.to_mapping()
+    trainable, source = load_trainable(space.trainable or ""), source_of(space.trainable or "")
+    name = recorded_name(space.trainable or "", results)
+    mapping = {**space.to_mapping(), "trainable": name}
     mapping["data"]["root"] = None  # folders of the machine stay out of the results
+    if not data.val_images:  # all validation samples, of a number that is not known
+        del mapping["data"]["val_images"]
     return {
         "space": mapping,
-        "trainable": space.trainable,
+        "trainable": name,
+        "source": source.digest if source else "",
         "objectives": [{"metric": o.metric, "goal": o.goal} for o in space.objectives],
         "constraints": [str(constraint) for constraint in space.constraints],
         "budget": space.budget.model_dump(),

@@ -10,49 +10,47 @@ import torch.distributed as dist
 from torch import nn
 
 from trainables.contract import InfeasibleError, Worker
-from trainables.machine.processor import precision_of
-from trainables.network.autotune import choose_kernels
 from trainables.network.normalization import synchronised
-from trainables.network.vgg import vgg19
 from trainables.parallel import ranks
-from trainables.parallel.layouts import pictures_at_a_time
+from trainables.parallel.layouts import samples_at_a_time
+from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
-from trainables.step import DTYPES, FORMATS, Step
+from trainables.step import FORMATS, Step
 from trainables.strategies import get_strategy
+from trainables.workload import workload_of
 
 
-def build(settings: Settings, num_classes: int, device: torch.device) -> Step:
+def build(settings: Settings, shape: SampleShape, device: torch.device) -> Step:
     """Build the strategy's step around a new network, whose weights depend on the seed alone."""
     torch.manual_seed(settings.seed)
     processes = dist.get_world_size() if dist.is_initialized() else 1
-    model = network(settings, num_classes, device, processes)
+    model = network(settings, shape, device, processes)
     ranks.meet(processes)
     if settings.batch_norm == "synchronised":
         model = synchronised(model, device)
-    return get_strategy(settings.strategy).build(model, settings, device)
+    return get_strategy(settings.strategy).build(model, settings, shape, device)
 
 
-def network(settings: Settings, num_classes: int, device: torch.device, processes: int = 1) -> nn.Module:
-    """Build a network with new weights and the convolution kernels that the settings select."""
-    memory_format = FORMATS[settings.memory_format]
-    model = vgg19(num_classes, width=settings.width, head=settings.head).to(device)
-    model.to(memory_format=memory_format)
-    dtype = DTYPES.get(precision_of(settings.precision, device.type), torch.float32)
-    batch_size = pictures_at_a_time(settings, processes)
-    choose_kernels(model, settings.conv_kernel, batch_size=batch_size, dtype=dtype, memory_format=memory_format)
+def network(settings: Settings, shape: SampleShape, device: torch.device, processes: int = 1) -> nn.Module:
+    """Build the workload's network with new weights and the kernels that the settings select."""
+    workload = workload_of(settings)
+    model = workload.network(settings, shape).to(device)
+    model.to(memory_format=FORMATS[settings.memory_format])
+    workload.tune(model, settings, samples_at_a_time(settings, processes))
     return model
 
 
-def shapes_of_network(settings: Settings, num_classes: int) -> nn.Module:
+def shapes_of_network(settings: Settings, shape: SampleShape) -> nn.Module:
     """Build the network on the meta device, without weights."""
     with torch.device("meta") as meta:
-        return network(settings, num_classes, meta)
+        return network(settings, shape, meta)
 
 
-def network_of(settings: Settings, num_classes: int) -> dict[str, Any]:
-    """Return the settings that a checkpoint's state depends on."""
-    relevant = {name: getattr(settings, name) for name in ("width", "head", "optimizer")}
-    return {**relevant, "num_classes": num_classes}
+def network_of(settings: Settings, shape: SampleShape) -> dict[str, Any]:
+    """Return what a checkpoint's state depends on."""
+    source = {"source": settings.source} if settings.source else {}
+    own = {**settings.that_shape_the_network(), **source}
+    return {**own, "optimizer": settings.optimizer, "num_classes": shape.num_classes}
 
 
 def device_of(worker: Worker) -> torch.device:

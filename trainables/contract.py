@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, cast
 
 Config = Mapping[str, Any]
 Scalar = int | float | str | bool
+Role = Literal["rate", "quality", "loss"]  # of a metric: work per second; larger, or smaller, is better
 Affects = Literal["all", "probed", "trained"]  # metrics: all, those that a probe measures, or the others
 
 TRAINABLES = ("vgg19_cifar10", "replay")
@@ -69,12 +70,26 @@ class DataError(Exception):
     """Raised for missing training data; the message says what was looked for and what to do."""
 
 
+class OwnCodeError(Exception):
+    """Raised for an error in a user's code; the message is one line with the reason, and its file and line."""
+
+
 class PeerLostError(Exception):
     """Raised when another process of the trial is gone or silent; that one has the reason to report."""
 
 
 class HelperLostError(Exception):
     """Raised when a helper process, such as a loader, is gone: the trial is tried again."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A user's training file as it was when it was first read, and the files beside it that it imports."""
+
+    path: Path
+    digest: str
+    files: Mapping[str, bytes]  # content by path from the file's folder
+    packages: Mapping[str, str]  # versions of the packages that they import
 
 
 @dataclass(frozen=True)
@@ -131,11 +146,12 @@ class Metric:
     help: str
     probed: bool = True  # measured by probes too; False: takes training
     limit: float | None = None  # a configuration above it cannot run
+    role: Role | None = None
 
 
 @dataclass(frozen=True)
 class Data:
-    """Pictures to train on. `name` is `auto` until `Trainable.locate_data` has found some."""
+    """Samples to train on. `name` is `auto` until `Trainable.locate_data` has found some."""
 
     name: Literal["auto", "cifar10", "folder", "generated"] = "auto"
     root: str | None = None
@@ -156,8 +172,8 @@ class Measurement:
 class Cost:
     """Cost of training a configuration, estimated from a few timed steps."""
 
-    images_per_second: float
-    images_per_epoch: int
+    samples_per_second: float
+    samples_per_epoch: int
     checkpoint_bytes: int
 
 
@@ -221,7 +237,7 @@ class Worker(Protocol):
 
 
 class Trainable(Protocol):
-    """A module with these names.
+    """A module with these names, or the object `trainable` in a module.
 
     Its top level imports nothing heavy: a space file is checked against it in milliseconds.
     """
@@ -290,16 +306,42 @@ class Trainable(Protocol):
         """Return the metrics of the trial's last checkpoint on the test set, e.g. `test_accuracy`."""
 
 
-def load_trainable(name: str) -> Trainable:
-    """Import a trainable: one of TRAINABLES, or any module by its path, such as `my_package.my_training`.
+def source_of(name: str) -> Source | None:
+    """Return the file of a user's trainable; None: it is no file.
 
     Raises:
-        LookupError: there is no such module.
+        LookupError: see `load_trainable`.
     """
+    source: Source | None = getattr(load_trainable(name), "source", None)
+    return source
+
+
+def find_trainable(name: str) -> Trainable | None:
+    """Return a trainable to read a run of it; None: it is of another version.
+
+    Of a user's file only what every training has: the file may be gone, and reading a run depends on no file.
+    """
+    if name.endswith(".py"):
+        return cast(Trainable, importlib.import_module("trainables.own_trainable").ANY)
+    try:
+        return load_trainable(name)
+    except (LookupError, ImportError):
+        return None
+
+
+def load_trainable(name: str) -> Trainable:
+    """Return a trainable: one of TRAINABLES, any module by its path, or a file such as `flowers.py`, which is not run.
+
+    Raises:
+        LookupError: there is no such module, or the file's declaration has a mistake.
+    """
+    if name.endswith(".py"):
+        return cast(Trainable, importlib.import_module("trainables.own_trainable").own_trainable(Path(name).absolute()))
     path = f"trainables.{name}" if name in TRAINABLES else name
     try:
         if path != name or "." in name:
-            return cast(Trainable, importlib.import_module(path))
+            module = importlib.import_module(path)
+            return cast(Trainable, getattr(module, "trainable", module))
     except ModuleNotFoundError as error:
         if not f"{path}.".startswith(f"{error.name}."):
             raise  # something that the module imports

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from trainables.contract import InfeasibleError
 from trainables.settings import Settings
@@ -26,22 +27,23 @@ class CapturedStep(Step):
         self._graph: torch.cuda.CUDAGraph | None = None
         self._eager_steps = 0
 
-    def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
+    def __call__(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         """Train on a batch; return its mean loss, detached, on the device."""
         if timeline.on:
-            return super().__call__(images, labels, timeline)
+            return super().__call__(inputs, targets, timeline)
         if self._eager_steps < WARMUP_STEPS:
             self._eager_steps += 1
-            return self._aside(images, labels, timeline)
+            return self._aside(inputs, targets, timeline)
         if self._graph is None:
-            self._images, self._labels = images.clone(), labels.clone()
+            self._inputs, self._targets = tree_map(torch.clone, (inputs, targets))
             self._optimizer.zero_grad(set_to_none=True)  # gradients must be in the graph's own memory
             self._graph = torch.cuda.CUDAGraph()
             # thread_local: other threads may use CUDA meanwhile, for instance to pin the next batch
             with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-                self._loss = super().__call__(self._images, self._labels, timeline)
-        self._images.copy_(images)
-        self._labels.copy_(labels)
+                self._loss = super().__call__(self._inputs, self._targets, timeline)
+        places = tree_leaves((self._inputs, self._targets))
+        for place, value in zip(places, tree_leaves((inputs, targets)), strict=True):
+            place.copy_(value)
         self._graph.replay()
         return self._loss.clone()
 
@@ -57,11 +59,11 @@ class CapturedStep(Step):
         for group in self._optimizer.param_groups:
             group["lr"] = torch.as_tensor(group["lr"]).to(self._device)
 
-    def _aside(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
+    def _aside(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         """Run a step on a separate stream: a capture must not depend on work of the default stream."""
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
-            loss = super().__call__(images, labels, timeline)
+            loss = super().__call__(inputs, targets, timeline)
         torch.cuda.current_stream(self._device).wait_stream(stream)
         return loss

@@ -1,7 +1,7 @@
 """The training loop that all strategies share: batches in, one Measurement per epoch out.
 
 A strategy only computes steps. Data, schedule, meter, evaluation and checkpoints are the same for all, so that a
-difference in images per second is a difference of strategies.
+difference in rate is a difference of strategies.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,17 +23,18 @@ from trainables.checkpoint import Checkpoint
 from trainables.contract import InfeasibleError, Measurement, Worker
 from trainables.machine.devices import devices_of
 from trainables.machine.steps_in_flight import StepsInFlight
-from trainables.measure.instruments import Instruments
+from trainables.measure.instruments import Instruments, StepWork
 from trainables.measure.throughput import MIN_WINDOWS
 from trainables.parallel import ranks
+from trainables.plan import Batch, Batches, Plan
 from trainables.prediction import memory_need
+from trainables.prediction.flops import training_flops_per_sample
 from trainables.prediction.memory_traffic import memory_traffic
-from trainables.samples.cifar10 import Indices, Pictures, split, test_pictures, training_pictures
-from trainables.samples.loaders import Batches, Plan, evaluation_batches, training_batches
-from trainables.samples.transfer import Batch
+from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
-from trainables.step import Step, arranged, autocast, learning_rate
+from trainables.step import Step, arranged, autocast, in_floats, learning_rate
 from trainables.strategies import share_of
+from trainables.workload import workload_of
 
 # Seconds of a probe, warm-up included, after which it ends although its rate has not settled: the first as soon as
 # enough windows were uncontended, the second as soon as there is a rate.
@@ -48,8 +49,7 @@ class Training:
     settings: Settings
     worker: Worker
     device: torch.device
-    pictures: Pictures
-    validation: Indices
+    shape: SampleShape
     plan: Plan
     batches: Batches
     step: Step
@@ -63,14 +63,14 @@ def fit(settings: Settings, worker: Worker) -> None:
         InfeasibleError: the batch is larger than the data, there is no second step, or too little memory.
         FloatingPointError: the loss is not finite; the message names the first such step.
     """
-    pictures = training_pictures(worker.data)
+    shape = _opened(settings, worker)
     # loaded before the ranks meet: after that rank 0 may already write the next one
-    last = checkpoint.load(worker.folder, network_of(settings, pictures.num_classes))
+    last = checkpoint.load(worker.folder, network_of(settings, shape))
     ranks.meet(worker.world_size)
     if last and (not worker.report(last.measurement) or last.measurement.epoch >= worker.epochs):
         return
     first_epoch = last.measurement.epoch + 1 if last else 1
-    with _training(settings, worker, pictures, num_epochs=worker.epochs - first_epoch + 1) as training:
+    with _training(settings, worker, shape, num_epochs=worker.epochs - first_epoch + 1) as training:
         if last:
             training.step.load_state_dict(last.state)
         for epoch in range(first_epoch, worker.epochs + 1):
@@ -84,14 +84,14 @@ def probe(settings: Settings, worker: Worker) -> None:
     Raises:
         InfeasibleError: see `fit`.
     """
-    with _training(settings, worker, training_pictures(worker.data), num_epochs=None) as training:
+    with _training(settings, worker, _opened(settings, worker), num_epochs=None) as training:
         instruments, step = training.instruments, training.step
         step.set_learning_rate(settings.learning_rate / 100)  # the loss must not overflow
         started = time.perf_counter()
         instruments.resume()
         batches = itertools.chain.from_iterable(_batches(training, epoch) for epoch in itertools.count(1))
-        for number, (images, labels) in enumerate(batches, start=1):
-            step(images, labels, instruments.timeline)
+        for number, (inputs, targets) in enumerate(batches, start=1):
+            step(inputs, targets, instruments.timeline)
             instruments.step()
             if _may_stop(training, number, time.perf_counter() - started):
                 break
@@ -100,68 +100,96 @@ def probe(settings: Settings, worker: Worker) -> None:
 
 
 def test(settings: Settings, worker: Worker) -> dict[str, float]:
-    """Return the accuracy of the last checkpoint on the test pictures.
+    """Return the validation metrics' counterparts, such as `test_accuracy`, of the last checkpoint on the test samples.
 
     Raises:
         FileNotFoundError: there is no checkpoint.
     """
-    pictures = test_pictures(worker.data)
-    device = device_of(worker)
-    model = network(settings, pictures.num_classes, device)
-    indices = np.arange(len(pictures.labels))
-    batches = evaluation_batches(pictures, indices, device, worker.rank, worker.world_size)
+    workload, shape, device = workload_of(settings), _opened(settings, worker), device_of(worker)
+    model = network(settings, shape, device)
+    batches = workload.evaluation_batches(settings, worker.data, "test", device, worker.rank, worker.world_size)
     ranks.meet(worker.world_size)  # also waits until rank 0 has written the checkpoint
-    last = checkpoint.load(worker.folder, network_of(settings, pictures.num_classes))
+    last = checkpoint.load(worker.folder, network_of(settings, shape))
     if last is None:
         raise FileNotFoundError(f"{worker.folder}: no checkpoint to test")
     model.load_state_dict(last.state["model"])
-    _, accuracy = evaluate(model, batches, settings, device, worker.world_size)
-    return {"test_accuracy": accuracy}
+    found = evaluate(model, batches, settings, device, worker.world_size)
+    return {name.replace("val_", "test_", 1): value for name, value in found.items()}
 
 
 @torch.no_grad()
 def evaluate(
     model: nn.Module, batches: Iterable[Batch], settings: Settings, device: torch.device, world_size: int = 1
-) -> tuple[float, float]:
-    """Return cross-entropy (without label smoothing) and accuracy over the batches of all ranks."""
+) -> dict[str, float]:
+    """Return the means of the workload's measures over the batches of all ranks, of which some may have none."""
+    workload = workload_of(settings)
     model.eval()
-    sums = torch.zeros(3, dtype=torch.float64, device=device)
-    for images, labels in batches:
+    totals = torch.zeros(2, len(workload.MEASURES), dtype=torch.float64, device=device)  # sums and counts
+    for inputs, targets in batches:
         with autocast(settings, device):
-            logits = model(arranged(images, settings)).float()
-        loss = nn.functional.cross_entropy(logits, labels, reduction="sum")
-        correct = (logits.argmax(1) == labels).sum()
-        sums += torch.stack([loss.double(), correct.double(), torch.full_like(loss, len(labels)).double()])
+            outputs = model(arranged(inputs, settings))
+        totals += _totals(workload.MEASURES, workload.measures(in_floats(outputs), targets))
     model.train()
-    loss_sum, num_correct, count = ranks.reduced(sums.tolist(), "sum", world_size, device)
-    return loss_sum / count, num_correct / count
+    values = ranks.reduced(totals.flatten().tolist(), "sum", world_size, device)
+    sums, counts = values[: len(workload.MEASURES)], values[len(workload.MEASURES) :]
+    return {
+        name: total / count if count else math.nan
+        for name, total, count in zip(workload.MEASURES, sums, counts, strict=True)
+    }
+
+
+def _totals(names: Sequence[str], measured: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Return sum and number of the values of each measure, shape (2, measures)."""
+    sums = torch.stack([measured[name].sum(dtype=torch.float64) for name in names])
+    return torch.stack([sums, sums.new_tensor([measured[name].numel() for name in names])])
+
+
+def _opened(settings: Settings, worker: Worker) -> SampleShape:
+    """Return the shape of a sample; the training samples are then read or in a cache."""
+    workload = workload_of(settings)
+    workload.training_indices(worker.data)
+    return workload.sample_shape(worker.data)
+
+
+def _step_work(
+    settings: Settings, worker: Worker, shape: SampleShape, train_samples: int, networks: int, device: torch.device
+) -> StepWork:
+    """Count the work of a step on `networks` copies of the network.
+
+    Raises:
+        InfeasibleError: it certainly needs more memory than there is.
+    """
+    workload, batch_size = workload_of(settings), settings.batch_size
+    need = memory_need.check(settings, memory_need.Job(shape, train_samples, worker.world_size, device))
+    flops, traffic = training_flops_per_sample(settings, shape), memory_traffic(settings, shape, device)
+    return StepWork(
+        unit=workload.UNIT,
+        units=batch_size * workload.units_per_sample(worker.data),
+        flops=None if flops is None else batch_size * flops,
+        moved_bytes=None if traffic is None else traffic.of_step(batch_size, networks),
+        peak_bytes=None if need is None else need.total,
+    )
 
 
 @contextlib.contextmanager
-def _training(settings: Settings, worker: Worker, pictures: Pictures, num_epochs: int | None) -> Iterator[Training]:
+def _training(settings: Settings, worker: Worker, shape: SampleShape, num_epochs: int | None) -> Iterator[Training]:
     """Build everything and close it afterwards; `num_epochs` None: the number is not known beforehand."""
-    training, validation = split(pictures.labels, worker.data)
-    share = share_of(settings.strategy, worker.rank, worker.world_size)
-    plan = Plan(training, settings.batch_size, settings.seed, share)
+    workload, share = workload_of(settings), share_of(settings.strategy, worker.rank, worker.world_size)
+    plan = Plan(workload.training_indices(worker.data), settings.batch_size, settings.seed, share)
     steps = None if num_epochs is None else num_epochs * plan.num_batches
     if worker.epochs * plan.num_batches < 2 and steps is not None:
         raise InfeasibleError(f"batch_size {settings.batch_size}: {worker.epochs} epoch of one step is all there is")
     device = device_of(worker)
-    job = memory_need.Job(pictures.num_classes, len(training), worker.world_size, device)
-    needed = memory_need.check(settings, job)
-    networks = share.of * len(devices_of(settings, device))
-    moved = memory_traffic(settings, pictures.num_classes, device).of_step(settings.batch_size, networks)
-    instruments = Instruments(settings, worker, device, pictures.num_classes, steps, needed.total, moved)
-    batches = training_batches(
-        settings.loader, pictures, plan, device, num_workers=settings.num_workers, pin_memory=settings.pin_memory
-    )
+    work = _step_work(settings, worker, shape, len(plan.indices), share.of * len(devices_of(settings, device)), device)
+    instruments = Instruments(settings, worker, device, steps, work)
+    batches = workload.training_batches(settings, worker.data, plan, device)
     with (
         contextlib.closing(batches),
         contextlib.closing(instruments),
         ranks.group(settings.world_size, device),
     ):
-        step = build(settings, pictures.num_classes, device)
-        yield Training(settings, worker, device, pictures, validation, plan, batches, step, instruments)
+        step = build(settings, shape, device)
+        yield Training(settings, worker, device, shape, plan, batches, step, instruments)
 
 
 def _epoch(training: Training, epoch: int) -> Measurement:
@@ -171,19 +199,20 @@ def _epoch(training: Training, epoch: int) -> Measurement:
     train_loss = _train_epoch(training, epoch)
     trained = time.perf_counter()
     step.gather()
-    batches = evaluation_batches(
-        training.pictures, training.validation, training.device, worker.rank, worker.world_size
+    batches = workload_of(settings).evaluation_batches(
+        settings, worker.data, "validation", training.device, worker.rank, worker.world_size
     )
-    loss, accuracy = evaluate(step.model, batches, settings, training.device, worker.world_size)
-    if not math.isfinite(loss):
-        raise FloatingPointError(f"the validation loss is {loss} after epoch {epoch}")
+    found = evaluate(step.model, batches, settings, training.device, worker.world_size)
+    for name, value in found.items():
+        if not math.isfinite(value):
+            raise FloatingPointError(f"{name} is {value} after epoch {epoch}")
     evaluated = time.perf_counter()
-    metrics = {"train_loss": train_loss, "epoch_seconds": trained - started, "val_loss": loss, "val_accuracy": accuracy}
+    metrics = {"train_loss": train_loss, "epoch_seconds": trained - started, **found}
     metrics |= {"evaluation_seconds": evaluated - trained, **training.instruments.metrics(), **step.metrics()}
     measurement, started = Measurement(epoch, metrics), time.perf_counter()
     state = step.state_dict()  # which all ranks may have to put together
     if worker.rank == 0:
-        fits = network_of(settings, training.pictures.num_classes)
+        fits = network_of(settings, training.shape)
         checkpoint.save(worker.folder, Checkpoint(fits, measurement, state))
     metrics["checkpoint_seconds"] = time.perf_counter() - started
     return measurement
@@ -197,10 +226,10 @@ def _train_epoch(training: Training, epoch: int) -> float:
     total_steps = worker.epochs * plan.num_batches
     losses = torch.zeros(plan.num_batches, device=training.device)
     instruments.resume()
-    for i, (images, labels) in enumerate(_batches(training, epoch)):
+    for i, (inputs, targets) in enumerate(_batches(training, epoch)):
         done = (epoch - 1) * plan.num_batches + i
         training.step.set_learning_rate(learning_rate(done, total_steps, settings.learning_rate))
-        losses[i] = training.step(images, labels, instruments.timeline)
+        losses[i] = training.step(inputs, targets, instruments.timeline)
         instruments.step()
     instruments.pause()
     values = ranks.summed(losses, worker.world_size).tolist()

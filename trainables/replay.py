@@ -82,7 +82,7 @@ def estimate(config: Config, data: Data) -> Cost:
     """Return the rate of the first epoch, and as many images as make `seconds_per_epoch`."""
     rate = curve(config, 1).get("images_per_second", 1000.0)
     seconds = float(config.get("seconds_per_epoch", 0.0))
-    return Cost(images_per_second=rate, images_per_epoch=round(rate * seconds), checkpoint_bytes=200)
+    return Cost(samples_per_second=rate, samples_per_epoch=round(rate * seconds), checkpoint_bytes=200)
 
 
 def curve(config: Config, epoch: int) -> Metrics:

@@ -1,4 +1,4 @@
-"""VGG19's parameters, one row each: type, default, limits and help; and the checks for configurations."""
+"""Parameters of every training, one row each: type, default, limits and help; and the checks for configurations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from trainables.contract import Affects, Parameter, Scalar, Strategy
 
@@ -24,9 +24,15 @@ def parameter(
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A configuration of VGG19's training. `parameters_of` derives `vgg19_cifar10.PARAMETERS` from these rows."""
+    """A configuration of any training. A subclass adds the parameters of one workload.
 
-    batch_size: int = parameter(128, "pictures per step, over all processes", low=1)
+    `parameters_of` derives `Trainable.PARAMETERS` from these rows.
+    """
+
+    workload: ClassVar[str] = ""  # module of the workload, or the path of a file that defines one
+    source: ClassVar[str] = ""  # digest of such a file
+
+    batch_size: int = parameter(128, "samples per step, over all processes", low=1)
     learning_rate: float = parameter(
         0.1, "highest rate; reached after a fifth of the steps, zero at the end", low=1e-8, affects="trained"
     )
@@ -35,21 +41,16 @@ class Settings:
     weight_decay: float = parameter(
         5e-4, "decay of weights; normalisation and biases do not decay", low=0.0, affects="trained"
     )
-    label_smoothing: float = parameter(
-        0.1, "smoothing of the training loss's labels", low=0.0, high=0.9999, affects="trained"
-    )
     seed: int = parameter(
         0, "seed of weights, order, augmentation and dropout; not of the validation split", low=0, affects="trained"
     )
-    width: float = parameter(1.0, "channels as a multiple of VGG19's own", low=0.01)
-    head: Literal["average_pooling", "fully_connected"] = parameter("average_pooling", "classifier")
     strategy: str = parameter("single", "how devices share the work")
     world_size: int | None = parameter(None, "processes of a strategy with several; null: one per GPU, or two", low=1)
     server: Literal["synchronous", "asynchronous"] = parameter(
         "synchronous", "parameter_server: one update with all gradients of a step, or one with each as it arrives"
     )
     batch_norm: Literal["local", "synchronised"] = parameter(
-        "local", "statistics of each process's pictures, or of the whole batch"
+        "local", "statistics of each process's samples, or of the whole batch"
     )
     num_microbatches: int = parameter(
         4, "equal parts into which pipeline cuts a batch; with 1 its stages work in turn", low=1
@@ -65,22 +66,10 @@ class Settings:
         "auto", "fp32, or autocast to 16 bits; auto: bf16 if supported natively, else fp32"
     )
     memory_format: Literal["contiguous", "channels_last"] = parameter(
-        "channels_last", "memory format of pictures", affects="probed"
+        "channels_last", "memory format of pictures and convolutions", affects="probed"
     )
-    loader: Literal["workers", "memory", "device"] = parameter(
-        "memory",
-        "load single pictures in processes, whole batches from memory, or batches on the GPU",
-        affects="probed",
-    )
-    num_workers: int = parameter(
-        0, "processes of the loader `workers`, per process of the trial", low=0, affects="probed"
-    )
+    num_workers: int = parameter(0, "loader processes, per process of the trial", low=0, affects="probed")
     pin_memory: bool = parameter(False, "copy to the GPU from pinned memory", affects="probed")
-    conv_kernel: Literal["library", "gemm", "auto"] = parameter(
-        "auto",
-        "small feature maps on a CPU: PyTorch's kernels, few matrix products, or the faster one per layer, timed once",
-        affects="probed",
-    )
     allocator: Literal["system", "retain"] = parameter(
         "retain", "host memory: retain keeps freed blocks until the trial ends", affects="probed"
     )
@@ -91,6 +80,15 @@ class Settings:
     trace_steps: int = parameter(
         0, "steps that torch.profiler records in trace.json in the trial's folder", low=0, affects="probed"
     )
+
+    @property
+    def loader_processes(self) -> int:
+        """Number of loader processes, per process of the trial."""
+        return self.num_workers
+
+    def that_shape_the_network(self) -> dict[str, Any]:
+        """Return the workload's own settings on which the network's weights depend."""
+        return {}
 
     def that_affect_rates(self) -> dict[str, Any]:
         """Return the settings on which measured rates may depend; traced steps are not measured."""

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from trainables.machine.processor import precision_of
 from trainables.settings import Settings
 from trainables.stages import Timeline
+from trainables.workload import num_samples, workload_of
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -32,13 +34,13 @@ class Step:
         self._scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
         self._settings, self._device = settings, device
 
-    def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
+    def __call__(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         """Train on this rank's share of a batch; return its part of the batch's mean loss, detached, on the device.
 
         The parts of all ranks add up to the mean. The step marks the stages `forward`, `backward`, `communicate` (if
         the ranks communicate) and `update` in the order in which they happen; a stage may occur several times.
         """
-        loss = self._forward_and_loss(images, labels, timeline)
+        loss = self._forward_and_loss(inputs, targets, timeline)
         self._optimizer.zero_grad(set_to_none=True)
         self._backward(self._scaler.scale(loss), timeline)
         self._scaler.step(self._optimizer)
@@ -46,10 +48,10 @@ class Step:
         timeline.mark("update")
         return loss.detach()
 
-    def _forward_and_loss(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
+    def _forward_and_loss(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         with autocast(self._settings, self._device):
-            logits = self._forward(arranged(images, self._settings))
-            loss = loss_of(logits, labels, self._settings)
+            outputs = self._forward(arranged(inputs, self._settings))
+            loss = loss_of(outputs, targets, self._settings)
         timeline.mark("forward")
         return loss
 
@@ -104,9 +106,15 @@ def autocast(settings: Settings, device: torch.device) -> AbstractContextManager
     return nullcontext() if precision == "fp32" else torch.autocast(device.type, DTYPES[precision])
 
 
-def arranged(images: Tensor, settings: Settings) -> Tensor:
-    """Convert pictures to the settings' memory format."""
-    return images.contiguous(memory_format=FORMATS[settings.memory_format])
+def arranged(inputs: Any, settings: Settings) -> Any:
+    """Convert batches of pictures, which have four axes, to the settings' memory format."""
+    memory_format = FORMATS[settings.memory_format]
+    return tree_map(lambda x: x.contiguous(memory_format=memory_format) if x.ndim == 4 else x, inputs)
+
+
+def in_floats(outputs: Any) -> Any:
+    """Convert outputs of 16 bits to fp32."""
+    return tree_map(lambda x: x.float() if isinstance(x, Tensor) and x.is_floating_point() else x, outputs)
 
 
 def optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
@@ -124,11 +132,11 @@ def optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     return torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=momentum > 0, fused=fused)
 
 
-def loss_of(logits: Tensor, labels: Tensor, settings: Settings) -> Tensor:
-    """Return label-smoothed cross-entropy: the sum over these pictures divided by the size of the whole batch."""
-    total = nn.functional.cross_entropy(logits, labels, label_smoothing=settings.label_smoothing)
-    share = len(labels) / settings.batch_size
-    return total if share == 1 else total * share
+def loss_of(outputs: Any, targets: Any, settings: Settings) -> Tensor:
+    """Return the workload's loss: the sum over these samples divided by the size of the whole batch."""
+    mean = workload_of(settings).loss(outputs, targets, settings)
+    share = num_samples(targets) / settings.batch_size
+    return mean if share == 1 else mean * share
 
 
 def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from trainables.settings import Settings
 class MemoryShare:
     """Memory of one process as fractions of what one process alone would hold.
 
-    Activations are fractions of those of the pictures that one process reads, messages (in flight or being made) of the
+    Activations are fractions of those of the samples that one process reads, messages (in flight or being made) of the
     gradients.
     """
 
@@ -36,7 +36,7 @@ class StrategyRow(Strategy):
     fewest_processes: int = 1  # 1: also runs alone, as the baseline of its own scaling
     all_gpus: bool = False  # the only process uses all GPUs of its node, and needs one
     micro_batches: bool = False  # a batch is cut into `num_microbatches` equal parts
-    readers: Callable[[int], int] = lambda processes: processes  # processes that read pictures, of so many
+    readers: Callable[[int], int] = lambda processes: processes  # processes that read samples, of so many
     unsupported: Mapping[str, Scalar] = field(default_factory=dict)  # values of parameters
 
 

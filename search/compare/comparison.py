@@ -18,7 +18,6 @@ from search.front.objective import losses
 from search.front.pareto import front_order, hypervolume, reference_point
 from search.record.dataframes import Run
 from search.record.run_state import Trial
-from search.report.sweeps import RATE
 from search.text.numbers import format_number, join_words, plural
 
 LETTERS = "ABCDEFGH"
@@ -104,8 +103,9 @@ def hypervolumes(named: Sequence[Side]) -> tuple[list[float], list[float]] | Non
 
 def compared_metrics(named: Sequence[Side]) -> list[str]:
     """Return the objectives, preceded by the rate if every run measured it."""
-    has_rate = all(any(RATE in t.metrics for t in side.run.state.trials.values()) for side in named)
-    return list(dict.fromkeys([*([RATE] if has_rate else []), *(o.metric for o in named[0].run.state.objectives)]))
+    rate = named[0].run.state.rate_metric
+    has_rate = all(any(rate in t.metrics for t in side.run.state.trials.values()) for side in named)
+    return list(dict.fromkeys([*([rate] if has_rate else []), *(o.metric for o in named[0].run.state.objectives)]))
 
 
 def shared(named: Sequence[Side], metric: str) -> list[Shared]:

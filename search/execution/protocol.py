@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import ray
 import ray.actor
 import ray.exceptions
 
+from search.record.source import usable_file
 from trainables.contract import Config, Data, Layout, Measurement
 
 
@@ -29,6 +31,12 @@ class Task:
     data: Data
     folder: str
     epochs: int
+    digest: str = ""  # of a user's training file
+
+    @property
+    def trainable_here(self) -> str:
+        """The trainable, or the run's copy of a user's file that this node has not, or that has changed."""
+        return usable_file(self.trainable, self.digest, Path(self.folder).parent.parent)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class TrialActor(tune.Trainable):  # type: ignore[misc]  # Ray has no types
     def _next_outcome(self) -> Outcome:
         if not self._client.has_group:
             asked_at = time.monotonic()
-            layout = load_trainable(self._task.trainable).layout(self._task.config, self._resources)
+            layout = load_trainable(self._task.trainable_here).layout(self._task.config, self._resources)
             self._client.submit(layout, self._task)
             self._submitted_at = time.monotonic()
             self._setup_seconds += self._submitted_at - asked_at

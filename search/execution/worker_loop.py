@@ -25,6 +25,7 @@ from trainables.contract import (
     HelperLostError,
     InfeasibleError,
     Measurement,
+    OwnCodeError,
     PeerLostError,
     Resources,
     load_trainable,
@@ -79,10 +80,13 @@ def run_worker_loop(settings: Mapping[str, Any]) -> None:
 def _run_task(task: Task, worker: RayWorker) -> Ended:
     kills = kernel_oom_kills()
     try:
-        function = getattr(load_trainable(task.trainable), task.function)
+        function = getattr(load_trainable(task.trainable_here), task.function)
         return Ended("complete", metrics=function(task.config, worker) or {})
     except InfeasibleError as error:
         return Ended("infeasible", str(error), error.metrics)
+    except OwnCodeError as error:
+        _save_traceback(worker)
+        return Ended("failed", str(error))
     except PeerLostError as error:
         return Ended("failed", str(error), peer_lost=True)
     except HelperLostError as error:
@@ -94,7 +98,11 @@ def _run_task(task: Task, worker: RayWorker) -> Ended:
     except Exception as error:
         if isinstance(error, OSError) and is_out_of_space(error):
             return Ended("failed", describe_os_error(error), disk_full=True)
-        with contextlib.suppress(OSError):
-            (worker.folder / f"error-rank{worker.rank}.txt").write_text(traceback.format_exc())
+        _save_traceback(worker)
         where = traceback.extract_tb(error.__traceback__)[-1]
         return Ended("failed", f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})")
+
+
+def _save_traceback(worker: RayWorker) -> None:
+    with contextlib.suppress(OSError):
+        (worker.folder / f"error-rank{worker.rank}.txt").write_text(traceback.format_exc())

@@ -9,7 +9,6 @@ from search.page.front_status import FrontStatus
 from search.page.render import render
 from search.record.run_state import Trial
 from search.report.causes import STAGES, bound, stages
-from search.report.sweeps import RATE
 from search.text.configurations import format_settings
 from search.text.numbers import format_percent, plural
 
@@ -26,7 +25,7 @@ def stage_bars(status: FrontStatus) -> Markup | None:
     others = [t for t in known if t not in front]
     shown = sorted([*front, *others[: max(MAX_BARS - len(front), 0)]], key=_microseconds)
     slower = len(known) - len(shown)
-    ignored = without_effect(run_state.info.trainable, run_state.info.parameters, RATE)
+    ignored = without_effect(run_state.info.trainable, run_state.info.parameters, run_state.rate_metric)
     varying = [name for name in run_state.varying_parameters(known) if name not in ignored]
     bars, longest = [], max(map(_microseconds, shown))
     for trial in shown:

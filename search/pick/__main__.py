@@ -21,7 +21,7 @@ from search.front.objective import Constraint
 from search.pick.requirements import Requirements, best, probabilities
 from search.record.dataframes import Run
 from search.report.as_yaml import as_yaml, trained_for
-from search.report.command import FULL_EPOCHS, continued, full_command
+from search.report.command import continued, full_command, full_epochs
 from search.report.picks import Pick, against, outcome, picks
 from search.text.configurations import format_setting
 from search.text.durations import rough_duration
@@ -47,7 +47,9 @@ def _answer(arguments: Sequence[str] | None) -> str:
     parser.add_argument("--at-most", action="append", default=[], metavar="METRIC=VALUE", help="may be repeated")
     parser.add_argument("--knee", action="store_true", help="the compromise between all objectives (the default)")
     parser.add_argument(
-        "--epochs", type=int, default=FULL_EPOCHS, help="epochs of the printed command; default: %(default)s"
+        "--epochs",
+        type=int,
+        help="epochs of the printed command; default: 200 of VGG19, of other trainings as in the search",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--yaml", action="store_true", help="print a space file with this configuration alone")
@@ -56,7 +58,7 @@ def _answer(arguments: Sequence[str] | None) -> str:
     within = options.accuracy_within
     if within is not None and not 0 <= within < math.inf:
         raise InputError(f"--accuracy-within {within:g}: expected a fraction, as in --accuracy-within 0.005")
-    if options.epochs < 1:
+    if options.epochs is not None and options.epochs < 1:
         raise InputError(f"--epochs {options.epochs}: at least one is needed")
     constraints = [_constraint("--at-least", text) for text in options.at_least]
     constraints += [_constraint("--at-most", text) for text in options.at_most]
@@ -65,10 +67,11 @@ def _answer(arguments: Sequence[str] | None) -> str:
     pick = best(run, requirements)
     if options.yaml:
         return as_yaml(run, pick)
-    command = full_command(options.run, pick.trial, options.epochs)
+    epochs = full_epochs(run.info) if options.epochs is None else options.epochs
+    command = full_command(options.run, pick.trial, epochs)
     if options.json:
         return as_json(run, pick, requirements, " ".join(command))
-    return as_text(run, pick, requirements, continued(command), options.epochs)
+    return as_text(run, pick, requirements, continued(command), epochs)
 
 
 def _constraint(option: str, text: str) -> Constraint:

@@ -15,7 +15,7 @@ from search.front.objective import Constraint
 from search.front.pareto import knee
 from search.record.dataframes import Run
 from search.record.run_state import Trial
-from search.report.picks import BEST, NEAREST, Pick, no_front, picks
+from search.report.picks import NEAREST, Pick, best_name, no_front, picks
 from search.space.validation import did_you_mean
 from search.text.numbers import join_words, plural
 
@@ -71,7 +71,7 @@ def best(run: Run, requirements: Requirements) -> Pick:
     free = [o for o in run.state.objectives if o.metric not in {each.constraint.metric for each in wanted}]
     if len(free) == 1 and not requirements.knee:
         metric = free[0].metric
-        rule, name = f"best {run.state.label(metric)}", BEST.get(metric, f"best {metric}")
+        rule, name = f"best {run.state.label(metric)}", best_name(metric, run.state.rate_metric)
         trial = min(front, key=lambda trial: free[0].loss(trial.metrics[metric]))
     else:
         rule, name, trial = NEAREST, "best compromise", front[knee(run.state.losses(front))]

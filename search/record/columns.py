@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from search.record.events import Opening
-from trainables.contract import Trainable, load_trainable
+from trainables.contract import Trainable, find_trainable
 
 # name -> (unit, meaning). Metrics have their units in `run.info.metrics`, settings are called `config.<name>`.
 COLUMNS = {
@@ -39,10 +39,7 @@ measured, or is a setting that was not active.
 
 def describe_columns(columns: Iterable[str], info: Opening) -> str:
     """Table in Markdown of these columns, each once; `info`: the journal's `run` event."""
-    try:
-        trainable = load_trainable(info.trainable)
-    except (LookupError, ImportError):  # a trainable of another version: its metrics and settings are not explained
-        trainable = None
+    trainable = find_trainable(info.trainable)
     lines = [HEAD, "| column | unit | meaning |", "| --- | --- | --- |"]
     for name in dict.fromkeys(columns):
         unit, meaning = _describe_column(name, info.metrics, trainable)

@@ -117,6 +117,7 @@ class Opening(_Event):
     data: RecordedData
     space: RecordedSpace | None = None
     trainable: Word = ""
+    source: Word = ""  # digest of a user's training file
     constraints: Constraints = field(default_factory=list)
     budget: RecordedBudget | None = None
     grid_points: Annotated[int, Field(ge=0, lt=MAX_COUNT)] | None = None

@@ -18,6 +18,7 @@ from search.front.front_probability import front_probability
 from search.front.intervals import HALF_95, half_interval, merge_repeats
 from search.front.objective import Constraint, Objective, losses, read_constraint
 from search.front.pareto import hypervolume, reference_point
+from search.front.roles import FIRST_RATE, rate_metric
 from search.record.events import (
     End,
     Event,
@@ -58,6 +59,12 @@ class Trial:
     repeats: list[dict[str, float]] = field(default_factory=list)  # what probes of it measured again, at the end
     finished_at: float = math.nan  # seconds since 1970
     verdict: Verdict | None = None
+    rate_metric: str = FIRST_RATE
+
+    @property
+    def rate(self) -> float:
+        """Units per second; NaN: not measured."""
+        return self.metrics.get(self.rate_metric, math.nan)
 
     @property
     def epochs(self) -> int:
@@ -147,7 +154,10 @@ class RunState:
                 case End():
                     self.end = event.reason
                 case Start() if event.trial_id not in self.trials:  # else it is taken up again after a resume
-                    self.trials[event.trial_id] = Trial(event.trial_id, dict(event.config), event.kind, event.time)
+                    config, rate = dict(event.config), self.rate_metric
+                    self.trials[event.trial_id] = Trial(
+                        event.trial_id, config, event.kind, event.time, rate_metric=rate
+                    )
                 case Measurement() | Retry() | Finish() | Repeat() | OnTestSet() if event.trial_id in self.trials:
                     self.trials[event.trial_id].apply(event)
             self._last_at = event.time
@@ -210,6 +220,11 @@ class RunState:
         """The value of a trial's metric ± half of its 95% interval; empty: not measured."""
         metrics = trial.metrics
         return plus_minus(metrics[metric], self.half_interval(trial, metric)) if metric in metrics else ""
+
+    @property
+    def rate_metric(self) -> str:
+        """Name of the training's rate."""
+        return rate_metric(self.opening.metrics) if self.opening else FIRST_RATE
 
     def unit(self, metric: str) -> str:
         """Unit of a metric; empty: not known."""

@@ -57,7 +57,7 @@ def _known(
     for name, journal in journals.items():
         run_state = RunState(journal)
         first = run_state.info
-        if (first.trainable, first.data) != (opening.trainable, opening.data):
+        if _training(first) != _training(opening):
             continue
         here = _fingerprint(first) == _fingerprint(opening)
         if not here and probed_only:
@@ -73,6 +73,11 @@ def _known(
             if metrics and config is not None:
                 measurements.append({"config": config, "metrics": metrics, "source": f"{name} {trial.trial_id}"})
     return measurements
+
+
+def _training(opening: Opening) -> tuple[Any, ...]:
+    """Return what any metric depends on besides the configuration."""
+    return Path(opening.trainable).name, opening.source, opening.data
 
 
 def _fingerprint(opening: Opening) -> tuple[Any, ...]:

@@ -7,14 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from search.record.dataframes import Run
+from search.record.events import Opening
 from search.record.run_state import Trial
+from search.record.source import recorded_copy
 from search.text.configurations import format_setting
 from search.text.markdown import WIDTH
 
-FULL_EPOCHS = 200  # usual for VGG19 on CIFAR-10
+VGG19_EPOCHS = 200  # usual for VGG19 on CIFAR-10
 
 
-def full_command(folder: Path, trial: Trial, epochs: int = FULL_EPOCHS) -> list[str]:
+def full_epochs(info: Opening) -> int:
+    """Return the epochs of a full training: the usual ones of VGG19; of others only those of the search are known."""
+    searched = info.budget.epochs if info.budget else 1
+    return VGG19_EPOCHS if info.trainable == "vgg19_cifar10" else searched
+
+
+def full_command(folder: Path, trial: Trial, epochs: int) -> list[str]:
     """Return the command that trains this trial's configuration in full, in parts that stay on one line each."""
     return [f"python -m search.train {shlex.quote(str(folder))}", f"--trial {trial.trial_id}", f"--epochs {epochs}"]
 
@@ -26,7 +34,7 @@ def command(run: Run, trial: Trial) -> str:
     """
     data = run.info.data_settings
     options = {
-        "--trainable": run.info.trainable,
+        "--trainable": recorded_copy(run.info.trainable, Path("results", run.name)),
         "--epochs": trial.epochs or None,  # a probe had none
         "--data": run.info.data.name,
         "--train-images": data.get("train_images"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from search.front.intervals import half_interval
+from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
 from search.text.configurations import format_setting
 from search.text.markdown import fits, format_tables, wrap
@@ -11,7 +12,7 @@ from search.text.numbers import format_percent, join_words, plural
 
 MEANING = {"maximize": "higher is better", "minimize": "lower is better"}
 RATE = """\
-`images_per_second` is the end-to-end rate of the whole job (loading, transfer, forward, backward, update), over
+`{rate}` is the end-to-end rate of the whole job (loading, transfer, forward, backward, update), over
 windows after the warm-up, without evaluation and checkpoints. The number after ± is"""
 
 INTERVAL = "half of its 95% interval, of one run. A question mark: too few measurements for an interval."
@@ -21,7 +22,7 @@ ONE_RUN = "Each configuration was trained once (n = 1)."
 ON_FRONT = "on the front"
 PROBABILITY = (
     f"{ON_FRONT}: probability that the point belongs to the front, from the intervals of the rates and the choice of "
-    "validation images. The variation between random seeds is not included."
+    "validation samples. The variation between random seeds is not included."
 )
 TIE = 0.2  # smallest probability at which a trial that is not on the front is named
 
@@ -31,7 +32,8 @@ def front_section(run: Run) -> list[str]:
     state, front, objectives = run.state, run.state.front(), run.state.objectives
     titles = {o.metric: f"{state.label(o.metric)} ({ARROWS[o.goal]})" for o in objectives}
     measured = {title: [state.format_metric(t, metric) for t in front] for metric, title in titles.items()}
-    names = dict.fromkeys(name for t in front for name in t.test_metrics if "accuracy" in name)
+    known = dict.fromkeys(name for t in front for name in t.test_metrics)
+    names = wanted_test_metrics((o.metric for o in objectives), known)
     tested = {state.label(name): [state.format_metric(t, name) for t in front] for name in names}
     tested[ON_FRONT] = [format_percent(run.front_probabilities[t.trial_id]) for t in front]
     varying = state.varying_parameters(front)
@@ -48,9 +50,9 @@ def front_section(run: Run) -> list[str]:
     ties = [f"{t} ({format_percent(probable[t])})" for t in sorted(probable, key=lambda t: -probable[t])[:8]]
     tied = f" Not distinguishable from them: {', '.join(ties)}." if ties else ""
     notes = [legend + same, f"{ONE_RUN}{repeats} {PROBABILITY}{tied}"]
-    if any(half_interval(trial.metrics, "images_per_second") for trial in front):
-        earlier_version = any("images_per_second_std" in trial.metrics for trial in front)
-        notes.append(f"{RATE} {DEVIATION if earlier_version else INTERVAL}")
+    if any(half_interval(trial.metrics, trial.rate_metric) for trial in front):
+        earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)
+        notes.append(f"{RATE.format(rate=state.rate_metric)} {DEVIATION if earlier_version else INTERVAL}")
     if contended := [trial.trial_id for trial in front if trial.metrics.get("contended")]:
         notes.append(f"Measured while other processes used the cores, so perhaps too low: {join_words(contended)}.")
     return [*format_tables(first, *groups), *map(wrap, notes)]

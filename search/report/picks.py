@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from search.front.objective import measured
 from search.front.pareto import knee
+from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
 from search.record.run_state import Trial
 from search.text.numbers import plural
 
-# names of the best of an objective; others are "best <metric>"
-BEST = {"val_accuracy": "most accurate", "images_per_second": "fastest"}
+# names of the best of an objective; the best rate is "fastest", others are "best <metric>"
+BEST = {"val_accuracy": "most accurate"}
 NEAREST = "nearest to the best values of all objectives, each scaled to its range"
 
 
@@ -38,13 +39,18 @@ def picks(run: Run) -> list[Pick]:
     compared = plural(len(run.state.candidates()), "trial")
     ends = [
         Pick(
-            BEST.get(objective.metric, f"best {objective.metric}"),
+            best_name(objective.metric, run.state.rate_metric),
             f"best {run.state.label(objective.metric)} of the {compared} compared",
             front[int(column.argmin())],
         )
         for objective, column in zip(run.state.objectives, losses.T, strict=True)
     ]
     return [ends[0], middle, *ends[1:]]
+
+
+def best_name(metric: str, rate: str) -> str:
+    """Return the name of the point that is best in this metric; `rate`: the training's rate."""
+    return "fastest" if metric == rate else BEST.get(metric, f"best {metric}")
 
 
 def picks_by_trial(run: Run) -> list[list[Pick]]:
@@ -66,7 +72,8 @@ def against(run: Run, trial: Trial) -> list[str]:
 
 def outcome(run: Run, trial: Trial) -> dict[str, str]:
     """Return a trial's objectives, and its test accuracies if there are any, with their intervals, by label."""
-    metrics = [o.metric for o in run.state.objectives] + [name for name in trial.test_metrics if "accuracy" in name]
+    objectives = [o.metric for o in run.state.objectives]
+    metrics = [*objectives, *wanted_test_metrics(objectives, trial.test_metrics)]
     return {run.state.label(metric): run.state.format_metric(trial, metric) for metric in metrics}
 
 

@@ -15,16 +15,16 @@ from search.record.disk import write_atomically
 from search.record.events import NO_MACHINE
 from search.record.run_state import Trial
 from search.report.causes import where_time_goes
-from search.report.command import FULL_EPOCHS, command, continued
+from search.report.command import command, continued, full_epochs
 from search.report.front_tables import front_section
 from search.report.picks import against, no_front, outcome, picks, picks_by_trial
 from search.report.scaling import nodes_used, scaling_tables, strategy_tables
-from search.report.sweeps import RATE, batch_tables, loader_tables
+from search.report.sweeps import batch_tables, loader_tables
 from search.text.configurations import format_setting
 from search.text.durations import format_duration
 from search.text.markdown import format_table, wrap
 from search.text.numbers import format_number, join_words, plural
-from trainables.contract import load_trainable
+from trainables.contract import find_trainable
 
 FILE_NAME = "summary.md"
 
@@ -138,11 +138,15 @@ def _picks(run: Run) -> list[str]:
     note = (
         "The commands need neither the search nor Ray. `--root DIR` or the environment variable "
         "`TRAINING_SEARCH_DATA` names the folder of the images; the default is the same as in the search."
+        if not run.info.source
+        else "The commands need neither the search nor Ray. `--root DIR` names the data that `dataset` is given."
     )
     folder = shlex.quote(f"results/{run.name}")
     train = continued([f"python -m search.train {folder}", "--trial ID"])
-    pick = continued([f"python -m search.pick {folder}", "--accuracy-within 0.005"])
-    heading = f"To train one in full ({FULL_EPOCHS} epochs), and to pick by other requirements:"
+    accuracy = any(objective.metric == "val_accuracy" for objective in run.state.objectives)
+    wish = "--accuracy-within 0.005" if accuracy else "--at-most peak_memory_fraction=0.5"
+    pick = continued([f"python -m search.pick {folder}", wish])
+    heading = f"To train one in full ({plural(full_epochs(run.info), 'epoch')}), and to pick by other requirements:"
     return [*blocks, wrap(note), heading, f"```sh\n{train}\n{pick}\n```"]
 
 
@@ -151,9 +155,10 @@ def _causes(run: Run) -> dict[str, list[str]]:
     trials = list(run.state.trials.values())
     varying, front, compared = run.state.varying_parameters(trials), run.state.front(), run.state.candidates()
     shown = compared if run.state.is_probe_run and len(compared) <= MOST_ROWS else front
-    timeless = without_effect(run.info.trainable, run.info.parameters, RATE)
+    timeless = without_effect(run.info.trainable, run.info.parameters, run.state.rate_metric)
     timed = [name for name in varying if name not in timeless]
-    strategies = load_trainable(run.info.trainable).STRATEGIES
+    trainable = find_trainable(run.info.trainable)
+    strategies = trainable.STRATEGIES if trainable else {}
     cores, gpus = run.info.machine.cores, len(run.info.machine.gpus)
     found = {
         "Where the time goes": where_time_goes(shown, front, varying if shown is not front else ()),

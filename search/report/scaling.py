@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from search.front.roles import rate_unit
 from search.record.run_state import Trial
 from search.report.causes import stages
-from search.report.sweeps import RATE, alike, group_heading, measured, point_of, present, rate, utilization
+from search.report.sweeps import alike, group_heading, measured, point_of, present, rate, utilization
 from search.text.configurations import format_setting, format_settings
 from search.text.markdown import format_tables, wrap
 from search.text.numbers import format_number, format_percent, plural
@@ -59,9 +60,9 @@ def strategy_tables(
         ordered = sorted(group, key=single_first)
         rows = list(filter(measured, ordered))
         if len({t.config["strategy"] for t in rows}) > 1:
-            best, second = sorted(rows, key=lambda t: -t.metrics[RATE])[:2]
+            best, second = sorted(rows, key=lambda t: -t.rate)[:2]
             tie = "" if point_of(best).differs_from(point_of(second)) else ", a tie"
-            ratio = best.metrics[RATE] / second.metrics[RATE]
+            ratio = best.rate / second.rate
             notes = [f"Fastest: {_named(best, own)}, {ratio:.2f} times the rate of {_named(second, own)}{tie}."]
             notes += [f"{_named(t, own)} did not run: {t.reason}" for t in ordered if not measured(t)]
             single = next((t for t in rows if t.config["strategy"] == "single"), None)
@@ -72,8 +73,8 @@ def strategy_tables(
                 "settings": [format_settings(t.config, differing) for t in rows],
             }
             rates = {
-                "images/s": [rate(t) for t in rows],
-                "of single": [f"{t.metrics[RATE] / single.metrics[RATE]:.2f}x" if single else "" for t in rows],
+                rate_unit(rows[0].rate_metric): [rate(t) for t in rows],
+                "of single": [f"{t.rate / single.rate:.2f}x" if single else "" for t in rows],
                 "comm.": [format_percent(communication(t)) for t in rows],
             }
             tables = format_tables(present(first), present(rates), _devices(rows))
@@ -152,11 +153,11 @@ def scaling_tables(
             if len({processes(t) for t in rows}) < 2 or alone is None:
                 continue
             others = [t for t in rows if t is not alone]
-            rows, base = [alone, *others], alone.metrics[RATE]
+            rows, base = [alone, *others], alone.rate
             columns = {
-                "images/s": [rate(t) for t in rows],
-                "times one": [f"{t.metrics[RATE] / base:.2f}x" for t in rows],
-                "efficiency": [format_percent(efficiency(t.metrics[RATE], processes(t) or 1, base)) for t in rows],
+                rate_unit(rows[0].rate_metric): [rate(t) for t in rows],
+                "times one": [f"{t.rate / base:.2f}x" for t in rows],
+                "efficiency": [format_percent(efficiency(t.rate, processes(t) or 1, base)) for t in rows],
                 "comm.": [format_percent(communication(t)) for t in rows],
             }
             tables = format_tables({"processes": [str(processes(t)) for t in rows]}, present(columns), _devices(rows))
@@ -178,7 +179,7 @@ def _heading(alone: Trial, rows: Sequence[Trial], varying: Sequence[str]) -> str
 def _losses(trial: Trial, alone: Trial, cores: int, gpus: int) -> str:
     """Explain the lost efficiency of n processes by cores and stages."""
     n = processes(trial) or 1
-    fraction = efficiency(trial.metrics[RATE], n, alone.metrics[RATE])
+    fraction = efficiency(trial.rate, n, alone.rate)
     text = [f"- {n} processes: efficiency {format_percent(fraction)}."]
     if fraction >= SCALES:
         return f"{text[0]} Nothing to explain."

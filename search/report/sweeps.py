@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from search.front.intervals import half_interval
+from search.front.roles import rate_unit
 from search.record.run_state import Trial
 from search.report.causes import bound, stages, verdicts
 from search.text.configurations import format_setting
 from search.text.markdown import format_tables, wrap
 from search.text.numbers import format_number, format_percent, plus_minus
 
-RATE = "images_per_second"
 LOADING = ("loader", "pin_memory", "num_workers")  # the last one varies fastest in a table
 MOST_TABLES = 3  # of one kind
 TIE = 0.03  # assumed half width of a rate without an interval, as a fraction of the rate
@@ -33,7 +33,7 @@ def alike(trials: Iterable[Trial], names: Sequence[str], without_effect: Collect
         groups[repr(others)][repr([trial.config.get(name) for name in names])].append(trial)
 
     def median(same: list[Trial]) -> Trial:
-        ordered = sorted(filter(measured, same), key=lambda t: t.metrics[RATE])
+        ordered = sorted(filter(measured, same), key=lambda t: t.rate)
         return ordered[len(ordered) // 2] if ordered else same[0]
 
     chosen = [[median(same) for same in group.values()] for group in groups.values() if len(group) > 1]
@@ -42,7 +42,7 @@ def alike(trials: Iterable[Trial], names: Sequence[str], without_effect: Collect
 
 def measured(trial: Trial) -> bool:
     """Return whether the trial is complete and has a rate."""
-    return trial.state == "complete" and 0 < trial.metrics.get(RATE, math.nan) < math.inf
+    return trial.state == "complete" and 0 < trial.rate < math.inf
 
 
 def _sorted(group: Sequence[Trial], names: Sequence[str]) -> list[Trial]:
@@ -69,15 +69,15 @@ def loader_tables(trials: Sequence[Trial], varying: Sequence[str], without_effec
             "load": [format_number(row.get("load", math.nan)) for row in times],
             "forward": [format_number(row.get("forward", math.nan)) for row in times],
             "backward and update": [format_number(_sum(row, "backward", "communicate", "update")) for row in times],
-            "images/s": [rate(trial) for trial in rows],
+            rate_unit(rows[0].rate_metric): [rate(trial) for trial in rows],
         }
         tables = format_tables(settings, columns, utilization(rows))
-        ranked = sorted(rows, key=lambda t: t.metrics[RATE])
+        ranked = sorted(rows, key=lambda t: t.rate)
         named = {
             t.trial_id: ", ".join(f"{n}={format_setting(t.config[n])}" for n in names if n in t.config) for t in rows
         }
         slowest, fastest = ranked[0], ranked[-1]
-        ratio = fastest.metrics[RATE] / slowest.metrics[RATE]
+        ratio = fastest.rate / slowest.rate
         note = f"Fastest: {named[fastest.trial_id]}, {ratio:.2f} times the rate of {named[slowest.trial_id]}."
         without = [_forward_backward(t) for t in rows if not t.config.get("num_workers")]
         with_workers = [t for t in rows if t.config.get("num_workers")]
@@ -99,7 +99,7 @@ def _forward_backward(trial: Trial) -> float:
 
 @dataclass(frozen=True)
 class Point:
-    """Rate at a batch size, in images per second, with half of its 95% interval; None: unknown."""
+    """Rate at a batch size, in units per second, with half of its 95% interval; None: unknown."""
 
     batch_size: float
     rate: float
@@ -113,7 +113,7 @@ class Point:
 
 def point_of(trial: Trial) -> Point:
     """Return the point of a measured trial."""
-    return Point(trial.config.get("batch_size", math.nan), trial.metrics[RATE], half_interval(trial.metrics, RATE))
+    return Point(trial.config.get("batch_size", math.nan), trial.rate, half_interval(trial.metrics, trial.rate_metric))
 
 
 def saturation(points: Sequence[Point]) -> Point | None:
@@ -134,10 +134,10 @@ def batch_tables(trials: Sequence[Trial], varying: Sequence[str], without_effect
         rows = _sorted(group, ["batch_size"])
         if sum(map(measured, rows)) < 2:
             continue
-        rates = [trial.metrics[RATE] if measured(trial) else math.nan for trial in rows]
+        rates = [trial.rate if measured(trial) else math.nan for trial in rows]
         ratios = [after / before for before, after in itertools.pairwise(rates)]
         columns = {
-            "images/s": [rate(trial) for trial in rows],
+            rate_unit(rows[0].rate_metric): [rate(trial) for trial in rows],
             "gain": ["", *(f"{ratio:.2f}x" if math.isfinite(ratio) else "–" for ratio in ratios)],
             "memory (GiB)": [format_number(trial.metrics.get("peak_memory_gib", math.nan)) for trial in rows],
         }
@@ -206,7 +206,7 @@ def present(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 def rate(trial: Trial) -> str:
     """Return the rate with half of its interval; a dash if there is none."""
-    return plus_minus(trial.metrics[RATE], half_interval(trial.metrics, RATE)) if measured(trial) else "–"
+    return plus_minus(trial.rate, half_interval(trial.metrics, trial.rate_metric)) if measured(trial) else "–"
 
 
 def _sum(row: Mapping[str, float], *names: str) -> float:

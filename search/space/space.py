@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, PlainSerializer, ValidationErro
 from pydantic_core import PydanticCustomError
 
 from search.front.objective import Constraint, Objective, constraint_text, read_constraint
+from search.front.roles import FIRST_RATE, rate_metric
 from search.space.budget import Budget, Count, Evaluation, SearcherSettings, StoppingSettings, find_budget_problems
 from search.space.parameters import (
     LIST_TO_TUPLE,
@@ -97,6 +99,11 @@ class Space(BaseModel):
         limited = {c.metric for c in self.constraints if c.operator == "<=" and not c.of_baseline}
         more = (Constraint(name, "<=", limit) for name, limit in limits.items() if name not in limited)
         return (*self.constraints, *more)
+
+    @property
+    def counts_other_units(self) -> bool:
+        """True if the rate of the training does not count images."""
+        return bool(self._known_metrics) and rate_metric(self._known_metrics) != FIRST_RATE
 
     def is_probed(self, objective: Objective) -> bool:
         """Return whether a probe measures the objective; its value then does not depend on the number of epochs."""
@@ -230,6 +237,7 @@ def parse_space(mapping: Mapping[str, Any], source: Source = UNKNOWN_SOURCE) -> 
 def _check(mapping: Mapping[str, Any], source: Source) -> Space:
     try:
         space = Space.model_validate(mapping)
+        space = space.model_copy(update={"trainable": _absolute(space.trainable, source)})
         trainable = load_trainable(space.trainable) if space.trainable is not None else None
     except ValidationError as error:
         # a missing key is reported last: it may be there under a wrong name
@@ -237,8 +245,10 @@ def _check(mapping: Mapping[str, Any], source: Source) -> Space:
         enclosing = detail["loc"] if detail["type"] in ("model_type", "dataclass_type") else detail["loc"][:-1]
         owner = next((_OWNERS[part] for part in reversed(enclosing) if part in _OWNERS), Space)
         raise source.error(translate_error(detail, owner.__annotations__)) from None
-    except LookupError:
+    except LookupError as error:
         name = mapping["trainable"]
+        if name.endswith(".py"):  # the error has its own file and line
+            raise SpaceError(str(error)) from None
         problem = Problem(("trainable",), f"found {format_value(name)}{did_you_mean(name, TRAINABLES)}")
         raise source.error(problem) from None
     # a range is over whole numbers where the trainable accepts nothing else and the file does not say
@@ -251,6 +261,13 @@ def _check(mapping: Mapping[str, Any], source: Source) -> Space:
     for problem in _find_problems(space, trainable):
         raise source.error(problem)
     return space.model_copy(update={"parameters": sort_by_dependency(parameters)})
+
+
+def _absolute(trainable: str | None, source: Source) -> str | None:
+    """Return the path of a user's file, which is given relative to the space file."""
+    if trainable is None or not trainable.endswith(".py"):
+        return trainable
+    return os.path.abspath(source.folder / Path(trainable).expanduser())
 
 
 _OWNERS: dict[str | int, Any] = {"objectives": Objective, "<Choice>": Choice, "<Range>": Range}

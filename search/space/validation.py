@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic_core import ErrorDetails
@@ -62,6 +63,11 @@ class Source:
 
     origin: str
     places: Mapping[KeyPath, Place] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the space file; the working folder for other sources."""
+        return Path(self.origin.rpartition(":")[0]).parent
 
     def error(self, problem: Problem) -> SpaceError:
         """Return the problem as an error that names its place."""

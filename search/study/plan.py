@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from search.space.machine import Machine, shm_warnings
@@ -23,7 +24,11 @@ def describe_plan(
     space: Space, data: str, machine: Machine, share: Resources, left_out: Sequence[str], guess: Estimate
 ) -> str:
     """Return the plan as text, at most 80 columns wide where the names allow it."""
-    lines = [*_entry("trainable", str(space.trainable)), *_entry("data", data), *_entry("machine", str(machine))]
+    lines = [
+        *_entry("trainable", Path(space.trainable or "").name),
+        *_entry("data", data),
+        *_entry("machine", str(machine)),
+    ]
     lines += [row for remark in shm_warnings(machine) for row in _entry("", remark)]
     nodes = f", on {share.nodes} nodes" if share.nodes > 1 else ""
     lines += _entry("per trial", f"{plural(share.cpus, 'core')}, {plural(share.gpus, 'GPU')}{nodes}")
@@ -87,9 +92,9 @@ def _timings(space: Space, guess: Estimate) -> list[str]:
     configs = [timed.config for timed in guess.timed]
     affecting = space.affecting("probed")
     names = [name for name in space.parameters if name in affecting and len({repr(c.get(name)) for c in configs}) > 1]
-    lines = []
+    lines, unit = [], "samples/s" if space.counts_other_units else "images/s"
     for timed in guess.timed:
-        found = f"{timed.cost.images_per_second:>9,.0f} images/s" if timed.cost else f"{'cannot run':>18}"
+        found = f"{timed.cost.samples_per_second:>9,.0f} {unit}" if timed.cost else f"{'cannot run':>18}"
         why = f": {timed.why_not}" if timed.why_not else ""
         lines.append(f"{found}  {format_settings(timed.config, names)}{why}".rstrip())
     most = WIDTH - INDENT

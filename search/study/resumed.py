@@ -10,6 +10,7 @@ from search.exit_codes import InputError
 from search.record.events import NO_MACHINE, End, Event
 from search.record.journal import FILE_NAME, read_journal
 from search.record.run_state import RunState
+from search.record.source import recorded_file
 from search.space.machine import Machine
 from search.space.space import Space, parse_space
 from search.space.space_file import apply_overrides
@@ -34,11 +35,11 @@ def read_run(folder: Path) -> list[Event]:
         raise InputError(f"{folder}: not the folder of a run: {error}") from error
 
 
-def resume_space(run_state: RunState, overrides: Sequence[str]) -> Space:
+def resume_space(run_state: RunState, overrides: Sequence[str], folder: Path) -> Space:
     """Return the run's space with its budget as last extended, and with `overrides` applied.
 
     Raises:
-        InputError: an override is not of the budget, or the journal says too little.
+        InputError: an override is not of the budget, the journal says too little, or a user's file has changed.
         SpaceError: an override makes no sense.
     """
     first = run_state.info
@@ -46,7 +47,8 @@ def resume_space(run_state: RunState, overrides: Sequence[str]) -> Space:
     if missing:
         raise InputError(f"the journal's first line does not say {', '.join(missing)}: this run cannot go on")
     budget = run_state.budget.model_dump(exclude_unset=True)
-    mapping: dict[str, Any] = {**(first.space or {}), "trainable": first.trainable, "budget": budget}
+    trainable = recorded_file(first.trainable, first.source, folder)
+    mapping: dict[str, Any] = {**(first.space or {}), "trainable": trainable, "budget": budget}
     for override in overrides:
         section, _, name = override.partition("=")[0].strip().partition(".")
         if (section, name) != ("data", "root") and (section != "budget" or not name):

@@ -62,7 +62,8 @@ def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_co
     if not costs:
         return Estimate(timed, None, epochs, probes, None, None)
     epoch_seconds = [  # of training and validation
-        (c.images_per_epoch + FORWARD * data.val_images * (c.images_per_epoch > 0)) / c.images_per_second for c in costs
+        (c.samples_per_epoch + FORWARD * data.val_images * (c.samples_per_epoch > 0)) / c.samples_per_second
+        for c in costs
     ]
     epoch = min(epoch_seconds), max(epoch_seconds)
     working = None if epochs is None else _sum(_scaled(epoch, epochs), _scaled(PROBE_SECONDS, probes or (0, 0)))

@@ -18,7 +18,7 @@ from search.execution.trial_actor import Finished, Measured
 from search.record.journal import Event, Journal
 from search.record.run_state import Trial
 from search.space.space import Space
-from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable
+from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable, source_of
 
 OUT_OF_TIME = "budget.hours is spent"
 STOPPED_BY = {
@@ -52,6 +52,8 @@ class Study:
         self._journal = journal
         self._resources = resources
         self._pool_name = pool_name
+        source = source_of(space.trainable) if space.trainable else None
+        self._digest = source.digest if source else ""
         self._advisor = Advisor(space)
         self._pending = self._advisor.replay(events)
         self._run_state = journal.run_state
@@ -168,6 +170,7 @@ class Study:
             data=self._data,
             folder=str(self._folder.absolute() / "trials" / trial_id),  # workers may run in another folder
             epochs=self._space.budget.epochs,
+            digest=self._digest,
         )
 
     def measure_front(self, pool: Any, check: Callable[[], None]) -> None:

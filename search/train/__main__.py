@@ -23,7 +23,8 @@ from search.commandline import find_trial, load_run, print_output, run_parser
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError
 from search.record.dataframes import Run
 from search.record.run_state import Trial
-from search.report.command import FULL_EPOCHS, settings
+from search.record.source import absolute_file, usable_file
+from search.report.command import full_epochs, settings
 from search.space.machine import describe_machine, git_commit, package_versions
 from search.study.interrupt import Interrupted, Interrupts
 from search.text.markdown import wrap
@@ -64,30 +65,32 @@ def _job(words: Sequence[str]) -> Job:
     """Return the training that the command line asks for, after all checks of its input."""
     parser = run_parser(NAME, __doc__)
     parser.add_argument("--trial", required=True, metavar="ID", help="from the summary or from `python -m search.pick`")
-    parser.add_argument("--epochs", type=int, default=FULL_EPOCHS, help="default: %(default)s")
+    parser.add_argument("--epochs", type=int, help="default: 200 of VGG19, of other trainings as in the search")
     parser.add_argument("--root", help="folder of the images; default: the search's own places")
     parser.add_argument("--train-images", type=int, help="number of training images; default: all")
     parser.add_argument("--folder", type=Path, help="folder of the results; default: RUN/trained/ID")
     options = parser.parse_args(words)
     run = load_run(options.run)
     trial = find_trial(run, options.trial)
-    if options.epochs < 1:
-        raise InputError(f"--epochs {options.epochs}: at least one is needed")
+    epochs: int = full_epochs(run.info) if options.epochs is None else options.epochs
+    if epochs < 1:
+        raise InputError(f"--epochs {epochs}: at least one is needed")
     folder: Path = options.folder or options.run / "trained" / trial.trial_id
     if result := finished(folder):
         raise InputError(f"{folder}: trained already ({result}); --folder DIR trains it again in another folder")
     try:
         started = json.loads((folder / "config.json").read_text())["epochs"]
     except (OSError, ValueError, LookupError):
-        started = options.epochs
-    if started != options.epochs:  # the learning-rate schedule depends on the number of epochs
+        started = epochs
+    if started != epochs:  # the learning-rate schedule depends on the number of epochs
         raise InputError(
-            f"{folder}: started with {started} epochs, not {options.epochs}; --epochs {started} continues it, "
+            f"{folder}: started with {started} epochs, not {epochs}; --epochs {started} continues it, "
             "--folder DIR starts another training"
         )
+    recorded = absolute_file(run.info.trainable, options.run)
     given = {
-        "--trainable": run.info.trainable,
-        "--epochs": options.epochs,
+        "--trainable": usable_file(recorded, run.info.source, options.run.absolute()),
+        "--epochs": epochs,
         "--data": run.info.data.name,
         "--val-images": run.info.data_settings.get("val_images"),
         "--train-images": options.train_images,
@@ -96,12 +99,12 @@ def _job(words: Sequence[str]) -> Job:
     }
     arguments = [word for key, value in given.items() if value is not None for word in (key, f"{value}")]
     arguments += ["--test", *settings(run, trial)]
-    return Job(run, trial, folder, options.epochs, arguments, shlex.join(["python", "-m", NAME, *words]))
+    return Job(run, trial, folder, epochs, arguments, shlex.join(["python", "-m", NAME, *words]))
 
 
 def _train(job: Job, interrupts: Interrupts) -> int:
     existed, data = job.folder.exists(), job.run.info.data.name
-    names = dict.fromkeys([*(o.metric for o in job.run.state.objectives), "val_accuracy", "images_per_second"])
+    names = dict.fromkeys([*(o.metric for o in job.run.state.objectives), job.run.state.rate_metric])
     labels = {name: metric_label(name, data) for name in names}
     progress = Progress(job.epochs, labels, job.run.info.metrics)
     reports = Reports(

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from search.front.intervals import half_interval
+from search.front.objective import Objective
 from search.record.dataframes import Run
 from search.record.disk import write_atomically
 from search.record.run_state import Trial
@@ -52,7 +53,7 @@ def finished(folder: Path) -> str | None:
             row = next(csv.DictReader(file), {})
     except FileNotFoundError:
         return None
-    accuracies = [f"{name} {float(row[name]):.4f}" for name in ("val_accuracy", "test_accuracy") if row.get(name)]
+    accuracies = [f"{k} {float(v):.4f}" for k, v in row.items() if v and k.startswith(("val_a", "test_"))]
     return ", ".join([plural(int(row.get("epochs") or 0), "epoch"), *accuracies])
 
 
@@ -81,8 +82,8 @@ def comparison(training: Training) -> str:
     """Return a table of the main metrics: after full training, and as measured in the search."""
     metrics, searched, data = training.metrics, training.trial.metrics, training.run.info.data.name
     objectives = [o.metric for o in training.run.state.objectives]
-    candidates = dict.fromkeys([*objectives, "val_accuracy", *training.test_metrics, "images_per_second"])
-    names = [name for name in candidates if name in metrics and "loss" not in name]
+    candidates = dict.fromkeys([*objectives, *training.test_metrics, training.run.state.rate_metric])
+    names = [name for name in candidates if name in metrics]
     fidelity = plural(training.trial.epochs, "epoch") if training.trial.epochs else "probe"
     return format_table(
         {
@@ -95,11 +96,16 @@ def comparison(training: Training) -> str:
 
 def as_markdown(training: Training, conditions: Mapping[str, str | None]) -> str:
     """Return the text of summary.md: the metrics beside those of the search, and the conditions."""
-    best = max(training.epochs, key=lambda epoch: epoch.metrics.get("val_accuracy", -1.0))
-    accuracy = best.metrics.get("val_accuracy", math.nan)
-    note = f"Best val_accuracy: {accuracy:.4f}, in epoch {best.number}. The checkpoint is from the last epoch."
+    learned = next(
+        (o for o in training.run.state.objectives if o.metric.startswith("val_")), Objective("val_accuracy", "maximize")
+    )
+    measured = [epoch for epoch in training.epochs if learned.metric in epoch.metrics]
+    best = min(measured, key=lambda epoch: learned.loss(epoch.metrics[learned.metric]), default=None)
+    notes = []
+    if best is not None:
+        value = f"{best.metrics[learned.metric]:.4f}, in epoch {best.number}"
+        notes.append(wrap(f"Best {learned.metric}: {value}. The checkpoint is from the last epoch."))
     lines = [wrap(f"- {name}: {text}", "  ") for name, text in conditions.items() if text]
-    notes = [wrap(note)] if math.isfinite(accuracy) else []
     blocks = [f"# {headline(training)}", comparison(training), *notes, "## Conditions", "\n".join(lines)]
     return "\n\n".join(blocks) + "\n"
 

@@ -46,7 +46,7 @@ def a_space(**changed: Any) -> Space:
 def opening(space: Space, name: str = "run") -> dict[str, Any]:
     """What the first line of its journal says."""
     return {
-        **_described(space, space.data),
+        **_described(space, space.data, Path("results")),
         "name": name,
         "machine": {**describe_machine().to_mapping(), "num_nodes": 1},
         "versions": {"python": "3"},

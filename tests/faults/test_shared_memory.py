@@ -14,15 +14,17 @@ import torch
 from search.run import main
 from search.space.machine import describe_machine, shm_warnings
 from tests.faults.processes import SPACE
+from trainables.plan import Plan
 from trainables.samples import loader_processes
 from trainables.samples.cifar10 import Pictures
-from trainables.samples.loaders import Plan, training_batches
+from trainables.samples.loaders import training_batches
 from trainables.stages import Timeline
 
 SCRIPT = """
 import numpy as np, torch
 from trainables.samples.cifar10 import Pictures
-from trainables.samples.loaders import Plan, training_batches
+from trainables.plan import Plan
+from trainables.samples.loaders import training_batches
 from trainables.stages import Timeline
 pictures = Pictures(np.zeros((4096, 32, 32, 3), dtype=np.uint8), np.zeros(4096, dtype=np.int64), 10)
 plan = Plan(np.arange(4096), batch_size=1024, seed=0)

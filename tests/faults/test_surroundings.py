@@ -27,7 +27,8 @@ LOADER = """
 import os, psutil, signal
 import numpy as np, torch
 from trainables.samples.cifar10 import Pictures
-from trainables.samples.loaders import Plan, training_batches
+from trainables.plan import Plan
+from trainables.samples.loaders import training_batches
 from trainables.stages import Timeline
 pictures = Pictures(np.zeros((4000, 32, 32, 3), dtype=np.uint8), np.zeros(4000, dtype=np.int64), 10)
 plan, cpu = Plan(np.arange(4000), batch_size=4, seed=0), torch.device("cpu")

@@ -32,7 +32,7 @@ def pictures(monkeypatch):
 
     def timed(config, data):
         asked.append(config["batch_size"])
-        return Cost(10.0 * config["batch_size"], images_per_epoch=2000, checkpoint_bytes=2**30)
+        return Cost(10.0 * config["batch_size"], samples_per_epoch=2000, checkpoint_bytes=2**30)
 
     monkeypatch.setattr(replay, "estimate", timed)
     return asked

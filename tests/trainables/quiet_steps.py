@@ -8,14 +8,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainables.settings import Settings, parameter
+from trainables.sample_shape import SampleShape
+from trainables.settings import parameter
 from trainables.stages import Timeline
 from trainables.step import Step
 from trainables.strategy_table import MemoryShare, StrategyRow
+from trainables.vgg19_settings import Vgg19Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaledSettings(Settings):
+class ScaledSettings(Vgg19Settings):
     gradient_scale: float = parameter(1.0, "factor of all gradients", low=0.0, affects="trained")
 
 
@@ -27,7 +29,7 @@ ROW = StrategyRow(
 )
 
 
-def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
+def build(model: nn.Module, settings: Vgg19Settings, shape: SampleShape, device: torch.device) -> Step:
     return _Step(model, model, settings, device)
 
 

@@ -12,11 +12,11 @@ from search.space.validation import SpaceError
 from tests.search.test_scaling import flat, trial
 from tests.trainables import quiet_steps
 from tests.trainables.ranked import on_ranks
-from trainables import vgg19_cifar10
 from trainables.contract import Data, Layout, Resources
 from trainables.settings import parameters_of
 from trainables.strategy_table import STRATEGIES
 from trainables.train import LocalWorker
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 BUDGET = {"trials": 4}
 TINY = {"width": 0.01, "batch_size": 24, "conv_kernel": "library"}
@@ -27,7 +27,7 @@ def add_strategy() -> None:
 
 
 def add_parameter() -> None:
-    vgg19_cifar10.SETTINGS = quiet_steps.ScaledSettings
+    vgg19_cifar10.settings = quiet_steps.ScaledSettings
     vgg19_cifar10.PARAMETERS = parameters_of(quiet_steps.ScaledSettings, STRATEGIES)
 
 
@@ -35,7 +35,7 @@ def add_parameter() -> None:
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both rows, for one test."""
     monkeypatch.setitem(STRATEGIES, "quiet", quiet_steps.ROW)
-    monkeypatch.setattr(vgg19_cifar10, "SETTINGS", quiet_steps.ScaledSettings)
+    monkeypatch.setattr(vgg19_cifar10, "settings", quiet_steps.ScaledSettings)
     monkeypatch.setattr(vgg19_cifar10, "PARAMETERS", parameters_of(quiet_steps.ScaledSettings, STRATEGIES))
 
 

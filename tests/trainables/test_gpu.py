@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from trainables import vgg19_cifar10
+from tests.trainables.shapes import VGG_SHAPE
 from trainables.build import build
 from trainables.contract import Data, Layout, Resources
-from trainables.settings import Settings, checked
+from trainables.settings import checked
 from trainables.stages import Timeline
 from trainables.train import LocalWorker
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.vgg19_settings import Vgg19Settings
 
 pytestmark = [
     pytest.mark.gpu,
@@ -91,9 +93,9 @@ def test_a_captured_step_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
 def test_a_step_does_not_wait_for_the_device() -> None:
     """Under `set_sync_debug_mode("error")` any waiting raises; the first steps make buffers and may wait."""
     config = {"batch_size": 64, "width": 0.125, "precision": "fp16"}
-    given = Settings(**checked(config, vgg19_cifar10.PARAMETERS or {}))
+    given = Vgg19Settings(**checked(config, vgg19_cifar10.PARAMETERS or {}))
     device = torch.device("cuda", 0)
-    step, off = build(given, 10, device), Timeline(device)
+    step, off = build(given, VGG_SHAPE, device), Timeline(device)
     images, labels = torch.rand(64, 3, 32, 32, device=device), torch.zeros(64, dtype=torch.long, device=device)
     step(images, labels, off)
     torch.cuda.set_sync_debug_mode("error")

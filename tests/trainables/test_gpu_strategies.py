@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.trainables.ranked import on_ranks
-from trainables import vgg19_cifar10
 from trainables.contract import Data, Resources
 from trainables.train import LocalWorker
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 pytestmark = [
     pytest.mark.gpu,

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from trainables import loop, vgg19_cifar10
+from trainables import loop
 from trainables.contract import Data, InfeasibleError, Measurement, Resources
 from trainables.machine.array_cache import default_folder
 from trainables.measure import instruments, throughput
 from trainables.stages import STAGES
 from trainables.train import LocalWorker
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 TINY = {"width": 0.01, "batch_size": 12, "learning_rate": 0.02, "conv_kernel": "library"}
 STAGE_METRICS = {f"{stage}_seconds" for stage in STAGES}

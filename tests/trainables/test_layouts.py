@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.trainables.test_strategies import settings_of
-from trainables import vgg19_cifar10
 from trainables.contract import InfeasibleError, Layout, Resources
-from trainables.parallel.layouts import pictures_at_a_time
+from trainables.parallel.layouts import samples_at_a_time
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 CORES = Resources(cpus=4)
 GPUS = Resources(cpus=8, gpus=4)
@@ -55,4 +55,4 @@ def test_what_a_strategy_does_not_have_is_refused_by_name(
 )
 def test_pictures_that_go_through_a_process_together(strategy: str, processes: int, pictures: int) -> None:
     settings = settings_of(strategy, batch_size=64, num_microbatches=8)
-    assert pictures_at_a_time(settings, processes) == pictures
+    assert samples_at_a_time(settings, processes) == pictures

@@ -12,16 +12,16 @@ from PIL import Image
 from torch import Tensor
 
 from trainables.contract import Data, InfeasibleError
+from trainables.plan import Plan, Share
 from trainables.samples import cifar10
 from trainables.samples.cifar10 import Pictures
 from trainables.samples.loaders import (
     MEAN,
     STD,
-    Plan,
-    Share,
     augmented,
     evaluation_batches,
     normalization,
+    share_drawn,
     training_batches,
 )
 from trainables.stages import Timeline
@@ -107,7 +107,7 @@ def test_the_shares_of_the_ranks_are_the_batches_of_one_process(pictures: Pictur
 
 def test_augmentation_moves_by_at_most_four_pixels_and_flips(pictures: Pictures) -> None:
     plan = Plan(np.arange(50), batch_size=50, seed=0)
-    draws = next(plan.epoch(1))
+    draws = next(share_drawn(plan, 1))
     crops = augmented(
         torch.from_numpy(pictures.images[draws.indices]), torch.from_numpy(draws.corners), torch.from_numpy(draws.flips)
     )
@@ -153,9 +153,9 @@ def test_who_reads_no_picture_gets_as_many_batches_of_nothing(loader: str, pictu
 
 
 def test_a_batch_has_a_picture_for_each_share_and_is_not_larger_than_the_data(pictures: Pictures) -> None:
-    with pytest.raises(InfeasibleError, match="batch_size 2 is less than a picture for each of 3"):
+    with pytest.raises(InfeasibleError, match="batch_size 2 is less than a sample for each of 3"):
         Plan(np.arange(50), batch_size=2, seed=0, share=Share(0, 3))
-    with pytest.raises(InfeasibleError, match="batch_size 64: there are 50 training pictures"):
+    with pytest.raises(InfeasibleError, match="batch_size 64: there are 50 training samples"):
         Plan(np.arange(50), batch_size=64, seed=0)
 
 

@@ -14,11 +14,13 @@ import pytest
 import torch
 
 from tests.trainables.ranked import on_ranks
-from trainables import build, checkpoint, loop, vgg19_cifar10
+from trainables import checkpoint, loop
 from trainables.contract import Data, InfeasibleError, Measurement, Resources
 from trainables.samples import cifar10, loaders
 from trainables.step import learning_rate
 from trainables.train import LocalWorker
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.workloads import vgg19
 
 # Small enough for a step in milliseconds; dropout in the head, so that the random stream matters.
 TINY = {"width": 0.01, "head": "fully_connected", "batch_size": 24, "learning_rate": 0.02, "conv_kernel": "library"}
@@ -63,7 +65,7 @@ TIMEOUT_SECONDS = 3.0
 
 def with_a_late_rank(rank: int, world_size: int, folder: Path, data: Data) -> dict[str, float]:
     """Rank 1 reads pictures and times kernels, as on a node of its own, for longer than messages are waited for."""
-    for module, name in ((loop, "training_pictures"), (build, "choose_kernels"), (loop, "test_pictures")):
+    for module, name in ((cifar10, "training_pictures"), (vgg19, "choose_kernels"), (cifar10, "test_pictures")):
         setattr(module, name, partial(late, getattr(module, name), 1.5 * TIMEOUT_SECONDS if rank == 1 else 0.0))
     config = {**TINY, "strategy": "ddp"}
     worker = LocalWorker(folder, 1, data, Resources(1), rank, world_size)
@@ -190,13 +192,13 @@ def test_a_loss_that_is_no_number_is_an_error_with_epoch_and_step(folder: Path, 
 def test_a_validation_loss_that_is_no_number_is_an_error_with_epoch(
     folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "evaluate", lambda *arguments: (math.nan, 0.1))
-    with pytest.raises(FloatingPointError, match="validation loss is nan after epoch 1"):
+    monkeypatch.setattr(loop, "evaluate", lambda *arguments: {"val_loss": math.nan})
+    with pytest.raises(FloatingPointError, match="val_loss is nan after epoch 1"):
         trained(folder, few)
 
 
 def test_a_batch_larger_than_the_data_and_a_single_step_are_infeasible(folder: Path, few: Data) -> None:
-    with pytest.raises(InfeasibleError, match="batch_size 121: there are 120 training pictures"):
+    with pytest.raises(InfeasibleError, match="batch_size 121: there are 120 training samples"):
         trained(folder, few, {"batch_size": 121})
     with pytest.raises(InfeasibleError, match="one step"):
         trained(folder, few, {"batch_size": 120}, epochs=1)
@@ -293,7 +295,7 @@ def test_the_seed_decides_what_is_learned_and_the_loader_does_not(tmp_path: Path
 def test_the_test_pictures_are_read_by_test_alone(folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Data] = []
     read = cifar10.test_pictures
-    monkeypatch.setattr(loop, "test_pictures", lambda data: asked.append(data) or read(data))
+    monkeypatch.setattr(cifar10, "test_pictures", lambda data: asked.append(data) or read(data))
     worker = LocalWorker(folder, epochs=1, data=few)
     vgg19_cifar10.train(TINY, worker)
     assert asked == []
@@ -323,7 +325,7 @@ def test_validation_does_not_depend_on_the_seed(folder: Path, few: Data, monkeyp
     seen: list[Any] = []
     read = loaders.evaluation_batches
     monkeypatch.setattr(
-        loop,
+        loaders,
         "evaluation_batches",
         lambda p, indices, *a: seen.append(indices.tolist()) or read(p, indices, *a),
     )

@@ -7,16 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainables import vgg19_cifar10
+from tests.trainables.shapes import VGG_SHAPE
 from trainables.contract import Data, InfeasibleError, MemoryNeed, Resources
 from trainables.machine.peak_memory import GIB
 from trainables.prediction import memory_need
 from trainables.prediction.memory_need import Calibration, Job, check, largest_batch
-from trainables.settings import Settings, checked
+from trainables.settings import checked
 from trainables.train import LocalWorker
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.vgg19_settings import Vgg19Settings
 
 CPU = torch.device("cpu")
-ALONE = Job(num_classes=10, train_images=1000, processes=1, device=CPU)
+ALONE = Job(VGG_SHAPE, train_samples=1000, processes=1, device=CPU)
 PROCESS = GIB // 2
 TYPICAL = Calibration(process={"fp32": PROCESS, "bf16": PROCESS}, loader_process=10**8)
 
@@ -27,13 +29,13 @@ def _known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_need, "available", lambda device: 2 * GIB)
 
 
-def settings(**config: object) -> Settings:
+def settings(**config: object) -> Vgg19Settings:
     plain = {"width": 0.1, "precision": "fp32", "conv_kernel": "library"}  # counted in a third of the time
-    return Settings(**checked({**plain, **config}, vgg19_cifar10.PARAMETERS or {}))
+    return Vgg19Settings(**checked({**plain, **config}, vgg19_cifar10.PARAMETERS or {}))
 
 
 def of(processes: int = 1, **config: object) -> MemoryNeed:
-    return memory_need.memory_need(settings(**config), Job(10, 1000, processes, CPU))
+    return memory_need.memory_need(settings(**config), Job(VGG_SHAPE, 1000, processes, CPU))
 
 
 def test_the_parts_add_up_and_each_is_something() -> None:
@@ -64,10 +66,10 @@ def test_on_a_cpu_auto_is_counted_as_what_it_mostly_takes(precision: str) -> Non
 
 
 def test_pictures_count_where_they_are_read_from_an_array_and_processes_where_there_are_some() -> None:
-    assert of(loader="memory").parts["pictures"] == 1000 * 3072
-    assert "pictures" not in of(loader="workers").parts
+    assert of(loader="memory").parts["samples"] == 1000 * 3072
+    assert "samples" not in of(loader="workers").parts
     more = of(loader="workers", num_workers=2).total - of(loader="workers").total
-    assert more == 2 * (TYPICAL.loader_process + 2 * 128 * 3072 * 4)
+    assert more == 2 * (TYPICAL.loader_process + 2 * 128 * (3072 * 4 + 8))
 
 
 def test_on_a_cpu_each_process_of_a_trial_counts_with_its_share_of_the_batch() -> None:
@@ -112,7 +114,7 @@ def test_the_largest_batch_fits_and_one_a_little_larger_does_not() -> None:
     most = largest_batch(settings(), ALONE)
     assert of(batch_size=most).total <= 2 * GIB < of(batch_size=most + most // 8).total
     assert largest_batch(settings(), ALONE, available_bytes=GIB) < most
-    assert largest_batch(settings(), Job(10, 1000, 2, CPU)) % 2 == 0
+    assert largest_batch(settings(), Job(VGG_SHAPE, 1000, 2, CPU)) % 2 == 0
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.trainables.ranked import on_ranks
+from tests.trainables.shapes import VGG_SHAPE
 from tests.trainables.test_strategies import (
     CPU,
     OFF,
@@ -15,11 +16,12 @@ from tests.trainables.test_strategies import (
     several,
     trained,
 )
-from trainables import vgg19_cifar10
+from trainables import torch_trainable
 from trainables.contract import InfeasibleError, Resources
 from trainables.network.vgg import vgg19
 from trainables.stages import Timeline
 from trainables.strategies import get_strategy, pipeline
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def look(rank: int, world_size: int, config: dict[str, Any]) -> dict[str, Any]:
     settings = settings_of("pipeline", **config)
     torch.manual_seed(0)
     model = vgg19(width=settings.width, head=settings.head)
-    step = pipeline.build(model, settings, CPU)
+    step = pipeline.build(model, settings, VGG_SHAPE, CPU)
     batch = torch.randn(16, 3, 32, 32), torch.arange(16) % 10
     none = torch.zeros(0, 3, 32, 32), torch.zeros(0, dtype=torch.int64)
     timeline = Timeline(CPU)
@@ -108,7 +110,7 @@ def weights_and_none(rank: int, world_size: int) -> float:
     model = torch.nn.Sequential(
         torch.nn.Sequential(torch.nn.Conv2d(3, 10, 3), torch.nn.AdaptiveAvgPool2d(1)), torch.nn.Flatten()
     )
-    step = get_strategy("pipeline").build(model, settings_of("pipeline"), CPU)
+    step = get_strategy("pipeline").build(model, settings_of("pipeline"), VGG_SHAPE, CPU)
     pictures = 0 if rank else 16
     return step(torch.zeros(pictures, 3, 32, 32), torch.zeros(pictures, dtype=torch.int64), OFF).item()
 
@@ -127,7 +129,7 @@ def weights_and_none(rank: int, world_size: int) -> float:
 def test_what_a_pipeline_cannot_do_is_refused_before_it_starts(
     config: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vgg19_cifar10, "COMPILERS", ("sh",))  # there is one
+    monkeypatch.setattr(torch_trainable, "COMPILERS", ("sh",))  # there is one
     given = {"batch_size": 16, "strategy": "pipeline", **config}
     with pytest.raises(InfeasibleError, match=message):
         vgg19_cifar10.layout(given, Resources(cpus=2))
@@ -139,4 +141,4 @@ def test_more_processes_than_layers_are_refused_on_all_of_them() -> None:
 
 
 def one_layer(rank: int, world_size: int) -> None:
-    get_strategy("pipeline").build(torch.nn.Sequential(torch.nn.Linear(1, 1)), settings_of("pipeline"), CPU)
+    get_strategy("pipeline").build(torch.nn.Sequential(torch.nn.Linear(1, 1)), settings_of("pipeline"), VGG_SHAPE, CPU)

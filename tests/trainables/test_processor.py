@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from trainables import vgg19_cifar10
 from trainables.contract import Resources
 from trainables.machine import processor
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 NAME = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R)\ncpu family\t: 6\nmodel\t\t: 143\nstepping\t: 8\n"
 INTEL = f"{NAME}flags\t\t: fpu {{}}\n"

@@ -17,7 +17,7 @@ def windows(
 ) -> list[Window]:
     return [
         Window(
-            images=64, steps=1, seconds=seconds, interference_seconds=interference, reference_seconds=reference_seconds
+            units=64, steps=1, seconds=seconds, interference_seconds=interference, reference_seconds=reference_seconds
         )
     ] * count
 
@@ -60,7 +60,7 @@ class Jumping:
                 level = rng.gauss(0, self.deviation)
             yield [
                 Window(
-                    images=1000,
+                    units=1000,
                     seconds=0.5 * math.exp(level + rng.gauss(0, 0.02)),
                     reference_seconds=0.01 * math.exp(self.sensitivity * level + rng.gauss(0, 0.05)),
                 )
@@ -84,7 +84,7 @@ def test_on_a_machine_whose_rates_jump_the_interval_covers_and_repeats_seldom_di
     covered = 0
     for i, probe in enumerate(found[:-10]):
         after = found[i + 1 : i + 11]
-        reference = sum(t.images for t in after) / sum(t.seconds for t in after)
+        reference = sum(t.units for t in after) / sum(t.seconds for t in after)
         covered += (probe.low or math.inf) <= reference <= (probe.high or -math.inf)
     assert covered >= 0.9 * 1000
     differing = sum(differ(a, b) for a, b in zip(found, found[500:], strict=False))
@@ -93,4 +93,4 @@ def test_on_a_machine_whose_rates_jump_the_interval_covers_and_repeats_seldom_di
 
 def test_on_a_steady_machine_the_interval_gets_narrow() -> None:
     (*_, last) = known_by_the_reference_step(Jumping(0.001, 10), 100)
-    assert (last.high or math.inf) / last.images_per_second - 1 < 0.05
+    assert (last.high or math.inf) / last.units_per_second - 1 < 0.05

@@ -199,7 +199,7 @@ def test_processes_are_a_setting_and_bounded_by_the_cores() -> None:
 
 def test_the_estimate_takes_as_long_as_the_epochs() -> None:
     cost = replay.estimate({"seconds_per_epoch": 0.5}, Data())
-    assert cost.images_per_epoch / cost.images_per_second == pytest.approx(0.5, rel=0.01)
+    assert cost.samples_per_epoch / cost.samples_per_second == pytest.approx(0.5, rel=0.01)
 
 
 def test_nothing_heavy_is_imported() -> None:

@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from trainables.settings import Settings, checked
+from tests.trainables.shapes import VGG_SHAPE
+from trainables.settings import checked
 from trainables.stages import Timeline
 from trainables.strategies import get_strategy
-from trainables.vgg19_cifar10 import PARAMETERS
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.vgg19_settings import Vgg19Settings
 
 CPU = torch.device("cpu")
 
@@ -65,8 +67,10 @@ def test_what_happens_while_it_is_off_is_in_no_stage() -> None:
 
 
 def test_the_stages_of_a_real_step_are_marked_in_order_and_add_up_to_it() -> None:
-    settings = Settings(**checked({"width": 0.01, "batch_size": 8}, PARAMETERS or {}))
-    step = get_strategy("single").build(nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10)), settings, CPU)
+    settings = Vgg19Settings(**checked({"width": 0.01, "batch_size": 8}, vgg19_cifar10.PARAMETERS or {}))
+    step = get_strategy("single").build(
+        nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10)), settings, VGG_SHAPE, CPU
+    )
     clock = Clock()
     readings: list[float] = []
 

@@ -5,24 +5,26 @@ from typing import Any
 import pytest
 import torch
 
-from trainables import vgg19_cifar10
+from tests.trainables.shapes import VGG_SHAPE
 from trainables.build import build
 from trainables.contract import InfeasibleError, Resources
-from trainables.settings import Settings, checked
+from trainables.settings import checked
 from trainables.stages import Timeline
 from trainables.strategies import ddp
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.vgg19_settings import Vgg19Settings
 
 CPU = torch.device("cpu")
 OFF = Timeline(CPU)
 
 
-def settings(**config: Any) -> Settings:
+def settings(**config: Any) -> Vgg19Settings:
     given = {"batch_size": 8, "width": 0.02, "precision": "fp32", **config}
-    return Settings(**checked(given, vgg19_cifar10.PARAMETERS or {}))
+    return Vgg19Settings(**checked(given, vgg19_cifar10.PARAMETERS or {}))
 
 
 def losses(steps: int = 4, **config: Any) -> list[float]:
-    step = build(settings(**config), 10, CPU)
+    step = build(settings(**config), VGG_SHAPE, CPU)
     step.set_learning_rate(0.001)
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(8, 3, 32, 32, generator=generator)
@@ -71,9 +73,9 @@ def test_what_a_machine_cannot_do_is_said(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_captured_step_is_refused_where_it_cannot_be() -> None:
     graphs = settings(cuda_graphs=True, fused_optimizer=False, conv_kernel="library")
     with pytest.raises(InfeasibleError, match="fused_optimizer"):
-        build(graphs, 10, CPU)
+        build(graphs, VGG_SHAPE, CPU)
     with pytest.raises(InfeasibleError, match="single"):
-        ddp.build(torch.nn.Linear(1, 1), settings(cuda_graphs=True), CPU)
+        ddp.build(torch.nn.Linear(1, 1), settings(cuda_graphs=True), VGG_SHAPE, CPU)
 
 
 @pytest.mark.slow

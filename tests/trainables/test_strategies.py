@@ -10,17 +10,20 @@ import pytest
 import torch
 
 from tests.trainables.ranked import on_ranks
+from tests.trainables.shapes import VGG_SHAPE
 from trainables.network.normalization import synchronised
 from trainables.network.vgg import vgg19
 from trainables.parallel import ranks
+from trainables.plan import Plan
 from trainables.samples.cifar10 import Pictures
 from trainables.samples.generated import generate
-from trainables.samples.loaders import Plan, training_batches
-from trainables.settings import Settings, checked
+from trainables.samples.loaders import training_batches
+from trainables.settings import checked
 from trainables.stages import Timeline
 from trainables.strategies import get_strategy, share_of
 from trainables.strategy_table import STRATEGIES
-from trainables.vgg19_cifar10 import PARAMETERS
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.vgg19_settings import Vgg19Settings
 
 CPU = torch.device("cpu")
 OFF = Timeline(CPU)
@@ -31,12 +34,12 @@ TOLERANCE = 1e-8
 NORMED_TOLERANCE = 1e-6
 
 
-def settings_of(strategy: str, **config: Any) -> Settings:
-    assert PARAMETERS is not None
+def settings_of(strategy: str, **config: Any) -> Vgg19Settings:
+    assert vgg19_cifar10.PARAMETERS is not None
     given = {"batch_size": 16, "learning_rate": 0.02, "width": 0.0625, "precision": "fp32", **config}
     if strategy == "pipeline" and given["batch_size"] % 4:
         given["num_microbatches"] = 1  # they are of equal size
-    return Settings(**checked({**given, "strategy": strategy}, PARAMETERS))
+    return Vgg19Settings(**checked({**given, "strategy": strategy}, vgg19_cifar10.PARAMETERS))
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def trained(
     model = vgg19(width=settings.width, norm=norm).double()
     if settings.batch_norm == "synchronised":
         model = synchronised(model, CPU)
-    step = chosen.build(model, settings, CPU)
+    step = chosen.build(model, settings, VGG_SHAPE, CPU)
     if checkpoint:
         step.load_state_dict(copy.deepcopy(checkpoint))  # or training would change the one given
     step.set_learning_rate(settings.learning_rate)
@@ -154,7 +157,7 @@ def losses_with(**config: Any) -> list[float]:
     settings = settings_of("single", **config)
     torch.manual_seed(0)
     network = vgg19(width=settings.width, head=settings.head)
-    step = get_strategy("single").build(network, settings, CPU)
+    step = get_strategy("single").build(network, settings, VGG_SHAPE, CPU)
     images, labels = torch.randn(16, 3, 32, 32), torch.arange(16) % 10
     return [step(images, labels, OFF).item() for _ in range(6)]
 

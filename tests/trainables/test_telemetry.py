@@ -149,7 +149,7 @@ def test_images_per_joule_are_of_all_packages(tmp_path: Path, monkeypatch: pytes
     watch.resume()
     (tmp_path / "intel-rapl:1" / "energy_uj").write_text("0")  # starts anew
     watch.pause()
-    assert watch.means(100)["images_per_joule"] == 20.0
+    assert watch.means(100)["units_per_joule"] == 20.0
 
 
 @linux
@@ -231,7 +231,7 @@ def test_several_gpus_are_one_figure_each_and_each_ones_utilisation(monkeypatch:
     assert means["gpu_utilization"] == pytest.approx(0.6)
     assert means["gpu_memory_gib"] == 30.0
     assert means["gpu_power_watts"] == 600.0
-    assert 1 / means["images_per_joule"] == pytest.approx(0.2, rel=0.5)  # 600 W for 0.2 s or somewhat longer
+    assert 1 / means["units_per_joule"] == pytest.approx(0.2, rel=0.5)  # 600 W for 0.2 s or somewhat longer
     assert watch.utilizations() == [pytest.approx(0.9), pytest.approx(0.3)]
     assert "gpu_clock_mhz" not in means
 

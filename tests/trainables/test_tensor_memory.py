@@ -5,21 +5,23 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from trainables import vgg19_cifar10
+from tests.trainables.shapes import VGG_SHAPE
 from trainables.network import convolution
 from trainables.prediction.tensor_memory import TensorMemory, _Watch, tensor_memory
-from trainables.settings import Settings, checked
+from trainables.settings import checked
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.vgg19_settings import Vgg19Settings
 
 CPU = torch.device("cpu")
 BATCH, WIDTH = 64, 16
 
 
-def settings(**config: object) -> Settings:
-    return Settings(**checked({"precision": "fp32", **config}, vgg19_cifar10.PARAMETERS or {}))
+def settings(**config: object) -> Vgg19Settings:
+    return Vgg19Settings(**checked({"precision": "fp32", **config}, vgg19_cifar10.PARAMETERS or {}))
 
 
 def of(network: nn.Module, batch: int = BATCH, kept_below: int = 0, **config: object) -> TensorMemory:
-    return tensor_memory(network.to("meta"), settings(**config), batch, BATCH, CPU, kept_below)
+    return tensor_memory(network.to("meta"), settings(**config), VGG_SHAPE, batch, BATCH, CPU, kept_below)
 
 
 def two_layers() -> nn.Module:

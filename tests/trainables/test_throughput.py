@@ -84,7 +84,7 @@ def test_the_wait_for_the_first_batch_is_in_and_what_lies_in_a_pause_is_out() ->
         meter.pause()
         clock.now += 50.0  # evaluation, checkpoint
     assert meter.result().seconds == 2 * (3.0 + 5 * 0.25)
-    assert meter.result().images == 2 * 5 * 64
+    assert meter.result().units == 2 * 5 * 64
 
 
 def test_windows_close_when_they_have_lasted_long_enough_and_a_pause_does_not_age_them() -> None:
@@ -98,7 +98,7 @@ def test_windows_close_when_they_have_lasted_long_enough_and_a_pause_does_not_ag
     assert len(meter.windows) == 0
     run(meter, clock, [0.375])
     assert len(meter.windows) == 1
-    assert (meter.result().images, meter.result().seconds) == (3 * 64, 1.125)
+    assert (meter.result().units, meter.result().seconds) == (3 * 64, 1.125)
 
 
 def test_only_whole_windows_count_unless_there_is_none() -> None:
@@ -111,7 +111,7 @@ def test_only_whole_windows_count_unless_there_is_none() -> None:
 def test_the_rate_is_images_by_seconds_and_not_the_mean_of_the_windows_rates() -> None:
     result = measured([1.0, 2.0, 4.0])
     assert result.windows == 3
-    assert result.images_per_second == 3 * 64 / 7
+    assert result.units_per_second == 3 * 64 / 7
 
 
 def test_the_device_is_waited_for_at_the_edges_only_and_the_wait_counts() -> None:
@@ -159,7 +159,7 @@ def test_a_result_on_the_way_changes_nothing() -> None:
 def test_warmup_ends_when_steps_no_longer_get_faster(warmup: list[float], steps_left_out: int) -> None:
     result = measured([*warmup, *[0.25] * 20], max_warmup_steps=20)
     assert result.warmup_steps == steps_left_out
-    assert result.images_per_second == 256.0
+    assert result.units_per_second == 256.0
 
 
 def test_batches_that_come_in_bursts_end_warmup_too() -> None:
@@ -181,7 +181,7 @@ def test_warmup_lasts_until_the_loaders_buffers_are_empty() -> None:
     meter = meter_of(clock, max_warmup_steps=20, min_warmup_steps=12)
     meter.resume()
     run(meter, clock, [0.125] * 8 + [0.25] * 12)
-    assert meter.result().images_per_second == 256.0
+    assert meter.result().units_per_second == 256.0
 
 
 def test_each_step_of_warmup_is_waited_for_and_warmup_goes_on_over_a_pause() -> None:
@@ -213,22 +213,22 @@ def contended(windows: str, cores: int = 1, taken: float = 0.3) -> Throughput:
 def test_windows_in_which_others_took_the_cores_are_left_out_and_counted() -> None:
     result = contended(".x..xx.")
     assert (result.windows, result.contended_windows, result.contended) == (4, 3, False)
-    assert result.images_per_second == pytest.approx(256.0)
+    assert result.units_per_second == pytest.approx(256.0)
 
 
 def test_where_too_few_windows_are_quiet_the_least_contended_count_too_and_the_result_says_so() -> None:
     shares = [0.9, 0.0, 0.5, 0.2, 0.3]
-    some = [Window(images=i, steps=1, seconds=1.0, interference_seconds=share) for i, share in enumerate(shares)]
+    some = [Window(units=i, steps=1, seconds=1.0, interference_seconds=share) for i, share in enumerate(shares)]
     least = throughput(some, 1)
-    assert (least.images, least.contended_windows, least.contended) == (1 + 3 + 4, 2, True)
+    assert (least.units, least.contended_windows, least.contended) == (1 + 3 + 4, 2, True)
 
 
 def test_what_others_took_widens_the_interval_of_a_contended_rate() -> None:
     alone = contended("......")
     for taken in (0.2, 0.5):
         result = contended("xxxxxx", taken=taken)
-        assert result.images_per_second * (1 + 1.9 * taken) < (result.high or 0)
-    assert (alone.high or 0) < 1.1 * alone.images_per_second
+        assert result.units_per_second * (1 + 1.9 * taken) < (result.high or 0)
+    assert (alone.high or 0) < 1.1 * alone.units_per_second
 
 
 def test_the_share_that_others_may_take_is_of_all_cores() -> None:
@@ -250,7 +250,7 @@ def test_windows_in_which_the_cores_were_slow_are_left_out_and_asking_takes_no_m
     run(meter, clock, [0.5, 0.5, 0.5, 0.5, 0.9, 0.9, 0.5, 0.5, 0.9, 0.9], images=64)
     result = meter.result()
     assert (result.windows, result.contended_windows, result.contended) == (3, 2, False)
-    assert result.images_per_second == pytest.approx(128)
+    assert result.units_per_second == pytest.approx(128)
 
 
 def test_the_reference_step_is_asked_after_the_first_windows_and_takes_no_measured_time() -> None:
@@ -351,7 +351,7 @@ def test_the_interval_covers_a_ten_times_longer_measurement_in_nine_tries_of_ten
     covered = 0
     for i, probe in enumerate(found[:-10]):
         after = found[i + 1 : i + 11]
-        reference = sum(t.images for t in after) / sum(t.seconds for t in after)
+        reference = sum(t.units for t in after) / sum(t.seconds for t in after)
         covered += (probe.low or math.inf) <= reference <= (probe.high or -math.inf)
     assert covered >= 0.9 * 1000
 
@@ -432,12 +432,12 @@ def test_students_t_is_as_in_tables(degrees_of_freedom: float, t: float) -> None
 
 
 def windows_of(seconds: float) -> list[Window]:
-    return [Window(images=64, steps=1, seconds=seconds)] * 10
+    return [Window(units=64, steps=1, seconds=seconds)] * 10
 
 
 def test_the_interval_covers_the_drift_that_is_known_of_the_machine() -> None:
     some = throughput(windows_of(0.5), 1, Drift(0.1, 10))
-    assert (some.high or 0) / some.images_per_second == pytest.approx(1 + 2.228 * 0.1)
+    assert (some.high or 0) / some.units_per_second == pytest.approx(1 + 2.228 * 0.1)
 
 
 def test_rates_that_a_steady_machine_tells_apart_are_one_on_a_machine_that_drifts() -> None:

@@ -8,14 +8,17 @@ from hypothesis import strategies as st
 
 from trainables.contract import Resources
 from trainables.measure.verdict import MIN_GAIN, explain
-from trainables.settings import Settings, checked
-from trainables.vgg19_cifar10 import PARAMETERS
+from trainables.settings import checked
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.vgg19_settings import Vgg19Settings
 
 LAPTOP, GPU_NODE = Resources(cpus=2), Resources(cpus=8, gpus=1)
 
 
 def settings(**chosen):
-    return Settings(**checked({"memory_format": "channels_last", "precision": "bf16", **chosen}, PARAMETERS))
+    return Vgg19Settings(
+        **checked({"memory_format": "channels_last", "precision": "bf16", **chosen}, vgg19_cifar10.PARAMETERS)
+    )
 
 
 def stages(**milliseconds):

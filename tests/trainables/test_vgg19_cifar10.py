@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from trainables import vgg19_cifar10
 from trainables.contract import Data, InfeasibleError, Layout, Resources, load_trainable
 from trainables.machine import processor
-from trainables.settings import Settings, checked, parsed
+from trainables.settings import checked, parsed
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.vgg19_settings import Vgg19Settings
 
 LAPTOP, TWO_CORES = Resources(cpus=1), Resources(cpus=2)
 ONE_GPU, NODE = Resources(cpus=8, gpus=1), Resources(cpus=32, gpus=4)
@@ -21,7 +22,7 @@ def test_importing_it_imports_nothing_heavy() -> None:
 
 
 def test_a_configuration_of_nothing_is_the_defaults_of_the_rows() -> None:
-    assert Settings(**checked({}, vgg19_cifar10.PARAMETERS or {})) == Settings()
+    assert Vgg19Settings(**checked({}, vgg19_cifar10.PARAMETERS or {})) == Vgg19Settings()
 
 
 def test_the_defaults_are_allowed_by_themselves() -> None:
@@ -145,8 +146,8 @@ def test_a_configuration_without_a_layout_is_infeasible(
 
 def test_an_estimate_counts_pictures_and_times_steps(few: Data) -> None:
     cost = load_trainable("vgg19_cifar10").estimate({"width": 0.01, "batch_size": 60, "strategy": "ddp"}, few)
-    assert cost.images_per_epoch == 120
-    assert cost.images_per_second > 10
+    assert cost.samples_per_epoch == 120
+    assert cost.samples_per_second > 10
     assert cost.checkpoint_bytes == pytest.approx(2 * 4 * parameters(0.01), rel=0.1)  # weights and momentum
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 
 def exception_chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -12,3 +14,15 @@ def exception_chain(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
+
+
+def described(error: BaseException, folder: Path) -> str:
+    """Return type and first line of an error, and the last place in `folder` that it passed."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    text = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _within(frame.filename, folder)]
+    return f"{text} ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else text
+
+
+def _within(filename: str, folder: Path) -> bool:
+    return folder in Path(filename).parents and "site-packages" not in filename

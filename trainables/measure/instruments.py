@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -23,9 +24,8 @@ from trainables.measure.reference_step import ReferenceStep
 from trainables.measure.repeats import rates_by_part, reference_rate
 from trainables.measure.telemetry import Telemetry
 from trainables.measure.throughput import MIN_WARMUP_STEPS, ThroughputMeter
-from trainables.network.flops import training_flops_per_image
 from trainables.parallel import ranks
-from trainables.samples.loaders import PREFETCHED_BATCHES
+from trainables.samples.worker_batches import PREFETCHED_BATCHES
 from trainables.settings import Settings
 from trainables.stages import STAGES, Timeline
 
@@ -50,6 +50,17 @@ OVER_RANKS: dict[str, ranks.Reduction] = {
 }
 
 
+@dataclass(frozen=True)
+class StepWork:
+    """Work of a training step of the whole job; None: it could not be counted."""
+
+    unit: str  # such as images
+    units: int
+    flops: int | None
+    moved_bytes: int | None  # read and written, on all devices
+    peak_bytes: int | None  # predicted, of memory
+
+
 class Instruments:
     """Instruments of one rank. Its steps are, in this order: warm-up, profiled, traced if requested, measured.
 
@@ -62,19 +73,13 @@ class Instruments:
         settings: Settings,
         worker: Worker,
         device: torch.device,
-        num_classes: int,
         steps: int | None,
-        predicted_bytes: int,
-        moved_bytes: int,
+        work: StepWork,
     ) -> None:
-        """`steps`: of the whole training, None: unlimited. At most a third of them is warm-up, a fifth is profiled.
-
-        `predicted_bytes`: of memory, at the peak; `moved_bytes`: read and written by a step on all devices.
-        """
-        self._predicted_bytes, self._moved_bytes = predicted_bytes, moved_bytes
+        """`steps`: of the whole training, None: unlimited. At most a third of them is warm-up, a fifth is profiled."""
+        self._work = work
         self._settings, self._worker, self._device = settings, worker, device
         self._ceilings = ceilings(torch.get_num_threads(), device)
-        self._teraflops_per_image = training_flops_per_image(settings, num_classes) / 1e12
         cores = _own_cores(worker)
         self._rate_history, self._num_cores = RateHistory(device, torch.get_num_threads()), len(cores)
         self.timeline = Timeline(device)
@@ -91,7 +96,7 @@ class Instruments:
         self._telemetry.start()
         self._telemetry.pause()
         self._peak_memory = PeakMemory(devices)
-        self._images = 0
+        self._units = 0
         self._active: _Recorder | ThroughputMeter = self.meter
 
     def resume(self) -> None:
@@ -106,9 +111,9 @@ class Instruments:
 
     def step(self) -> None:
         """Count a step of the whole batch that the host has finished."""
-        self._images += self._settings.batch_size
+        self._units += self._work.units
         if isinstance(self._active, ThroughputMeter):
-            self._active.step(self._settings.batch_size)
+            self._active.step(self._work.units)
             if self._active.warming_up or not self._recorders:
                 return
         elif self._active.step():
@@ -125,6 +130,8 @@ class Instruments:
         self._telemetry.stop()
         if self._worker.rank == 0:
             settings = self._settings.that_affect_rates()
+            source = {"source": self._settings.source} if self._settings.source else {}
+            settings = {**settings, **source}
             workload = workload_id({**settings, "ranks": self._worker.world_size, "data": self._worker.data.name})
             windows, cores = self.meter.windows, self._num_cores
             rates = {workload: rates_by_part(windows, cores), "reference_step": reference_rate(windows, cores)}
@@ -139,8 +146,8 @@ class Instruments:
             "utilization_imbalance": ranks.imbalance(self._telemetry.utilizations(), world_size, device),
             "memory_imbalance": ranks.imbalance(self._peak_memory.peaks_gib(), world_size, device),
         }
-        if "images_per_second" in rates:
-            known |= self._achieved(rates["images_per_second"])
+        if (rate := rates.get(f"{self._work.unit}_per_second")) is not None:
+            known |= self._achieved(rate / self._work.units)
         return {name: value for name, value in known.items() if not math.isnan(value)}
 
     def settled(self) -> bool:
@@ -149,7 +156,7 @@ class Instruments:
 
     def _meter(self, cores: frozenset[int], steps: int | None) -> ThroughputMeter:
         settings, on_cpu = self._settings, self._device.type == "cpu"
-        ahead = PREFETCHED_BATCHES * settings.num_workers if settings.loader == "workers" else 0
+        ahead = PREFETCHED_BATCHES * settings.loader_processes
         most = MAX_WARMUP_STEPS + ahead
         return ThroughputMeter(
             min_warmup_steps=MIN_WARMUP_STEPS + ahead,
@@ -169,12 +176,13 @@ class Instruments:
             result = self.meter.result()
         except ValueError:
             return {}
-        interval = {"images_per_second_low": result.low, "images_per_second_high": result.high}
+        unit = self._work.unit
+        interval = {f"{unit}_per_second_low": result.low, f"{unit}_per_second_high": result.high}
         return {
-            "images_per_second": result.images_per_second,
+            f"{unit}_per_second": result.units_per_second,
             **{name: value for name, value in interval.items() if value is not None},
             "throughput_windows": float(result.windows),
-            "throughput_images": float(result.images),
+            f"throughput_{unit}": float(result.units),
             "throughput_seconds": result.seconds,
             "warmup_steps": float(result.warmup_steps),
             "contended_windows": float(result.contended_windows),
@@ -193,15 +201,15 @@ class Instruments:
         return {**by_stage, "step_seconds": math.fsum(seconds), "profiled_steps": fewest}
 
     def _telemetry_means(self) -> dict[str, float]:
-        mine: Mapping[str, float] = self._telemetry.means(self._images)
+        mine: Mapping[str, float] = self._telemetry.means(self._units)
         world_size, device = self._worker.world_size, self._device
         known = {
             name: ranks.reduced([mine.get(name, math.nan)], reduction, world_size, device)[0]
             for name, reduction in OVER_RANKS.items()
         }
-        # each rank divided all images by the joules of its own device
-        (joules,) = ranks.reduced([1 / mine.get("images_per_joule", math.nan)], "sum", world_size, device)
-        return {**known, "images_per_joule": 1 / joules}
+        # each rank divided all units by the joules of its own device
+        (joules,) = ranks.reduced([1 / mine.get("units_per_joule", math.nan)], "sum", world_size, device)
+        return {**known, f"{self._work.unit}_per_joule": 1 / joules}
 
     def _memory(self) -> dict[str, float]:
         """Peak memory of the trial: resident, summed over its processes, or of the fullest GPU."""
@@ -213,23 +221,23 @@ class Instruments:
         else:
             (peak,) = ranks.reduced([peak], "sum", world_size, self._device)
             fraction = peak / available
-        predicted = self._predicted_bytes / GIB
+        predicted = math.nan if self._work.peak_bytes is None else self._work.peak_bytes / GIB
         return {"peak_memory_gib": peak, "peak_memory_fraction": fraction, "predicted_memory_gib": predicted}
 
-    def _achieved(self, images_per_second: float) -> dict[str, float]:
+    def _achieved(self, steps_per_second: float) -> dict[str, float]:
         """Operations and bytes per second, compared with the ceilings of all ranks together."""
-        highest, devices = self._ceilings, self._num_devices
-        achieved = images_per_second * self._teraflops_per_image
-        moved = images_per_second / self._settings.batch_size * self._moved_bytes / GIB
+        highest, devices, work = self._ceilings, self._num_devices, self._work
         known = {
             f"ceiling_{name}_teraflops_per_second": devices * highest.teraflops_per_second(name)
             for name in highest.matrix_teraflops_per_second
         }
-        known |= {
-            "teraflops_per_second": achieved,
-            "memory_gib_per_second": moved,
-            "fraction_of_bandwidth": moved / (devices * highest.memory_gib_per_second),
-        }
+        if work.moved_bytes is not None:
+            moved = steps_per_second * work.moved_bytes / GIB
+            known["memory_gib_per_second"] = moved
+            known["fraction_of_bandwidth"] = moved / (devices * highest.memory_gib_per_second)
+        if work.flops is None:
+            return known
+        known["teraflops_per_second"] = achieved = steps_per_second * work.flops / 1e12
         precision = precision_of(self._settings.precision, self._device.type)
         if precision in highest.matrix_teraflops_per_second:
             known["fraction_of_ceiling"] = achieved / (devices * highest.teraflops_per_second(precision))

@@ -75,8 +75,8 @@ class Telemetry:
             self._count()
             self._before = None
 
-    def means(self, images: int) -> dict[str, float]:
-        """Return the metrics so far, by name; `images` is what this process's devices trained on in that time.
+    def means(self, units: int) -> dict[str, float]:
+        """Return the metrics so far, by name; `units` is what this process's devices trained on in that time.
 
         Energy is that of the GPUs in a trial with a GPU, otherwise that of all CPU packages of the machine.
         """
@@ -101,7 +101,7 @@ class Telemetry:
         if grown["machine_ticks"] > 0:
             means["machine_cpu_utilization"] = grown["machine_busy_ticks"] / grown["machine_ticks"]
         if grown["joules"] > 0:
-            means["images_per_joule"] = images / grown["joules"]
+            means["units_per_joule"] = units / grown["joules"]
         return means
 
     def utilizations(self) -> list[float]:

@@ -1,4 +1,4 @@
-"""Throughput meter: images per second of the training loop, with a 95% interval and what was left out."""
+"""Throughput meter: units (such as images) per second of training, with a 95% interval and what was left out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T_95_NORMAL = 1.960
 class Window:
     """Successive steps between two edges at which the device was synchronized."""
 
-    images: int = 0
+    units: int = 0
     steps: int = 0
     seconds: float = 0.0
     interference_seconds: float = 0.0  # CPU time that others took from the trial's cores
@@ -47,7 +47,7 @@ class Window:
 class Throughput:
     """Rate of the whole job over the counted windows, with its 95% interval."""
 
-    images: int
+    units: int
     seconds: float
     steps: int
     windows: int  # whole ones; 0: the measurement is shorter than a window
@@ -59,19 +59,19 @@ class Throughput:
     drift: Drift = field(default=UNKNOWN_DRIFT, repr=False)  # between measurements: not visible in one's windows
 
     @property
-    def images_per_second(self) -> float:
+    def units_per_second(self) -> float:
         """Rate of the whole job."""
-        return self.images / self.seconds
+        return self.units / self.seconds
 
     @property
     def low(self) -> float | None:
-        """Lower end of the 95% interval, in images/s; None: too few windows."""
-        return None if self.sampling_error is None else self.images_per_second * (1 - _half_width(self))
+        """Lower end of the 95% interval, in units/s; None: too few windows."""
+        return None if self.sampling_error is None else self.units_per_second * (1 - _half_width(self))
 
     @property
     def high(self) -> float | None:
-        """Upper end of the 95% interval, in images/s; None: too few windows."""
-        return None if self.sampling_error is None else self.images_per_second * (1 + _half_width(self))
+        """Upper end of the 95% interval, in units/s; None: too few windows."""
+        return None if self.sampling_error is None else self.units_per_second * (1 + _half_width(self))
 
 
 class ThroughputMeter:
@@ -146,15 +146,15 @@ class ThroughputMeter:
                 interference_seconds=self._open.interference_seconds + interference_now - interference_opened,
             )
 
-    def step(self, images: int) -> None:
-        """Count one finished step of `images` images, summed over the job's processes."""
+    def step(self, units: int) -> None:
+        """Count one finished step of `units` units, summed over the job's processes."""
         assert self._opened is not None, "a step in a pause"
         if not self._warm:
             before, self._opened = self._opened, self._edge()
             self._warmup.append(self._opened[0] - before[0])
             self._warm = _is_warm(self._warmup, *self._warmup_limits)
             return
-        self._open = replace(self._open, images=self._open.images + images, steps=self._open.steps + 1)
+        self._open = replace(self._open, units=self._open.units + units, steps=self._open.steps + 1)
         # On a GPU the host's clock runs ahead of the work; it only decides when to synchronize.
         if self._open.seconds + self._clock() - self._opened[0] >= self._window_seconds:
             self._close_window()
@@ -212,7 +212,7 @@ def throughput(windows: Sequence[Window], cores: int, drift: Drift = UNKNOWN_DRI
         loss = math.fsum(w.slowdown - 1 + w.interference_seconds / w.seconds for w in counted) / len(counted)
         drift = replace(drift, deviation=math.hypot(drift.deviation, loss))
     return Throughput(
-        images=sum(w.images for w in counted),
+        units=sum(w.units for w in counted),
         seconds=math.fsum(w.seconds for w in counted),
         steps=sum(w.steps for w in counted),
         windows=len(counted),
@@ -231,8 +231,8 @@ def uncontended(windows: Sequence[Window], cores: int) -> list[Window]:
 
 
 def rate_of(windows: Sequence[Window]) -> float:
-    """Return the images per second of some windows together."""
-    return sum(w.images for w in windows) / math.fsum(w.seconds for w in windows)
+    """Return the units per second of some windows together."""
+    return sum(w.units for w in windows) / math.fsum(w.seconds for w in windows)
 
 
 def differ(a: Throughput, b: Throughput) -> bool:
@@ -243,7 +243,7 @@ def differ(a: Throughput, b: Throughput) -> bool:
     if a.sampling_error is None or b.sampling_error is None or a.contended or b.contended:
         return False
     errors = [(a.sampling_error, a.degrees_of_freedom), (b.sampling_error, b.degrees_of_freedom)]
-    return abs(math.log(a.images_per_second / b.images_per_second)) > _quantile(errors, [a.drift, b.drift])
+    return abs(math.log(a.units_per_second / b.units_per_second)) > _quantile(errors, [a.drift, b.drift])
 
 
 def student_t(degrees_of_freedom: float) -> float:
@@ -275,7 +275,7 @@ def _is_warm(seconds: Sequence[float], min_steps: int, max_steps: int) -> bool:
 
 
 def _sampling_error(windows: Sequence[Window]) -> tuple[float | None, float]:
-    """Relative standard error of images / seconds over successive windows, and its degrees of freedom.
+    """Relative standard error of units / seconds over successive windows, and its degrees of freedom.
 
     Windows end with a step and so differ in length: the error is that of a ratio (Cochran, Sampling Techniques, ch. 6).
     Successive windows are correlated, so n of them carry the information of fewer independent ones: an autoregression
@@ -284,15 +284,15 @@ def _sampling_error(windows: Sequence[Window]) -> tuple[float | None, float]:
     n = len(windows)
     if n < MIN_WINDOWS:
         return None, 0.0
-    images, rate = sum(w.images for w in windows), rate_of(windows)
-    residuals = [w.images - rate * w.seconds for w in windows]
+    units, rate = sum(w.units for w in windows), rate_of(windows)
+    residuals = [w.units - rate * w.seconds for w in windows]
     total = math.fsum(x * x for x in residuals)
-    if total <= (1e-9 * images) ** 2:  # rounding errors of equal windows; their correlation is meaningless
+    if total <= (1e-9 * units) ** 2:  # rounding errors of equal windows; their correlation is meaningless
         return 0.0, n - 1.0
     correlation = math.fsum(x * y for x, y in itertools.pairwise(residuals)) / total
     correlation = min(max(correlation + (1 + 4 * max(correlation, 0.0)) / n, 0.0), 0.8)
     inflation = (1 + correlation) / (1 - correlation)
-    error = math.sqrt(total / (n - 1) * n * inflation) / images
+    error = math.sqrt(total / (n - 1) * n * inflation) / units
     return error, max(1.0, n / inflation - 1)
 
 

@@ -1,7 +1,8 @@
 """Verdict on a trial: its bottleneck, and the gain from changing one setting, from its metrics alone, without torch.
 
 A step is load + transfer + forward + backward + communicate + update. Each advice is this sum with one term changed
-according to the constants below, which were measured on machines without a GPU (results/LOG.md).
+according to the constants below, which were measured on machines without a GPU (results/LOG.md). Those that only hold
+for VGG19 give no advice on other networks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from trainables.contract import Advice, Bound, Resources, Verdict
 from trainables.machine.processor import precision_of
 from trainables.parallel.layouts import cores_of
 from trainables.settings import Settings
+from trainables.vgg19_settings import Vgg19Settings
 
 CLOCK_SECONDS = 1e-9  # resolution of the clocks
 MIN_GAIN = 1.03  # a smaller gain is within the noise
@@ -51,6 +53,11 @@ class _Step:
     compute: float
     communicate: float
     update: float
+
+    @property
+    def vgg(self) -> Vgg19Settings | None:
+        """Settings of VGG19; None: another network is trained."""
+        return self.settings if isinstance(self.settings, Vgg19Settings) else None
 
     @property
     def total(self) -> float:
@@ -112,11 +119,11 @@ def explain(settings: Settings, metrics: Mapping[str, float], resources: Resourc
 def _words(step: _Step, bound: Bound) -> str:
     settings, fraction = step.settings, step.known("fraction_of_ceiling")
     match bound:
-        case "input" if settings.loader == "workers" and settings.num_workers:
+        case "input" if settings.loader_processes:
             processes = "1 loader process decodes" if settings.num_workers == 1 else f"{settings.num_workers} decode"
             return f"waits for data, which {processes}"
-        case "input" if settings.loader == "workers":
-            return "waits for data, which the training process itself decodes, a picture at a time"
+        case "input" if step.vgg is None or step.vgg.loader == "workers":
+            return "waits for data, which the training process itself decodes, a sample at a time"
         case "input":
             return "waits for data, which the training process gathers"
         case "transfer":
@@ -131,16 +138,17 @@ def _words(step: _Step, bound: Bound) -> str:
 
 
 def _on_loading(step: _Step) -> Iterator[Advice]:
-    settings = step.settings
-    if step.gpus and settings.loader != "device":
+    vgg = step.vgg
+    if vgg and step.gpus and vgg.loader != "device":
         why = "all pictures would stay on the GPU, decoded once, and nothing would be copied"
-        yield Advice("loader", settings.loader, "device", step.gain(step.busy - step.transfer), why)
-    if settings.loader == "workers":
+        yield Advice("loader", vgg.loader, "device", step.gain(step.busy - step.transfer), why)
+    if vgg and vgg.loader == "workers":
         why = "the pictures would be decoded once, and a batch gathered at once"
-        if not step.gpus and settings.num_workers:
+        if not step.gpus and vgg.num_workers:
             why += ", without processes that take cores from training"
-        seconds = step.total - _taken_by_loaders(step) + settings.batch_size * GATHER_SECONDS
+        seconds = step.total - _taken_by_loaders(step) + vgg.batch_size * GATHER_SECONDS
         yield Advice("loader", "workers", "memory", step.gain(seconds), why)
+    if vgg is None or vgg.loader == "workers":
         yield from _more_workers(step)
 
 
@@ -179,7 +187,7 @@ def _with_workers(step: _Step, work: float, workers: int) -> float:
 
 
 def _on_copying(step: _Step) -> Iterator[Advice]:
-    if step.gpus and not step.settings.pin_memory and step.settings.loader != "device":
+    if step.gpus and not step.settings.pin_memory and not (step.vgg and step.vgg.loader == "device"):
         why = "copies from pinned memory take about half as long"
         yield Advice("pin_memory", False, True, step.gain(step.total - step.transfer * (1 - PINNED_COPY)), why)
 
@@ -191,13 +199,13 @@ def _on_arithmetic(step: _Step) -> Iterator[Advice]:
         yield Advice("precision", "fp32", "bf16", step.gain(rest + seconds), why)
     if step.gpus:
         return
-    if settings.memory_format == "contiguous":
+    if step.vgg and settings.memory_format == "contiguous":
         why = "convolutions are faster with a pixel's channels together"
         gain = step.gain(rest + step.compute / CHANNELS_LAST)
         yield Advice("memory_format", "contiguous", "channels_last", gain, why)
-    if settings.conv_kernel == "library" and settings.precision in FEW_PRODUCTS:
+    if step.vgg and step.vgg.conv_kernel == "library" and settings.precision in FEW_PRODUCTS:
         why = "each layer would use the kernel that is the fastest here"
-        gain = step.gain(rest + step.compute / (1 + FEW_PRODUCTS[settings.precision] * min(1.0, settings.width)))
+        gain = step.gain(rest + step.compute / (1 + FEW_PRODUCTS[settings.precision] * min(1.0, step.vgg.width)))
         yield Advice("conv_kernel", "library", "auto", gain, why)
     in_system = step.known("system_time_fraction")
     # with several processes the system's time may be for messages
@@ -216,7 +224,7 @@ def _in_16_bits(step: _Step) -> float | None:
     if fraction is None or not fp32 or not bf16 or bf16 <= fp32 or not step.compute:
         return None
     multiplying = min(1.0, fraction * step.total / step.compute)
-    most = math.inf if step.gpus else MAX_BY_16_BITS.get(step.settings.conv_kernel, math.inf)
+    most = math.inf if step.gpus else MAX_BY_16_BITS.get(step.vgg.conv_kernel if step.vgg else "", math.inf)
     ratio = min(bf16 / fp32, most)
     return step.compute * (multiplying / ratio + (1 - multiplying) / 2)
 
@@ -236,7 +244,8 @@ def _on_the_rest(step: _Step) -> Iterator[Advice]:
 def _larger_batch(step: _Step) -> Iterator[Advice]:
     """The largest batch that fits, while doubling still pays: more images share the step's fixed cost."""
     batch_size, memory = step.settings.batch_size, step.known("peak_memory_fraction")
-    measured = not step.gpus and (step.settings.precision, step.settings.conv_kernel) != ("bf16", "library")
+    unmeasured = step.vgg is None or (step.settings.precision, step.vgg.conv_kernel) == ("bf16", "library")
+    measured = not step.gpus and not unmeasured
     on_weights = ON_WEIGHTS.get(step.settings.precision, ON_WEIGHTS_BY_BYTES) if measured else ON_WEIGHTS_BY_BYTES
     in_compute = (on_weights - 1) * step.update + (0 if step.gpus else OPERATORS_SECONDS)
     fixed = step.update + step.communicate + min(in_compute, MAX_FIXED * step.compute)

@@ -68,7 +68,8 @@ def _timed(layer: nn.Module, images: Tensor, settings: Settings) -> tuple[float,
     with autocast(settings, images.device):
         result = layer(images)
     inputs = [tensor for tensor in (images, *layer.parameters()) if tensor.requires_grad]
-    torch.autograd.grad(result, inputs, torch.ones_like(result))
+    if inputs:
+        torch.autograd.grad(result, inputs, torch.ones_like(result), allow_unused=True)
     if images.is_cuda:
         torch.cuda.synchronize(images.device)
     return time.perf_counter() - started, result.detach()

@@ -75,13 +75,13 @@ def check_microbatches(settings: Settings, processes: int) -> None:
         raise InfeasibleError(f"num_microbatches {count}: schedule 1f1b needs one per process, {processes}")
 
 
-def pictures_per_reader(settings: Settings, processes: int) -> int:
-    """Return the pictures of a batch in the process that reads most of them."""
+def samples_per_reader(settings: Settings, processes: int) -> int:
+    """Return the samples of a batch in the process that reads most of them."""
     return math.ceil(settings.batch_size / STRATEGIES[settings.strategy].readers(processes))
 
 
-def pictures_at_a_time(settings: Settings, processes: int) -> int:
-    """Return the pictures that pass through one process's network together: a micro-batch, or its share of a batch."""
+def samples_at_a_time(settings: Settings, processes: int) -> int:
+    """Return the samples that pass through one process's network together: a micro-batch, or its share of a batch."""
     if STRATEGIES[settings.strategy].micro_batches:
         return max(1, settings.batch_size // settings.num_microbatches)
-    return pictures_per_reader(settings, processes)
+    return samples_per_reader(settings, processes)

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import logging
+import math
 import multiprocessing
 import subprocess
 import sys
@@ -27,20 +28,25 @@ from trainables.machine.allocator import allocating
 from trainables.machine.measurement_cache import Figures, cached_measurement, machine_fingerprint
 from trainables.machine.peak_memory import GIB, PeakMemory, available, private_bytes
 from trainables.machine.processor import precision_of, precisions
-from trainables.parallel.layouts import pictures_per_reader
+from trainables.parallel.layouts import samples_per_reader
+from trainables.plan import Plan
+from trainables.prediction.countable import counted_or_none
 from trainables.prediction.largest import largest
 from trainables.prediction.tensor_memory import TensorMemory, tensor_memory
+from trainables.sample_shape import SampleShape
 from trainables.samples import cifar10
-from trainables.samples.loaders import EVALUATION_BATCH, PREFETCHED_BATCHES, Plan, training_batches
+from trainables.samples.loaders import EVALUATION_BATCH, training_batches
+from trainables.samples.worker_batches import PREFETCHED_BATCHES
 from trainables.settings import Precision, Settings
 from trainables.stages import Timeline
 from trainables.step import arranged, autocast
 from trainables.strategy_table import STRATEGIES, MemoryShare
+from trainables.vgg19_settings import Vgg19Settings
+from trainables.workload import workload_of
+from trainables.workloads import vgg19
 
 # glibc keeps freed blocks smaller than its largest mmap threshold in the process, where larger ones find no room.
 HEAP_BLOCKS_BELOW = 32 * 2**20
-IMAGE_BYTES = 32 * 32 * 3
-BATCH_BYTES_PER_IMAGE = 16 * IMAGE_BYTES  # gathered, padded, cropped and flipped bytes, floats, a copy in its format
 RETAINED = 1.12  # size of a heap over the blocks retained by size, from 7 configurations (results/LOG.md)
 ERROR = 0.15  # of a prediction
 CERTAIN_FACTOR = 2  # a need of less than 1/2 of the memory certainly fits; the machine need not be measured
@@ -48,7 +54,7 @@ CERTAIN_FACTOR = 2  # a need of less than 1/2 of the memory certainly fits; the 
 # Settings that change no tensor's size: one count serves all of their values. The batch is passed separately, as that
 # of one process, and `memory_shares` divides the tensors among processes.
 WITHOUT_EFFECT = (
-    *("batch_size", "learning_rate", "seed", "threads", "loader", "num_workers", "pin_memory", "trace_steps"),
+    *("batch_size", "learning_rate", "seed", "threads", "num_workers", "pin_memory", "trace_steps"),
     *("flush_denormals", "allocator", "strategy", "world_size", "placement", "server", "batch_norm"),
     *("num_microbatches", "schedule", "compile", "cuda_graphs"),
 )
@@ -77,34 +83,37 @@ PROBES = {"cpu": (0.25, 256), "cuda": (1.0, 512)}
 class Job:
     """Quantities that determine a training's memory besides its settings."""
 
-    num_classes: int
-    train_images: int
+    shape: SampleShape
+    train_samples: int
     processes: int
     device: torch.device
 
 
-def job_of(data: Data, layout: Layout) -> Job:
+def job_of(settings: Settings, data: Data, layout: Layout) -> Job:
     """Return the job of a trial on located `data`."""
-    train_images, num_classes = cifar10.training_count(data)
-    return Job(num_classes, train_images, layout.processes, torch.device("cuda") if layout.gpus_per_process else CPU)
+    workload, device = workload_of(settings), torch.device("cuda") if layout.gpus_per_process else CPU
+    return Job(workload.sample_shape(data), workload.training_count(data), layout.processes, device)
 
 
-def memory_need(settings: Settings, job: Job, calibration: Calibration | None = None) -> MemoryNeed:
+def memory_need(settings: Settings, job: Job, calibration: Calibration | None = None) -> MemoryNeed | None:
     """Predict the memory of each GPU, or on a CPU of all processes and loaders, as `PeakMemory` measures it.
 
-    `calibration` is that of this machine, unless given.
+    `calibration` is that of this machine, unless given. None: the network cannot be counted.
     """
     device = job.device
+    batch = samples_per_reader(settings, job.processes)
+    counted = counted_or_none(lambda: _counted(plain(settings, device), job.shape, batch, device))
+    if counted is None:
+        return None
     calibration = calibration or machine_calibration(device)
-    batch = pictures_per_reader(settings, job.processes)
-    counted = _counted(plain(settings, device), job.num_classes, batch, device)
     # memory of a heap that returns nothing, beyond the peak of its blocks
     retained = max(0, int(RETAINED * counted.retained) - counted.training_and_evaluation)
     if settings.allocator != "retain" or device.type != "cpu":
         retained = 0
-    loader, pictures = _loader_and_pictures(settings, job, calibration, batch)
+    kept = workload_of(settings).kept_bytes(settings, job.train_samples, device.type)
     precision = "fp32" if precision_of(settings.precision, device.type) == "fp32" else "bf16"
-    others = {"pictures": pictures, "loader": loader, "process": calibration.process[precision]}
+    loader = _loader(settings, job, calibration, batch)
+    others = {"samples": kept, "loader": loader, "process": calibration.process[precision]}
     shares = STRATEGIES[settings.strategy].memory_shares(settings, job.processes)
     each = [{**_of_process(counted, retained, share), **others} for share in shares]
     if device.type != "cpu":
@@ -130,28 +139,26 @@ def _of_process(counted: TensorMemory, retained: int, share: MemoryShare) -> dic
     }
 
 
-def _loader_and_pictures(settings: Settings, job: Job, calibration: Calibration, batch: int) -> tuple[int, int]:
-    """Bytes of batches with loader processes, and of all images where they are in memory."""
-    batches, images = BATCH_BYTES_PER_IMAGE * batch, IMAGE_BYTES * job.train_images
+def _loader(settings: Settings, job: Job, calibration: Calibration, batch: int) -> int:
+    """Bytes of batches in the making, and on a CPU of loader processes with the batches that they hold ready."""
+    loaded = workload_of(settings).loaded_bytes(settings, job.shape, batch, job.device.type)
     if job.device.type == "cuda":
-        return batches, images if settings.loader == "device" else 0
-    if settings.loader == "workers":
-        ahead = 4 * IMAGE_BYTES * batch * PREFETCHED_BATCHES
-        return batches + settings.num_workers * (ahead + calibration.loader_process), 0
-    return batches, images  # mapped, and soon read completely
+        return loaded
+    ahead = job.shape.bytes_per_sample * batch * PREFETCHED_BATCHES
+    return loaded + settings.loader_processes * (ahead + calibration.loader_process)
 
 
-def check(settings: Settings, job: Job) -> MemoryNeed:
-    """Return the need, or refuse a configuration that certainly does not fit.
+def check(settings: Settings, job: Job) -> MemoryNeed | None:
+    """Return the need, None if it is not known, or refuse a configuration that certainly does not fit.
 
     Raises:
         InfeasibleError: the need, less the error of predictions, exceeds the memory; says what would fit.
     """
     needed = memory_need(settings, job, TYPICAL)
-    if needed.available is None or CERTAIN_FACTOR * needed.total <= needed.available:
+    if needed is None or needed.available is None or CERTAIN_FACTOR * needed.total <= needed.available:
         return needed
     needed = memory_need(settings, job)
-    if needed.available is None or needed.total / (1 + ERROR) <= needed.available:
+    if needed is None or needed.available is None or needed.total / (1 + ERROR) <= needed.available:
         return needed
     most = largest_batch(settings, job)
     remedy = f"batch_size at most {most}" if most else "no batch_size fits"
@@ -161,8 +168,10 @@ def check(settings: Settings, job: Job) -> MemoryNeed:
     )
 
 
-def largest_batch(settings: Settings, job: Job, available_bytes: int | None = None) -> int:
-    """Return the largest `batch_size` whose prediction fits; 0: not even one image per process.
+def largest_batch(settings: Settings, job: Job, available_bytes: int | None = None) -> int | None:
+    """Return the largest `batch_size` whose prediction fits; 0: not even one sample per process.
+
+    None: the network cannot be counted.
 
     Raises:
         ValueError: the available memory is unknown and was not given.
@@ -170,26 +179,32 @@ def largest_batch(settings: Settings, job: Job, available_bytes: int | None = No
     limit = available(job.device) if available_bytes is None else available_bytes
     if limit is None:
         raise ValueError("the available memory is not known")
-    return largest(lambda n: memory_need(replace(settings, batch_size=n), job).total, limit, step=job.processes)
+
+    def total(batch_size: int) -> float:
+        need = memory_need(replace(settings, batch_size=batch_size), job)
+        return math.inf if need is None else need.total
+
+    if math.isinf(total(job.processes)):
+        return None
+    return largest(total, limit, step=job.processes)
 
 
 @cache  # a count takes some tenths of a second
-def _counted(plain: Settings, num_classes: int, batch: int, device: torch.device) -> TensorMemory:
-    model = shapes_of_network(plain, num_classes)
+def _counted(plain: Settings, shape: SampleShape, batch: int, device: torch.device) -> TensorMemory:
+    model = shapes_of_network(plain, shape)
     kept_below = HEAP_BLOCKS_BELOW if device.type == "cpu" else 0
-    return tensor_memory(model, plain, batch, EVALUATION_BATCH, device, kept_below)
+    evaluation_batch = workload_of(plain).evaluation_batch_size(plain, batch)
+    return tensor_memory(model, plain, shape, batch, evaluation_batch, device, kept_below)
 
 
 def plain(settings: Settings, device: torch.device) -> Settings:
     """Return settings with the same tensors, but without gradient scaling, kernel timing, compilation and capture."""
     precision = precision_of(settings.precision, device.type)
     precision = "bf16" if precision == "fp16" else precision
-    kernel = settings.conv_kernel
-    if kernel == "auto":
-        kernel = "gemm" if device.type == "cpu" else "library"  # the usual choice; gemm needs a fifth more
     momentum = 0.9 if settings.momentum else 0.0  # without momentum SGD has no state
-    plain = replace(settings, precision=precision, conv_kernel=kernel, momentum=momentum, **DEFAULTS)
-    return replace(plain, weight_decay=0.0, label_smoothing=0.0)  # counts a few more bytes with them
+    # weight decay would count a few more bytes
+    plain = replace(settings, precision=precision, momentum=momentum, weight_decay=0.0, **DEFAULTS)
+    return workload_of(settings).plain(plain, device.type)
 
 
 @cache
@@ -221,25 +236,26 @@ def probe(device_type: str, precision: Precision) -> None:
 
 
 def _probed(width: float, batch: int, precision: Precision, device: torch.device) -> tuple[int, int, int]:
-    settings = Settings(
+    settings = Vgg19Settings(
         width=width,
         batch_size=batch,
         precision=precision,
         conv_kernel="library",  # not timed
         allocator="system",  # little fragmentation
     )
-    counted = _counted(plain(settings, device), 10, batch, device).training_and_evaluation
+    shape = vgg19.shape_for(10)
+    counted = _counted(plain(settings, device), shape, batch, device).training_and_evaluation
     peak_memory = PeakMemory([device])
     pictures = cifar10.Pictures(np.zeros((4 * batch, 32, 32, 3), np.uint8), np.zeros(4 * batch, np.int64))
     plan = Plan(np.arange(4 * batch), batch, seed=0)
     batches = training_batches("workers", pictures, plan, CPU, num_workers=1, pin_memory=False)
     with allocating(settings.allocator), contextlib.closing(batches):
-        step = build(settings, 10, device)
+        step = build(settings, shape, device)
         for images, labels in itertools.islice(batches.epoch(1, Timeline(CPU)), 2):
             step(images.to(device), labels.to(device), Timeline(device))
         step.model.eval()
         with torch.no_grad(), autocast(settings, device):
-            step.model(arranged(torch.zeros(EVALUATION_BATCH, 3, 32, 32, device=device), settings))
+            step.model(arranged(shape.example(EVALUATION_BATCH, device)[0], settings))
         loader_process = sum(private_bytes(child.pid) for child in multiprocessing.active_children())
         peak = peak_memory.peak_gib()
     if peak is None:

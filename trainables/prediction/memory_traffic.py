@@ -17,12 +17,14 @@ from torch.utils._pytree import tree_leaves
 
 from trainables.build import shapes_of_network
 from trainables.machine.measurement_cache import Figures, cached_measurement
-from trainables.network import autotune
+from trainables.prediction.countable import counted_or_none
 from trainables.prediction.memory_need import plain
-from trainables.prediction.tensor_memory import materialize, unread_batch
+from trainables.prediction.tensor_memory import materialize
+from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step
+from trainables.workload import workload_of
 
 BATCHES = 2, 128  # counted; the traffic is the line through both
 TOUCH_NOTHING = ("empty", "device", "detach")  # parts of names of operators that neither read nor write
@@ -33,44 +35,44 @@ class MemoryTraffic:
     """Bytes that one process reads and writes."""
 
     per_step: int  # for any batch size: weights, their gradients, the optimizer's state
-    per_image: int
+    per_sample: int
 
-    def of_step(self, images: int, networks: int = 1) -> int:
-        """Return the bytes of a step with `images` images in all, divided among `networks` copies of the network."""
-        return networks * self.per_step + self.per_image * images
+    def of_step(self, samples: int, networks: int = 1) -> int:
+        """Return the bytes of a step with `samples` samples in all, divided among `networks` copies of the network."""
+        return networks * self.per_step + self.per_sample * samples
 
 
-def memory_traffic(settings: Settings, num_classes: int, device: torch.device) -> MemoryTraffic:
-    """Count the traffic of one process's step once (2 s), and store it."""
-    return _of_plain(plain(settings, device), num_classes, device.type)
+def memory_traffic(settings: Settings, shape: SampleShape, device: torch.device) -> MemoryTraffic | None:
+    """Count the traffic of one process's step once (2 s), and store it; None: the network cannot be counted."""
+    return counted_or_none(lambda: _of_plain(plain(settings, device), shape, device.type))
 
 
 @cache
-def _of_plain(settings: Settings, num_classes: int, device_type: str) -> MemoryTraffic:
-    versions = {"torch": torch.__version__, "kernels": autotune.VERSION}
-    source = {**asdict(settings), **versions, "num_classes": num_classes, "device": device_type}
+def _of_plain(settings: Settings, shape: SampleShape, device_type: str) -> MemoryTraffic:
+    versions = {"torch": torch.__version__, "kernels": workload_of(settings).VERSION, "source": settings.source}
+    source = {**asdict(settings), **versions, "shape": shape.key, "device": device_type, "workload": settings.workload}
     return MemoryTraffic(
-        **cached_measurement("traffic", source, lambda _: _line(settings, num_classes, torch.device(device_type)))
+        **cached_measurement("traffic", source, lambda _: _line(settings, shape, torch.device(device_type)))
     )
 
 
-def _line(settings: Settings, num_classes: int, device: torch.device) -> Figures:
+def _line(settings: Settings, shape: SampleShape, device: torch.device) -> Figures:
     few, many = BATCHES
-    of_few, of_many = (_counted(settings, num_classes, batch, device) for batch in BATCHES)
-    per_image = (of_many - of_few) // (many - few)
-    return {"per_step": of_few - few * per_image, "per_image": per_image}
+    of_few, of_many = (_counted(settings, shape, batch, device) for batch in BATCHES)
+    per_sample = (of_many - of_few) // (many - few)
+    return {"per_step": of_few - few * per_sample, "per_sample": per_sample}
 
 
-def _counted(settings: Settings, num_classes: int, batch: int, device: torch.device) -> int:
-    model = shapes_of_network(settings, num_classes)
+def _counted(settings: Settings, shape: SampleShape, batch: int, device: torch.device) -> int:
+    model = shapes_of_network(settings, shape)
     counter = _Counter()
     with FakeTensorMode():
         materialize(model, device)
         step = Step(model, model, settings, device)
-        images, labels = unread_batch(batch, device)
-        step(images, labels, Timeline(device))  # creates the optimizer's state
+        inputs, targets = shape.empty(batch, device)
+        step(inputs, targets, Timeline(device))  # creates the optimizer's state
         with counter:
-            step(images, labels, Timeline(device))
+            step(inputs, targets, Timeline(device))
     return counter.bytes
 
 

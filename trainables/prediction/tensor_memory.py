@@ -19,9 +19,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
-from trainables.step import Step, arranged, autocast
+from trainables.step import Step, arranged, autocast, in_floats
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,13 @@ class TensorMemory:
 
 
 def tensor_memory(
-    network: nn.Module, settings: Settings, batch: int, evaluation_batch: int, device: torch.device, kept_below: int = 0
+    network: nn.Module,
+    settings: Settings,
+    shape: SampleShape,
+    batch: int,
+    evaluation_batch: int,
+    device: torch.device,
+    kept_below: int = 0,
 ) -> TensorMemory:
     """Count the memory of `network`, which is on the meta device, trained by the plain step of one process.
 
@@ -50,20 +57,20 @@ def tensor_memory(
         materialize(network, device)
         parameters = watch.live
         step = Step(network, network, settings, device)
-        images, labels = unread_batch(batch, device)
+        inputs, targets = shape.empty(batch, device)
         for _ in range(2):  # the second starts with the optimizer's state and gradients of the first
             before, saved = watch.live, _Saved(network)
             with saved_tensors_hooks(saved.pack, lambda tensor: tensor):
-                step(images, labels, Timeline(device))
+                step(inputs, targets, Timeline(device))
         gradients = sum(p.nbytes for p in network.parameters())
         training = watch.peak
         network.eval()
         with torch.no_grad(), autocast(settings, device):
-            network(arranged(torch.empty(evaluation_batch, 3, 32, 32, device=device), settings)).float()
+            in_floats(network(arranged(shape.empty(evaluation_batch, device)[0], settings)))
     return TensorMemory(
         parameters=parameters,
         gradients=gradients,
-        optimizer=before - parameters - gradients - images.nbytes - labels.nbytes,
+        optimizer=before - parameters - gradients - sum(x.nbytes for x in tree_leaves((inputs, targets))),
         activations=saved.bytes,
         training=training,
         training_and_evaluation=watch.peak,
@@ -82,11 +89,6 @@ def materialize(network: nn.Module, device: torch.device) -> None:
             module._parameters[name] = None if parameter is None else nn.Parameter(fake(parameter))
         for name, buffer in module._buffers.items():
             module._buffers[name] = None if buffer is None else fake(buffer)
-
-
-def unread_batch(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return images and labels with undefined values."""
-    return torch.empty(size, 3, 32, 32, device=device), torch.empty(size, dtype=torch.long, device=device)
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Cost of training a configuration, from a few timed steps on random images."""
+"""Cost of training a configuration, from a few timed steps on random samples."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import torch
 from trainables.build import build
 from trainables.contract import Cost, Data, InfeasibleError
 from trainables.machine import isolation
-from trainables.samples import cifar10
+from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
+from trainables.workload import workload_of
 
 # Size in which larger batches are timed on a CPU, where the rate depends little on it and a step takes seconds.
 CPU_BATCH = 128
@@ -25,27 +26,27 @@ def training_cost(settings: Settings, data: Data) -> Cost:
     Raises:
         InfeasibleError: out of memory, or a batch larger than the data.
     """
-    images_per_epoch, num_classes = cifar10.training_count(data)
-    if settings.batch_size > images_per_epoch:
-        raise InfeasibleError(f"batch_size {settings.batch_size}: there are {images_per_epoch:,} training pictures")
+    workload = workload_of(settings)
+    count, shape = workload.training_count(data), workload.sample_shape(data)
+    if settings.batch_size > count:
+        raise InfeasibleError(f"batch_size {settings.batch_size}: there are {count:,} training samples")
     alone = replace(settings, strategy="single", world_size=None)
     threads = settings.threads or torch.get_num_threads()
-    rate, size = isolation.isolated(lambda: _timed(alone, num_classes), threads=threads)
-    return Cost(images_per_second=rate, images_per_epoch=images_per_epoch, checkpoint_bytes=size)
+    rate, size = isolation.isolated(lambda: _timed(alone, shape), threads=threads)
+    return Cost(samples_per_second=rate, samples_per_epoch=count, checkpoint_bytes=size)
 
 
-def _timed(settings: Settings, num_classes: int) -> tuple[float, int]:
-    """Images per second, and bytes of a checkpoint."""
+def _timed(settings: Settings, shape: SampleShape) -> tuple[float, int]:
+    """Samples per second, and bytes of a checkpoint."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     batch_size = settings.batch_size if device.type == "cuda" else min(CPU_BATCH, settings.batch_size)
-    step = build(settings, num_classes, device)
-    images = torch.rand(batch_size, 3, 32, 32, device=device)
-    labels = torch.randint(num_classes, (batch_size,), device=device)
+    step = build(settings, shape, device)
+    inputs, targets = shape.example(batch_size, device)
     timeline = Timeline(device)  # stays off
-    step(images, labels, timeline).item()
+    step(inputs, targets, timeline).item()
     started = time.perf_counter()
     for _ in range(STEPS):
-        loss = step(images, labels, timeline)
+        loss = step(inputs, targets, timeline)
     loss.item()  # synchronizes the device
     rate = STEPS * batch_size / (time.perf_counter() - started)
     return rate, _bytes_of_tensors(step.state_dict())

@@ -8,23 +8,21 @@ of processes changes the training.
     device   the same array on the CUDA device, augmented there
 """
 
-import logging
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Dataset
 
-from trainables.contract import HelperLostError, InfeasibleError
+from trainables.contract import InfeasibleError
 from trainables.network.vgg import PICTURE_SIZE
-from trainables.samples import loader_processes
+from trainables.plan import Batches, EmptyBatches, Plan
 from trainables.samples.cifar10 import Indices, Pictures, open_picture
-from trainables.samples.transfer import Batch, copied
+from trainables.samples.transfer import copied
+from trainables.samples.worker_batches import WorkerBatches
 from trainables.stages import Timeline
 
 PADDING = 4
@@ -32,24 +30,8 @@ PADDING = 4
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
 EVALUATION_BATCH = 500
-PREFETCHED_BATCHES = 2  # that each loader process keeps ready
 BYTES_PER_IMAGE = 4 * 3 * PICTURE_SIZE**2  # as floats
-LOST = "DataLoader worker (pid"  # beginning of PyTorch's message that one has ended
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Share:
-    """Part `number` (0, 1, ...) of each batch, divided into `of` parts of nearly equal size; None: no part."""
-
-    number: int | None = 0
-    of: int = 1
-
-    def within(self, batch_size: int) -> tuple[int, int]:
-        """Return the first position and the one after the last."""
-        if self.number is None:
-            return 0, 0
-        return batch_size * self.number // self.of, batch_size * (self.number + 1) // self.of
+Batch = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -61,56 +43,18 @@ class Draws:
     flips: NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Assignment of images to the batches of each epoch, and the share of each batch that is read here."""
-
-    indices: Indices
-    batch_size: int  # global
-    seed: int
-    share: Share = Share()
-
-    def __post_init__(self) -> None:
-        if self.batch_size < self.share.of:
-            raise InfeasibleError(f"batch_size {self.batch_size} is less than a picture for each of {self.share.of}")
-        if self.batch_size > len(self.indices):
-            raise InfeasibleError(f"batch_size {self.batch_size}: there are {len(self.indices):,} training pictures")
-
-    @property
-    def num_batches(self) -> int:
-        """Number of batches per epoch; an incomplete last one is dropped."""
-        return len(self.indices) // self.batch_size
-
-    def epoch(self, epoch: int) -> Iterator[Draws]:
-        """Yield the share's draws, batch by batch."""
-        whole = self.draws(epoch)
-        for mine in self.slices():
-            yield Draws(whole.indices[mine], whole.corners[mine], whole.flips[mine])
-
-    def draws(self, epoch: int) -> Draws:
-        """Draw for the whole epoch and all shares."""
-        rng = np.random.default_rng([self.seed, epoch])
-        order = rng.permutation(self.indices)[: self.num_batches * self.batch_size]
-        corners = rng.integers(0, 2 * PADDING + 1, size=(len(order), 2))
-        return Draws(order, corners, rng.random(len(order)) < 0.5)
-
-    def slices(self) -> Iterator[slice]:
-        """Yield the position of each batch's share in an epoch's draws."""
-        first, last = self.share.within(self.batch_size)
-        for start in range(0, self.num_batches * self.batch_size, self.batch_size):
-            yield slice(start + first, start + last)
+def drawn(plan: Plan, epoch: int) -> Draws:
+    """Draw for the whole epoch and all shares."""
+    order, rng = plan.order(epoch)
+    corners = rng.integers(0, 2 * PADDING + 1, size=(len(order), 2))
+    return Draws(order, corners, rng.random(len(order)) < 0.5)
 
 
-class Batches(Protocol):
-    """Training batches, epoch by epoch."""
-
-    @abstractmethod
-    def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
-        """Yield this share of the epoch's batches: normalised images (batch, 3, 32, 32), int64 classes (batch,)."""
-
-    def close(self) -> None:
-        """End the loader processes, if there are any."""
-        return
+def share_drawn(plan: Plan, epoch: int) -> Iterator[Draws]:
+    """Yield the share's draws, batch by batch."""
+    whole = drawn(plan, epoch)
+    for mine in plan.slices():
+        yield Draws(whole.indices[mine], whole.corners[mine], whole.flips[mine])
 
 
 def training_batches(
@@ -122,13 +66,22 @@ def training_batches(
         InfeasibleError: it needs a CUDA device, and `device` is none.
     """
     if plan.share.number is None:
-        return _NoPictures(plan, device)
+        images = torch.zeros(0, 3, PICTURE_SIZE, PICTURE_SIZE, device=device)
+        return EmptyBatches(plan, (images, torch.zeros(0, dtype=torch.int64, device=device)))
     match loader:
         case "memory":
             return _MemoryBatches(pictures, plan, device, pin_memory=pin_memory)
         case "device":
             return _DeviceBatches(pictures, plan, device)
-    return _WorkerBatches(pictures, plan, device, num_workers=num_workers, pin_memory=pin_memory)
+    return WorkerBatches(
+        _EachPicture(pictures),
+        _choices,
+        plan,
+        device,
+        num_workers=num_workers,
+        pin_memory=pin_memory,
+        bytes_per_sample=BYTES_PER_IMAGE,
+    )
 
 
 def evaluation_batches(
@@ -142,19 +95,6 @@ def evaluation_batches(
         yield normalized(images.to(device).permute(0, 3, 1, 2)), labels.to(device)
 
 
-class _NoPictures(Batches):
-    """Empty batches, with which a process that reads no images takes part in each step."""
-
-    def __init__(self, plan: Plan, device: torch.device) -> None:
-        self._plan, self._device = plan, device
-
-    def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
-        images = torch.zeros(0, 3, PICTURE_SIZE, PICTURE_SIZE, device=self._device)
-        labels = torch.zeros(0, dtype=torch.int64, device=self._device)
-        for _ in range(self._plan.num_batches):
-            yield images, labels
-
-
 class _MemoryBatches(Batches):
     """Batches gathered and augmented on the host."""
 
@@ -164,7 +104,7 @@ class _MemoryBatches(Batches):
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
         # copied as bytes, not floats: a quarter of the traffic
-        for images, labels in copied(map(self._batch, self._plan.epoch(epoch)), self._device, timeline):
+        for images, labels in copied(map(self._batch, share_drawn(self._plan, epoch)), self._device, timeline):
             yield self._normalized(images), labels
 
     def _batch(self, draws: Draws) -> Batch:
@@ -185,7 +125,7 @@ class _DeviceBatches(Batches):
         self._labels = torch.from_numpy(np.array(pictures.labels)).to(device)
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
-        draws = self._plan.draws(epoch)
+        draws = drawn(self._plan, epoch)
         # copied once per epoch: a copy from the host waits for the steps before it
         arrays = (draws.indices, draws.corners, draws.flips)
         indices, corners, flips = (torch.from_numpy(x).to(self._device) for x in arrays)
@@ -217,76 +157,14 @@ def normalization(device: torch.device) -> Callable[[Tensor], Tensor]:
     return normalized
 
 
-class _WorkerBatches(Batches):
-    """Batches from loader processes that live until `close`; with `num_workers` 0 from this process."""
-
-    def __init__(
-        self, pictures: Pictures, plan: Plan, device: torch.device, *, num_workers: int, pin_memory: bool
-    ) -> None:
-        self._device, self._order = device, _Order(plan)
-        of_each = plan.batch_size // plan.share.of + 1
-        in_flight = (PREFETCHED_BATCHES + 1) * num_workers * of_each * BYTES_PER_IMAGE
-        self._through_pipes = num_workers > 0 and not loader_processes.fits_in_shared_memory(in_flight)
-        if self._through_pipes:
-            log.warning("/dev/shm has no %d bytes: batches come through pipes, which is slower", in_flight)
-        self._loader: DataLoader[Any] = DataLoader(
-            _EachPicture(pictures),
-            batch_sampler=self._order,
-            num_workers=num_workers,
-            persistent_workers=num_workers > 0,
-            prefetch_factor=PREFETCHED_BATCHES if num_workers else None,
-            pin_memory=pin_memory,
-            generator=torch.Generator(),  # else it would draw its seeds from dropout's stream
-            collate_fn=_arrays if self._through_pipes else None,
-            worker_init_fn=loader_processes.end_with_parent,
-        )
-        self._iterator: Any = None
-
-    def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
-        self._order.epoch = epoch
-        try:
-            self._iterator = iter(self._loader)
-            loader_processes.limit_lock_wait(self._iterator)
-            # arrays through pipes, or tensors through shared memory
-            batches = ((torch.as_tensor(images), torch.as_tensor(labels)) for images, labels in self._iterator)
-            yield from copied(batches, self._device, timeline)
-        except RuntimeError as error:
-            if LOST in str(error):
-                raise HelperLostError(str(error).partition("\n")[0]) from error
-            raise
-        except (ConnectionError, EOFError) as error:  # the process that holds the batch's memory has ended
-            pids = ", ".join(map(str, loader_processes.ended(self._iterator)))
-            raise HelperLostError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly") from error
-
-    def close(self) -> None:
-        # The DataLoader ends its processes only when it is collected, which a traceback can delay.
-        if hasattr(self._iterator, "_shutdown_workers"):
-            loader_processes.shut_down(self._iterator)
-        self._iterator = None
-
-
-def _arrays(samples: list[tuple[Tensor, int]]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Collate a batch as arrays, which are pickled through a pipe; tensors would go through shared memory."""
-    images, labels = zip(*samples, strict=True)
-    return np.stack([image.numpy() for image in images]), np.array(labels, dtype=np.int64)
-
-
 Choice = tuple[int, int, int, bool]  # image, top, left, flipped
 
 
-class _Order(Sampler[list[Choice]]):
-    """Sampler that passes the random choices for each image to the loader processes, which draw nothing themselves."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan, self.epoch = plan, 1
-
-    def __iter__(self) -> Iterator[list[Choice]]:
-        for draws in self._plan.epoch(self.epoch):
-            columns = (draws.indices, *draws.corners.T, draws.flips)
-            yield list(zip(*(column.tolist() for column in columns), strict=True))
-
-    def __len__(self) -> int:
-        return self._plan.num_batches
+def _choices(plan: Plan, epoch: int) -> Iterator[list[Choice]]:
+    """Yield the share's pictures with their random choices, so that loader processes draw nothing themselves."""
+    for draws in share_drawn(plan, epoch):
+        columns = (draws.indices, *draws.corners.T, draws.flips)
+        yield list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 class _EachPicture(Dataset[tuple[Tensor, int]]):

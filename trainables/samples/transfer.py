@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 import torch
-from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
+from trainables.plan import Batch
 from trainables.stages import Timeline
-
-Batch = tuple[Tensor, Tensor]
 
 
 def copied(batches: Iterable[Batch], device: torch.device, timeline: Timeline) -> Iterator[Batch]:
@@ -20,9 +19,9 @@ def copied(batches: Iterable[Batch], device: torch.device, timeline: Timeline) -
         return
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     in_transfer: tuple[Batch, torch.cuda.Event] | None = None
-    for images, labels in batches:
+    for on_host in batches:
         with torch.cuda.stream(stream):
-            batch = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+            batch = tree_map(lambda tensor: tensor.to(device, non_blocking=True), on_host)
             following = batch, stream.record_event()
         if in_transfer:
             yield _arrived(*in_transfer, timeline)
@@ -37,6 +36,6 @@ def _arrived(batch: Batch, copied: torch.cuda.Event, timeline: Timeline) -> Batc
     computing = torch.cuda.current_stream()
     computing.wait_event(copied)
     timeline.mark("transfer")
-    for tensor in batch:
+    for tensor in tree_leaves(batch):
         tensor.record_stream(computing)  # else the allocator would reuse its memory while it is read
     return batch

@@ -8,7 +8,8 @@ from typing import Protocol, cast
 
 from torch import device, nn
 
-from trainables.samples.loaders import Share
+from trainables.plan import Share
+from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.step import Step
 from trainables.strategy_table import STRATEGIES
@@ -17,8 +18,12 @@ from trainables.strategy_table import STRATEGIES
 class StrategyModule(Protocol):
     """Module of a strategy. It may define `share(rank, world_size)` where the ranks do not read equal shares."""
 
-    def build(self, model: nn.Module, settings: Settings, device: device) -> Step:
-        """Return a step that trains `model`, which is on `device` already. All ranks call it with equal weights."""
+    def build(self, model: nn.Module, settings: Settings, shape: SampleShape, device: device) -> Step:
+        """Return a step that trains `model`, which is on `device` already. All ranks call it with equal weights.
+
+        Raises:
+            InfeasibleError: the strategy cannot train such a network.
+        """
 
 
 def share_of(name: str, rank: int, world_size: int) -> Share:

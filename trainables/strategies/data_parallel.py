@@ -6,16 +6,19 @@ and uses the most memory. Batch normalisation sees each GPU's share; the running
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from trainables.contract import InfeasibleError
 from trainables.machine.devices import devices_of
+from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.step import Step, autocast
 
 
-def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
+def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torch.device) -> Step:
     """Return the plain step around copies of the network.
 
     Raises:
@@ -35,7 +38,6 @@ class _Autocast(nn.Module):
         self.model = model
         self._settings, self._device = settings, device
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, inputs: Any) -> Any:
         with autocast(self._settings, self._device):
-            logits: Tensor = self.model(images)
-            return logits
+            return self.model(inputs)

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainables.contract import InfeasibleError
+from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step
 
 
-def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
+def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torch.device) -> Step:
     """Return the step that averages gradients over the ranks. Needs `torch.distributed` initialised.
 
     Raises:

@@ -21,13 +21,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Stage, Timeline
 from trainables.step import Step, load_optimizer_state, optimizer_state
 
 
-def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
-    """Return the step on shards of `model`, a chain of layers. Needs `torch.distributed` initialised."""
+def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torch.device) -> Step:
+    """Return the step on shards of `model`. Needs `torch.distributed` initialised."""
     return _FsdpStep(model, settings, device)
 
 
@@ -42,9 +43,9 @@ class _FsdpStep(Step):
         super().__init__(shards, sharded, settings, device)
         self.model, self._sharded, self._shards = model, sharded, shards
 
-    def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
+    def __call__(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         with _communication_marked(self._sharded, timeline):
-            return super().__call__(images, labels, timeline)
+            return super().__call__(inputs, targets, timeline)
 
     def _backward(self, loss: Tensor, timeline: Timeline) -> None:
         torch.autograd.backward(loss)
@@ -93,8 +94,10 @@ def _sharded(model: nn.Module, device: torch.device) -> nn.Module:
     """Return a sharded copy of `model`, whose gradients are summed over the ranks."""
     assert dist.group.WORLD is not None
     mesh = DeviceMesh.from_group(dist.group.WORLD, device.type)
-    sharded = nn.Sequential(*_blocks(copy.deepcopy(model).to(memory_format=torch.contiguous_format)))
-    for module in (*(block for block in sharded if list(block.parameters())), sharded):
+    sharded = copy.deepcopy(model).to(memory_format=torch.contiguous_format)
+    if isinstance(sharded, nn.Sequential):
+        sharded = nn.Sequential(*_blocks(sharded))
+    for module in (*(block for block in _units(sharded) if list(block.parameters())), sharded):
         unit = fully_shard(module, mesh=mesh)  # returns the same module
         unit.set_gradient_divide_factor(1.0)
         unit.set_force_sum_reduction_for_comms(True)  # Gloo supports no factor, not even 1
@@ -110,6 +113,19 @@ def _blocks(layers: nn.Module) -> Iterator[nn.Sequential]:
             yield nn.Sequential(*block)
             block = []
     yield nn.Sequential(*block)
+
+
+def _units(network: nn.Module) -> Iterator[nn.Module]:
+    """Yield the modules that run one after the other: a chain's, or those of the lists and chains in the network.
+
+    Weights beside them belong to the whole, because a network may read such weights directly.
+    """
+    if isinstance(network, nn.Sequential):
+        yield from network
+        return
+    for child in network.children():
+        if isinstance(child, nn.ModuleList | nn.Sequential):
+            yield from child
 
 
 def _local(whole: Tensor) -> Tensor:
@@ -162,7 +178,7 @@ def _communication_marked(sharded: nn.Module, timeline: Timeline) -> Iterator[No
         return hook
 
     if timeline.on:
-        for block in (block for block in sharded.children() if isinstance(block, FSDPModule)):
+        for block in (block for block in _units(sharded) if isinstance(block, FSDPModule)):
             handles.append(block.register_forward_pre_hook(mark("forward"), prepend=True))
             handles.append(block.register_forward_pre_hook(when_gathered))
             handles.append(block.register_forward_hook(when_back("backward"), prepend=True))

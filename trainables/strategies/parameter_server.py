@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from trainables.contract import InfeasibleError, timeout_seconds
 from trainables.parallel.ranks import flattened
-from trainables.samples.loaders import Share
+from trainables.plan import Share
+from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step
@@ -36,7 +37,7 @@ def share(rank: int, world_size: int) -> Share:
     return Share(None if rank == SERVER else rank - FIRST_WORKER, world_size - 1)
 
 
-def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
+def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torch.device) -> Step:
     """Return this rank's step. Needs `torch.distributed` initialised.
 
     Raises:
@@ -71,8 +72,8 @@ class _Node(Step):
 class _Worker(_Node):
     """Worker that computes gradients; its own optimizer is not used."""
 
-    def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
-        loss = self._forward_and_loss(images, labels, timeline)
+    def __call__(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
+        loss = self._forward_and_loss(inputs, targets, timeline)
         self._gradients.zero_()
         torch.autograd.backward(loss)
         timeline.mark("backward")
@@ -93,7 +94,7 @@ class _Synchronous(_Node):
         self._workers = range(FIRST_WORKER, dist.get_world_size())
         self._arriving = [torch.empty_like(self._gradients) for _ in self._workers]
 
-    def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
+    def __call__(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         _wait([dist.irecv(room, worker) for room, worker in zip(self._arriving, self._workers, strict=True)])
         timeline.mark("communicate")
         torch.sum(torch.stack(self._arriving), dim=0, out=self._gradients)  # in the order of the ranks
@@ -115,7 +116,7 @@ class _Asynchronous(_Node):
         self._num_workers = dist.get_world_size() - 1
         self._staleness = Staleness()
 
-    def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
+    def __call__(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         for _ in range(self._num_workers):
             worker = self._post.receive(self._gradients, None)
             timeline.mark("communicate")

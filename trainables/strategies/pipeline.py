@@ -2,7 +2,7 @@
 
 The cut minimises the time of the slowest stage, from the measured times of the layers. With one micro-batch the stages
 work in turn, which is plain model parallelism. Batch normalisation sees one micro-batch at a time. Only the first
-process reads pictures; it sends the labels to the last one, 8 bytes per picture.
+process reads samples; it sends the targets to the last one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from trainables.contract import InfeasibleError
-from trainables.network.vgg import PICTURE_SIZE
 from trainables.parallel.balance import LayerCost, cuts, layer_costs
-from trainables.parallel.layouts import check_microbatches, pictures_at_a_time
-from trainables.samples.loaders import Share
+from trainables.parallel.layouts import check_microbatches, samples_at_a_time
+from trainables.plan import Share
+from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step, arranged, autocast, loss_of, optimizer_state
@@ -29,39 +29,55 @@ SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
 
 def share(rank: int, world_size: int) -> Share:
-    """Give all pictures to the first process."""
+    """Give all samples to the first process."""
     return Share() if rank == 0 else Share(None)
 
 
-def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
+def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torch.device) -> Step:
     """Return this process's stage of `model`, a chain of layers. Needs `torch.distributed` initialised.
 
     Raises:
-        InfeasibleError: there are fewer layers than processes, or the batch has no such micro-batches.
+        InfeasibleError: the network is no chain, there are fewer layers than processes, or the batch has no such
+            micro-batches.
     """
-    assert isinstance(model, nn.Sequential)
+    if not isinstance(model, nn.Sequential):
+        raise InfeasibleError("strategy pipeline: the network is no nn.Sequential, a chain of layers")
+    if not isinstance(shape.inputs, Tensor) or not isinstance(shape.targets, Tensor):
+        raise InfeasibleError("strategy pipeline: inputs and targets must be one tensor each")
     world_size = dist.get_world_size()
     check_microbatches(settings, world_size)
     if world_size > len(model):
         raise InfeasibleError(f"world_size {world_size}: the network has {len(model)} layers to share")
     costs: list[list[LayerCost] | None] = [None]
     if dist.get_rank() == 0:  # the others wait for its costs, so that all cut the same way
-        costs = [layer_costs(model, _micro_batch(model, settings, device), settings)]
+        costs = [layer_costs(model, _micro_batch(model, shape, settings, device), settings)]
     dist.broadcast_object_list(costs, src=0)
     assert costs[0] is not None
-    return _PipelineStep(model, costs[0], settings, device)
+    return _PipelineStep(model, costs[0], settings, shape, device)
 
 
-def _micro_batch(model: nn.Module, settings: Settings, device: torch.device | str) -> Tensor:
-    """Return a micro-batch of zeros with the type of the weights."""
-    shape = (pictures_at_a_time(settings, dist.get_world_size()), 3, PICTURE_SIZE, PICTURE_SIZE)
-    return arranged(torch.zeros(shape, dtype=next(model.parameters()).dtype, device=device), settings)
+def _micro_batch(model: nn.Module, shape: SampleShape, settings: Settings, device: torch.device | str) -> Tensor:
+    """Return the inputs of a micro-batch, all zero; numbers with a fraction have the type of the weights."""
+    inputs, _ = shape.empty(samples_at_a_time(settings, dist.get_world_size()), device)
+    weight = next(model.parameters(), None)
+    if inputs.is_floating_point() and weight is not None:
+        inputs = inputs.to(weight.dtype)
+    zeros: Tensor = arranged(inputs.zero_(), settings)
+    return zeros
 
 
 class _PipelineStep(Step):
     """Training step of one stage. While it trains, its process frees the memory of the other stages' weights."""
 
-    def __init__(self, model: nn.Sequential, costs: list[LayerCost], settings: Settings, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: nn.Sequential,
+        costs: list[LayerCost],
+        settings: Settings,
+        shape: SampleShape,
+        device: torch.device,
+    ) -> None:
+        self._shape = shape
         self._rank, self._last = dist.get_rank(), dist.get_world_size() - 1
         ends = cuts([cost.seconds for cost in costs], self._last + 1)
         self._parts = [model[first:end] for first, end in pairwise(ends)]
@@ -77,40 +93,39 @@ class _PipelineStep(Step):
             self._rank,
             len(self._parts),
             self._message_device,
-            input_args=costs[first - 1].output if first else _micro_batch(model, settings, "meta"),
+            input_args=costs[first - 1].output if first else _micro_batch(model, shape, settings, "meta"),
             output_args=costs[end - 1].output,
         )
         self._schedule = SCHEDULES[settings.schedule](
             self._stage, settings.num_microbatches, loss_fn=self._loss, scale_grads=False
         )
 
-    def __call__(self, images: Tensor, labels: Tensor, timeline: Timeline) -> Tensor:
+    def __call__(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         self._allocate_others(False)
         self._optimizer.zero_grad(set_to_none=True)
         self._stage.timeline = timeline
         losses: list[Tensor] = []
         if self._rank == 0:
-            labels = labels.to(self._message_device)
-            sending = dist.isend(labels, self._last)
-            self._schedule.step(arranged(images, self._settings))
+            sending = dist.isend(targets.to(self._message_device).contiguous(), self._last)
+            self._schedule.step(arranged(inputs, self._settings))
             assert sending is not None
             sending.wait()
         elif self._rank < self._last:
             self._schedule.step()
         else:
-            labels = torch.empty(self._settings.batch_size, dtype=torch.int64, device=self._message_device)
-            dist.recv(labels, 0)
-            self._schedule.step(target=labels.to(self._device), losses=losses)
+            _, arriving = self._shape.empty(self._settings.batch_size, self._message_device)
+            dist.recv(arriving, 0)
+            self._schedule.step(target=arriving.to(self._device), losses=losses)
         loss = sum(losses, torch.zeros((), dtype=self._dtype, device=self._device)).detach()
         timeline.mark("communicate")
         self._optimizer.step()
         timeline.mark("update")
         return loss
 
-    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return a micro-batch's part of the mean loss; the parts and their gradients add up."""
         with autocast(self._settings, self._device):
-            loss = loss_of(logits, labels, self._settings)
+            loss = loss_of(outputs, targets, self._settings)
         self._stage.timeline.mark("forward")
         return loss
 
@@ -169,10 +184,10 @@ class _Computation(nn.Module):
         self.layers = layers
         self._settings, self._device, self._target = settings, device, target
 
-    def forward(self, images: Tensor) -> Tensor:
-        images = arranged(images.to(self._device), self._settings)
+    def forward(self, inputs: Tensor) -> Tensor:
+        inputs = arranged(inputs.to(self._device), self._settings)
         with autocast(self._settings, self._device):
-            result: Tensor = self.layers(images)
+            result: Tensor = self.layers(inputs)
         if self._target is None:
             return result
         # flattened first: the strides of axes of length 1 are arbitrary, and PyTorch 2.11 compares them

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from trainables.parallel import ring
 from trainables.parallel.ranks import flattened
+from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step
@@ -24,7 +25,7 @@ from trainables.step import Step
 BUCKET_BYTES = 4 * 2**20
 
 
-def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
+def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torch.device) -> Step:
     """Return the step that sums gradients over the ranks. Needs `torch.distributed` initialised."""
     return _RingStep(model, settings, device)
 
@@ -32,7 +33,7 @@ def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
 class _RingStep(Step):
     def __init__(self, model: nn.Module, settings: Settings, device: torch.device) -> None:
         super().__init__(model, model, settings, device)
-        self._rings = _Rings(list(model.parameters()), device)
+        self._rings = _Rings([p for p in model.parameters() if p.requires_grad], device)
 
     def _backward(self, loss: Tensor, timeline: Timeline) -> None:
         torch.autograd.backward(loss)

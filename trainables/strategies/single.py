@@ -6,10 +6,11 @@ import torch
 from torch import nn
 
 from trainables.graphs import CapturedStep
+from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.step import Step
 
 
-def build(model: nn.Module, settings: Settings, device: torch.device) -> Step:
+def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torch.device) -> Step:
     """Return the plain step, or the step as a CUDA graph."""
     return (CapturedStep if settings.cuda_graphs else Step)(model, model, settings, device)

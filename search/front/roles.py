@@ -1,0 +1,28 @@
+"""Roles of metrics, by their names: the rate of a training, and what it learned."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+FIRST_RATE = "images_per_second"  # VGG19's, and that of runs that recorded no metrics
+
+
+def rate_metric(names: Collection[str]) -> str:
+    """Return the name of the training's rate: the metric per second that has an interval."""
+    return next((n for n in names if n.endswith("_per_second") and f"{n}_low" in names), FIRST_RATE)
+
+
+def rate_unit(rate: str) -> str:
+    """Return the unit of a rate: `tokens/s` of tokens_per_second."""
+    return f"{rate.removesuffix('_per_second')}/s"
+
+
+def sounds_learned(metric: str) -> bool:
+    """Return whether a metric takes training by its name, where nothing else says it."""
+    return metric.startswith(("val_", "test_")) or any(word in metric for word in ("accuracy", "loss"))
+
+
+def wanted_test_metrics(objectives: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return the test metrics that people want to see: those of objectives, and accuracies."""
+    wanted = {name.replace("val_", "test_", 1) for name in objectives if name.startswith("val_")}
+    return [name for name in known if name in wanted or "accuracy" in name]

@@ -1,0 +1,160 @@
+"""Searches of a user's training file: its check, its copy in the run's folder, and what holds when it changes."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search.exit_codes import InputError
+from search.front.affects import is_learned
+from search.front.roles import rate_metric, wanted_test_metrics
+from search.record import source, warm_start
+from search.record.columns import describe_columns
+from search.record.events import Opening
+from search.report.report import write_summary
+from search.results import load
+from search.space.space import load_space
+from search.space.validation import SpaceError
+from tests.search.runs import INFO, story, typed, write_run
+from tests.trainables.own_files import LINEAR, written
+from trainables.contract import source_of
+
+SPACE = """\
+trainable: rows.py
+objectives: [{metric: val_loss, goal: minimize}, {metric: rows_per_second, goal: maximize}]
+parameters: {hidden: {values: [4, 8]}, batch_size: {values: [8, 16]}}
+budget: {trials: 4}
+"""
+
+
+def _opening(info: dict[str, Any]) -> Opening:
+    found = typed([{"event": "run", **info}])[0]
+    assert isinstance(found, Opening)
+    return found
+
+
+def space_file(folder: Path, text: str = SPACE) -> Path:
+    (folder / "space.yaml").write_text(text)
+    return folder / "space.yaml"
+
+
+def test_the_file_is_found_beside_the_space_file_and_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, "rows.py", ("import torch", "raise SystemExit(5)\nimport torch"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    started = time.monotonic()
+    space = load_space(space_file(tmp_path))
+    assert space.trainable == str(tmp_path / "rows.py")
+    assert time.monotonic() - started < 5  # milliseconds, on a quiet machine
+    assert space.parameters["hidden"].contains(4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("PARAMETERS = {", "PARAMETERS = {'a b': 1, "), r"rows\.py:5: PARAMETERS: 'a b' is no name"),
+        (("def network(hidden):", "def network(hidden:"), r"rows\.py:2\d: "),
+        (("def loss", "def lost"), r"rows\.py: no function loss"),
+    ],
+)
+def test_a_mistake_in_the_file_has_the_files_own_place(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    written(tmp_path, "rows.py", change)
+    with pytest.raises(SpaceError, match=message):
+        load_space(space_file(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("hidden: {", "hiden: {", r'space\.yaml:3: parameters\.hiden: .*did you mean "hidden"'),
+        ("val_loss", "val_lost", r'space\.yaml:2: .*reports no "val_lost"; did you mean "val_loss"'),
+        ("rows.py", "none.py", "none.py: No such file"),
+    ],
+)
+def test_a_mistake_in_the_space_file_has_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    written(tmp_path, "rows.py")
+    with pytest.raises(SpaceError, match=message):
+        load_space(space_file(tmp_path, SPACE.replace(old, new)))
+
+
+def test_the_run_has_a_copy_of_the_file_and_of_what_it_imports(tmp_path: Path) -> None:
+    written(tmp_path, "helpers_of_rows.py", text="x = 1\n")
+    found = source_of(written(tmp_path, "rows.py", ("import torch", "import helpers_of_rows, torch")))
+    source.save_source(found, tmp_path / "run")
+    assert (tmp_path / "run/source/rows.py").read_bytes() == (tmp_path / "rows.py").read_bytes()
+    assert (tmp_path / "run/source/helpers_of_rows.py").exists()
+
+
+def test_a_run_goes_on_with_the_same_file_alone(tmp_path: Path) -> None:
+    path = Path(written(tmp_path, "rows.py"))
+    found, run = source_of(str(path)), tmp_path / "results/run"
+    source.save_source(found, run)
+    recorded = source.recorded_name(str(path), tmp_path / "results")
+    assert recorded == "../../rows.py"
+    assert source.recorded_file(recorded, found.digest, run) == str(path)
+    assert source.usable_file(str(path), found.digest, run) == str(path)
+    path.rename(tmp_path / "moved.py")
+    assert source.recorded_file(recorded, found.digest, run) == str(run / "source/rows.py")
+
+
+def test_a_file_that_has_changed_is_refused_by_name_and_not_used(tmp_path: Path) -> None:
+    run = tmp_path / "results/run"
+    source.save_source(source_of(written(tmp_path, "rows.py")), run)
+    before, changed = "0123456789abcdef", str(tmp_path / "rows.py")
+    with pytest.raises(InputError, match=rf"{changed}: has changed since the run began \(sha256 {before}"):
+        source.recorded_file("../../rows.py", before, run)
+    assert source.usable_file(changed, before, run) == str(run / "source/rows.py")
+
+
+def test_what_an_earlier_version_of_the_file_measured_is_not_recalled(tmp_path: Path) -> None:
+    path = Path(written(tmp_path, "rows.py"))
+    info = {**INFO, "trainable": "../../rows.py", "source": "a" * 16}
+    folder = tmp_path / "before"
+    folder.mkdir()
+    lines = [{**event, **(info if event["event"] == "run" else {})} for event in story()]
+    (folder / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    space = load_space(space_file(tmp_path)).model_copy(update={"trainable": str(path)})
+    space = space.model_copy(update={"parameters": {}, "fixed": {}})
+    same, other = (_opening({**info, "source": digest}) for digest in ("a" * 16, "b" * 16))
+    assert warm_start._training(same) == warm_start._training(_opening(info))
+    assert warm_start.all_measurements(space, other, [folder]) == []
+
+
+def test_a_run_is_read_where_its_file_is_gone(tmp_path: Path) -> None:
+    units = {"val_loss": "nats", "tokens_per_second": "tokens/s", "tokens_per_second_low": "tokens/s"}
+    objectives = [{"metric": "val_loss", "goal": "minimize"}, {"metric": "tokens_per_second", "goal": "maximize"}]
+    info = {"trainable": "../../gone.py", "source": "a" * 16, "metrics": units, "objectives": objectives}
+    rename = {"val_accuracy": "val_loss", "images_per_second": "tokens_per_second"}
+    text = json.dumps([{**event, **(info if event["event"] == "run" else {})} for event in story(constraints=[])])
+    for old, new in rename.items():
+        text = text.replace(f'"{old}', f'"{new}')
+    folder = write_run(tmp_path / "results/run", json.loads(text))
+    run = load(folder)
+    assert run.state.rate_metric == "tokens_per_second"
+    write_summary(run)
+    summary = (folder / "summary.md").read_text()
+    assert "fastest" in summary
+    assert "images_per_second" not in summary
+    assert "source/gone.py" in summary
+    assert "tokens/s" in describe_columns(run.trials.columns, run.info)
+    assert not os.path.exists(tmp_path / "gone.py")
+
+
+def test_roles_are_known_by_names() -> None:
+    units = {"memory_gib_per_second": "", "tokens_per_second": "", "tokens_per_second_low": ""}
+    assert rate_metric(units) == "tokens_per_second"
+    assert rate_metric({}) == "images_per_second"
+    assert wanted_test_metrics(["val_loss", "x"], ["test_loss", "test_accuracy", "test_f1"]) == [
+        "test_loss",
+        "test_accuracy",
+    ]
+    assert is_learned("gone.py", "val_f1")
+    assert not is_learned("gone.py", "tokens_per_second")
+
+
+def test_the_file_of_these_tests_is_a_training_file(tmp_path: Path) -> None:
+    assert "hidden" in LINEAR
+    load_space(space_file(Path(written(tmp_path, "rows.py")).parent))

@@ -1,0 +1,243 @@
+"""A user's training file, trained: strategies, loader processes, checkpoints, and the user's mistakes."""
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainables.own_files import written
+from tests.trainables.ranked import on_ranks
+from trainables import checkpoint
+from trainables.contract import Data, DataError, OwnCodeError, Resources, load_trainable
+from trainables.train import LocalWorker
+
+CONFIG = {"batch_size": 8, "precision": "fp32", "threads": 1, "learning_rate": 0.01}
+numbers = itertools.count(1)
+
+
+@pytest.fixture
+def name() -> str:
+    """A module name that no other test has imported."""
+    return f"own_{next(numbers)}.py"
+
+
+def trained(path: str, folder: Path, rank: int = 0, world_size: int = 1, epochs: int = 2, **config: Any) -> LocalWorker:
+    trainable = load_trainable(path)
+    folder.mkdir(exist_ok=True)
+    worker = LocalWorker(folder, epochs, trainable.locate_data(Data()), Resources(2), rank, world_size)
+    trainable.train({**CONFIG, **config}, worker)
+    return worker
+
+
+def metrics_of_ranks(rank: int, world_size: int, path: str, folder: Path, config: dict[str, Any]) -> dict[str, float]:
+    return dict(trained(path, folder, rank, world_size, **config).reported[-1].metrics)
+
+
+def test_it_trains_validates_and_tests_with_the_metrics_that_it_declares(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name)
+    trainable, worker = load_trainable(path), trained(path, tmp_path / "trial")
+    last = worker.reported[-1].metrics
+    assert worker.reported[0].metrics["val_loss"] > last["val_loss"] > 0
+    assert 0 <= last["val_sign"] <= 1
+    tested = trainable.test(CONFIG, worker)
+    assert set(tested) == {"test_loss", "test_sign"}
+    assert {"rows_per_second", "val_loss", "val_sign", "test_loss", "test_sign"} <= set(trainable.METRICS or {})
+    assert (trainable.METRICS or {})["rows_per_second"].unit == "rows/s"
+
+
+def test_a_probe_has_rate_flops_and_memory(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, ("return Rows(part)", "return torch.utils.data.ConcatDataset([Rows(part)] * 20)"))
+    trainable = load_trainable(path)
+    worker = LocalWorker(tmp_path, 1, trainable.locate_data(Data()), Resources(1))
+    trainable.probe(CONFIG, worker)
+    found = worker.reported[0].metrics
+    assert found["rows_per_second"] > 0
+    assert found["predicted_memory_gib"] > 0
+    assert found["teraflops_per_second"] > 0
+    assert trainable.explain(CONFIG, found, Resources(1)) is not None
+
+
+def test_units_count_in_the_rate(tmp_path: Path, name: str) -> None:
+    path = written(
+        tmp_path, name, ("def loss(", "def units(inputs, targets):\n    return inputs.numel()\n\n\ndef loss(")
+    )
+    worker = trained(path, tmp_path / "trial", epochs=12)
+    last = worker.reported[-1].metrics
+    assert last["throughput_rows"] % (8 * 4) == 0
+
+
+def test_loader_processes_do_not_change_what_is_learned(tmp_path: Path, name: str) -> None:
+    """Also not the random noise that the dataset adds."""
+    path = written(tmp_path, name)
+    alone, loaded = (trained(path, tmp_path / f"{n}", num_workers=n).reported[-1].metrics for n in (0, 2))
+    assert alone["val_loss"] == loaded["val_loss"]
+    assert alone["train_loss"] == loaded["train_loss"]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "ring_allreduce", "pipeline"])
+def test_every_strategy_learns_the_same(tmp_path: Path, name: str, strategy: str) -> None:
+    path = written(tmp_path, name, ("nn.Dropout(0.1)", "nn.Identity()"))
+    single = trained(path, tmp_path / "single").reported[-1].metrics
+    config = {"strategy": strategy, "num_microbatches": 2}
+    several, *_ = on_ranks(metrics_of_ranks, 2, path, tmp_path / strategy, config)
+    assert several["train_loss"] == pytest.approx(single["train_loss"], rel=1e-5)
+    assert several["val_loss"] == pytest.approx(single["val_loss"], rel=1e-5)
+
+
+def test_a_parameter_server_learns_the_same(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, ("nn.Dropout(0.1)", "nn.Identity()"))
+    single = trained(path, tmp_path / "single").reported[-1].metrics
+    several, *_ = on_ranks(metrics_of_ranks, 3, path, tmp_path / "server", {"strategy": "parameter_server"})
+    assert several["train_loss"] == pytest.approx(single["train_loss"], rel=1e-5)
+
+
+def test_it_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name)
+    whole = trained(path, tmp_path / "whole", epochs=2)
+    trainable = load_trainable(path)
+    data, answers = trainable.locate_data(Data()), iter([False])
+    (tmp_path / "part").mkdir()
+    trainable.train(CONFIG, LocalWorker(tmp_path / "part", 2, data, listener=lambda m: next(answers)))
+    rest = trained(path, tmp_path / "part", epochs=2)
+    assert rest.reported[-1].metrics["val_loss"] == whole.reported[-1].metrics["val_loss"]
+
+
+def test_a_checkpoint_of_another_version_of_the_file_is_not_continued(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "trial"
+    trained(written(tmp_path, name), folder, epochs=1)
+    other = written(tmp_path, f"other_{name}", ("nn.Tanh()", "nn.ReLU()"))
+    assert [m.epoch for m in trained(other, folder, epochs=2).reported] == [1, 2]
+    assert (folder / checkpoint.FILE_NAME).exists()
+
+
+def test_blocks_make_a_chain_of_a_network(tmp_path: Path, name: str) -> None:
+    chain = "class Two(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    chain += "        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 1)\n    def forward(self, x):\n"
+    chain += "        return self.b(self.a(x))\n\n\ndef blocks(network):\n"
+    chain += "    return [network.a, network.b]\n\n\ndef network("
+    body = "return nn.Sequential(nn.Linear(4, hidden), nn.Tanh(), nn.Dropout(0.1), nn.Linear(hidden, 1))"
+    path = written(tmp_path, name, ("def network(", chain), (body, "return Two()"))
+    several, *_ = on_ranks(metrics_of_ranks, 2, path, tmp_path / "trial", {"strategy": "pipeline"})
+    assert math.isfinite(several["val_loss"])
+
+
+def test_augment_changes_training_batches_alone(tmp_path: Path, name: str) -> None:
+    augment = "def augment(batch):\n    x, y = batch\n    return x * 0, y\n\n\ndef loss("
+    path = written(tmp_path, name, ("def loss(", augment), (" + 0.1 * torch.randn(4)", ""))
+    plain = trained(written(tmp_path, f"plain_{name}"), tmp_path / "plain").reported[-1].metrics
+    assert trained(path, tmp_path / "trial").reported[-1].metrics["train_loss"] > plain["train_loss"]
+
+
+def test_inputs_may_be_nested_and_put_together_by_the_file(tmp_path: Path, name: str) -> None:
+    nested = ("return self.x[i] + 0.1 * torch.randn(4), self.y[i]", 'return {"x": self.x[i], "n": i}, self.y[i]')
+    network = ("def network(hidden):\n    return nn.Sequential(", "def network(hidden):\n    return Nested(")
+    module = (
+        'class Nested(nn.Sequential):\n    def forward(self, batch):\n        return super().forward(batch["x"])\n\n\n'
+    )
+    path = written(tmp_path, name, nested, network, ("class Rows", f"{module}class Rows"))
+    assert math.isfinite(trained(path, tmp_path / "trial", num_workers=1).reported[-1].metrics["val_loss"])
+
+
+def test_train_images_limits_the_training_samples(tmp_path: Path, name: str) -> None:
+    trainable = load_trainable(written(tmp_path, name))
+    need = trainable.estimate(CONFIG, trainable.locate_data(Data(train_images=16)))
+    assert need.samples_per_epoch == 16
+
+
+def test_a_network_that_branches_on_numbers_trains_without_flops_and_memory(tmp_path: Path, name: str) -> None:
+    module = "class Branch(nn.Sequential):\n    def forward(self, x):\n"
+    module += "        return super().forward(x if x.sum().item() > 0 else -x)\n\n\nclass Rows"
+    path = written(tmp_path, name, ("class Rows", module), ("return nn.Sequential(", "return Branch("))
+    worker = trained(path, tmp_path / "trial", epochs=12)
+    assert "predicted_memory_gib" not in worker.reported[-1].metrics
+    assert "teraflops_per_second" not in worker.reported[-1].metrics
+    assert load_trainable(path).memory(CONFIG, worker.data, Resources(1)) is None
+    assert load_trainable(path).largest_batch(CONFIG, worker.data, Resources(1), 2**30) is None
+
+
+ITEM = "return self.x[i] + 0.1 * torch.randn(4), self.y[i]"
+LOSS = "return nn.functional.mse_loss(outputs, targets)"
+MEASURES = 'return {"val_loss": (outputs - targets) ** 2, "val_sign": (outputs * targets > 0).float()}'
+NETWORK = "return nn.Sequential(nn.Linear(4, hidden), nn.Tanh(), nn.Dropout(0.1), nn.Linear(hidden, 1))"
+MISTAKES = {
+    "import fails": (
+        "import torch\n",
+        "import torch, no_such_package\n",
+        r"No module named .no_such_package. \(own.*:1\)",
+    ),
+    "name missing": (
+        "return Rows(part)",
+        "return Row(part)",
+        r"name 'Row' is not defined.* \(own.*\.py:27\)",
+    ),
+    "no dataset": ("return Rows(part)", "return 5", "returned int, expected samples with a length and an index"),
+    "empty": ("return Rows(part)", "return []", r'dataset\("train"\) is empty'),
+    "item raises": (ITEM, f"assert i != 7, 'broken'; {ITEM}", r"train sample 7: AssertionError: broken \(own.*:19\)"),
+    "no pair": (ITEM, "return self.x[i]", "train sample 0 is a Tensor, expected a pair of input and target"),
+    "three": (ITEM, "return 1, 2, 3", "train sample 0 is a tuple of 3, expected a pair"),
+    "shapes differ": (ITEM, "return self.x[i][: 1 + i % 4], self.y[i]", "cannot be put together"),
+    "no tensor": (ITEM, 'return "text", self.y[i]', "expected tensors and numbers"),
+    "no module": (NETWORK, "return 5", "network returned int, expected an nn.Module"),
+    "wrong width": (NETWORK, "return nn.Linear(5, 1)", "RuntimeError: .*mat1 and mat2 shapes cannot be multiplied"),
+    "network raises": (NETWORK, "raise ValueError('no')", r"ValueError: no \(own.*:23\)"),
+    "loss no number": (LOSS, "return (outputs - targets) ** 2", r"loss returned shape \(8, 1\), expected a tensor"),
+    "loss a float": (LOSS, "return 0.5", "loss returned float, expected a tensor with one number"),
+    "loss raises": (LOSS, "return 1 / 0", r"ZeroDivisionError: division by zero \(own.*:31\)"),
+    "measure missing": (
+        MEASURES,
+        'return {"val_loss": outputs}',
+        "returned val_loss; METRICS declares val_loss",
+    ),
+    "measure added": (MEASURES, MEASURES[:-1] + ', "val_x": outputs}', "METRICS declares val_loss, val_sign"),
+    "no measures": (MEASURES, "return outputs", "measures returned Tensor; METRICS declares"),
+    "exits": (NETWORK, "raise SystemExit(3)", r"called sys.exit\(3\)"),
+    "exits at import": ("import torch\n", "import torch, sys; sys.exit(0)\n", r"called sys.exit\(0\)"),
+    "not a number": (LOSS, LOSS + " * float('nan')", "the training loss is nan in epoch 1 from step 1 of 6 on"),
+    "validation raises": (MEASURES, "raise KeyError('x')", r"KeyError: 'x' \(own.*:35\)"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_a_mistake_is_one_line_with_the_users_file_and_line(tmp_path: Path, name: str, mistake: str) -> None:
+    old, new, message = MISTAKES[mistake]
+    path = written(tmp_path, name, (old, new))
+    with pytest.raises((OwnCodeError, DataError, FloatingPointError), match=message) as raised:
+        trained(path, tmp_path / "trial")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("mistake", ["item raises", "shapes differ"])
+def test_a_mistake_in_a_loader_process_is_one_line_too(tmp_path: Path, name: str, mistake: str) -> None:
+    old, new, message = MISTAKES[mistake]
+    path = written(tmp_path, name, (old, new))
+    with pytest.raises(DataError, match=message) as raised:
+        trained(path, tmp_path / "trial", num_workers=1)
+    assert "\n" not in str(raised.value)
+
+
+def test_random_state_outside_the_dataset_is_untouched(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name)
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    trained(path, tmp_path / "trial")
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_missing_data_are_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match=r"data\.root .*: no such file or folder"):
+        load_trainable(written(tmp_path, name)).locate_data(Data(root=str(tmp_path / "none")))
+
+
+def test_the_description_of_the_data_changes_with_the_data(tmp_path: Path, name: str) -> None:
+    trainable = load_trainable(written(tmp_path, name))
+    (root := tmp_path / "data").mkdir()
+    (root / "a").write_text("1")
+    data = trainable.locate_data(Data(root=str(root)))
+    before = trainable.describe_data(data)
+    assert str(tmp_path) not in before
+    (root / "b").write_text("22")
+    assert trainable.describe_data(data) != before

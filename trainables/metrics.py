@@ -1,0 +1,82 @@
+"""Metrics that every training reports, with their units."""
+
+from __future__ import annotations
+
+from trainables.contract import Metric
+
+
+def common_metrics(unit: str) -> dict[str, Metric]:
+    """Return the metrics of a training whose rate counts `unit`, such as images or tokens."""
+    return {
+        "train_loss": Metric("", "the loss that is minimised, mean over the epoch's steps", probed=False),
+        f"{unit}_per_second": Metric(
+            f"{unit}/s", "rate of the whole job, waiting for data included, warm-up and evaluation excluded"
+        ),
+        f"{unit}_per_second_low": Metric(f"{unit}/s", "lower end of the 95% interval"),
+        f"{unit}_per_second_high": Metric(f"{unit}/s", "upper end of the 95% interval"),
+        "throughput_windows": Metric("windows", f"windows that {unit}_per_second is measured over"),
+        f"throughput_{unit}": Metric(unit, f"{unit} in these windows"),
+        "throughput_seconds": Metric("s", "duration of these windows"),
+        "warmup_steps": Metric("steps", "steps left out at the beginning, until they got no faster"),
+        "contended_windows": Metric(
+            "windows", "windows left out because other processes took more than 12% of the trial's cores"
+        ),
+        "contended": Metric("0 or 1", "1: too few windows were uncontended, so the rate is over contended ones"),
+        "load_seconds": Metric("s", "per step, waiting for data; this and the next five from profiled steps"),
+        "transfer_seconds": Metric("s", "per step, copying to the GPU"),
+        "forward_seconds": Metric("s", "per step, network and loss"),
+        "backward_seconds": Metric("s", "per step, until the last gradient is there"),
+        "communicate_seconds": Metric("s", "per step, waiting for gradients of other processes after backward"),
+        "update_seconds": Metric("s", "per step, optimizer"),
+        "step_seconds": Metric("s", "per step, sum of these stages"),
+        "profiled_steps": Metric("steps", "steps that the stages are means over"),
+        "cpu_utilization": Metric("fraction", "use of the trial's cores by its own processes"),
+        "machine_cpu_utilization": Metric("fraction", "use of all cores by all processes"),
+        "resident_gib": Metric("GiB", "resident memory of the trial's processes, mean while training"),
+        "loader_processes": Metric("processes", "processes of the loader"),
+        "loader_cores": Metric("cores", "cores used by the loader processes, per process of the trial"),
+        "system_time_fraction": Metric("fraction", "system time in the trial's own CPU time, mostly for memory"),
+        "nodes": Metric("nodes", "nodes of the trial's processes, in a cluster of several"),
+        "utilization_imbalance": Metric("ratio", "busiest GPU, on a CPU process, over the mean of all; 1: all alike"),
+        "memory_imbalance": Metric("ratio", "fullest GPU or process at its peak over the mean of all; 1: all alike"),
+        "gradient_staleness_mean": Metric(
+            "updates", "updates by others while a worker computed; asynchronous parameter_server"
+        ),
+        "gradient_staleness_max": Metric("updates", "maximum of them"),
+        "gpu_utilization": Metric("fraction", "time in which the GPU was busy"),
+        "gpu_memory_gib": Metric("GiB", "memory in use on the fullest GPU, by all processes"),
+        "gpu_power_watts": Metric("W", "power of the trial's GPUs"),
+        "gpu_clock_mhz": Metric("MHz", "clock of the multiprocessors"),
+        "gpu_throttled_fraction": Metric("fraction", "time in which heat or power slowed the GPU"),
+        f"{unit}_per_joule": Metric(
+            f"{unit}/J", f"{unit} per energy of the GPUs, or of the processor if it reports energy"
+        ),
+        "teraflops_per_second": Metric("TFLOP/s", "counted operations of the network at the rate measured"),
+        "memory_gib_per_second": Metric(
+            "GiB/s", "memory traffic of the network's operators, as if there were no caches"
+        ),
+        "fraction_of_bandwidth": Metric(
+            "fraction", "memory traffic over the rate of copying memory here; above 1 thanks to caches"
+        ),
+        "ceiling_fp32_teraflops_per_second": Metric("TFLOP/s", "best rate measured on these cores or GPUs in fp32"),
+        "ceiling_bf16_teraflops_per_second": Metric(
+            "TFLOP/s", "likewise in bf16; absent on a processor without instructions for it"
+        ),
+        "ceiling_fp16_teraflops_per_second": Metric("TFLOP/s", "likewise in fp16; absent without a GPU"),
+        "fraction_of_ceiling": Metric(
+            "fraction", "rate over the best matrix or convolution rate measured in this precision"
+        ),
+        "fraction_of_matrix_rate": Metric("fraction", "rate over the matrix rate measured in this precision"),
+        "epoch_seconds": Metric("s", "training of the epoch", probed=False),
+        "evaluation_seconds": Metric("s", "evaluation after the epoch", probed=False),
+        "checkpoint_seconds": Metric(
+            "s", "writing the checkpoint; absent from an epoch that is reported again", probed=False
+        ),
+        "peak_memory_gib": Metric(
+            "GiB", "peak so far: tensors on the fullest GPU, or resident memory of all processes"
+        ),
+        "peak_memory_fraction": Metric(
+            "fraction", "peak over that GPU's memory, or the machine's or container's", limit=1.0
+        ),
+        "predicted_memory_gib": Metric("GiB", "peak_memory_gib predicted before the start"),
+    }

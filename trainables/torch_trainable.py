@@ -1,0 +1,171 @@
+"""Trainable around a workload of PyTorch: the same parameters, metrics and functions for each."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from trainables.contract import (
+    Config,
+    Cost,
+    Data,
+    InfeasibleError,
+    Layout,
+    MemoryNeed,
+    Metric,
+    Parameter,
+    Resources,
+    Scalar,
+    Strategy,
+    Verdict,
+    Worker,
+)
+from trainables.machine import processor
+from trainables.metrics import common_metrics
+from trainables.parallel.layouts import layout_of
+from trainables.settings import Settings, checked, parameters_of
+from trainables.strategy_table import STRATEGIES
+
+T = TypeVar("T")
+
+COMPILERS = ("g++", "clang++", "c++")
+CUDA_ONLY = (
+    ("precision", "fp16"),
+    ("loader", "device"),
+    ("pin_memory", True),
+    ("cuda_graphs", True),
+)
+
+
+class TorchTrainable:
+    """A `contract.Trainable`. Subclasses say where its data are."""
+
+    def __init__(self, settings: type[Settings], unit: str, own_metrics: Mapping[str, Metric]) -> None:
+        """`own_metrics`: what the workload measures, such as `val_accuracy`; the rate counts `unit`."""
+        self.settings = settings
+        self.STRATEGIES: Mapping[str, Strategy] = STRATEGIES
+        self.PARAMETERS: Mapping[str, Parameter] | None = parameters_of(settings, STRATEGIES)
+        self.METRICS: Mapping[str, Metric] | None = {**_of(own_metrics, "val_"), **common_metrics(unit), **own_metrics}
+
+    def unavailable(self, parameter: str, value: Scalar, resources: Resources) -> str | None:
+        """Return why these resources do not allow the value; None: they do."""
+        devices, device = (resources.gpus, "GPU") if resources.gpus else (resources.cpus, "core")
+        row = STRATEGIES[str(value)] if parameter == "strategy" else None
+        if resources.gpus == 0 and ((parameter, value) in CUDA_ONLY or (row and row.all_gpus)):
+            return "needs a CUDA device"
+        if resources.gpus == 0 and (parameter, value) == ("precision", "bf16") and processor.bf16() == "emulated":
+            return "PyTorch only emulates it on this processor, 10 to 100 times slower than fp32"
+        if resources.gpus and (parameter, value) == ("precision", "bf16") and not processor.gpu_bf16():
+            return "these GPUs have no instructions for it"
+        if (parameter, value) == ("compile", True) and not any(map(shutil.which, COMPILERS)):
+            return f"needs a C++ compiler, one of {', '.join(COMPILERS)}"
+        if parameter == "threads" and int(value) > resources.node.cpus:
+            return _too_few(int(value), "core", resources.node.cpus)
+        if (parameter, value) == ("placement", "spread") and resources.nodes == 1:
+            return "needs several nodes, there is 1"
+        needed = int(value) if parameter == "world_size" else 0
+        if row and not row.one_process:
+            needed = 2  # one process alone is slower than `single`
+        return _too_few(needed, device, devices) if needed > devices else None
+
+    def layout(self, config: Config, resources: Resources) -> Layout:
+        """Return one process with everything, or the strategy's processes with equal shares."""
+        settings = self._settings(config)
+        for name, value in vars(settings).items():
+            if name == "strategy" and settings.world_size is not None:
+                continue  # decides how many are needed
+            if value is not None and (reason := self.unavailable(name, value, resources)):
+                raise InfeasibleError(f"{name} {value}: {reason}")
+        return layout_of(settings, resources)
+
+    def estimate(self, config: Config, data: Data) -> Cost:
+        """Time a few steps in this process alone, whatever the strategy."""
+        from trainables.prediction import training_cost
+
+        return training_cost.training_cost(self._settings(config), data)
+
+    def train(self, config: Config, worker: Worker) -> None:
+        """Train in the loop that all strategies share."""
+        from trainables import loop
+
+        self._isolated(config, worker, loop.fit)
+
+    def probe(self, config: Config, worker: Worker) -> None:
+        """Train for some seconds to measure the rate; the weights are thrown away."""
+        from trainables import loop
+
+        self._isolated(config, worker, loop.probe)
+
+    def test(self, config: Config, worker: Worker) -> Mapping[str, float]:
+        """Return the declared metrics of the test samples."""
+        from trainables import loop
+
+        found = self._isolated(config, worker, loop.test)
+        return {name: value for name, value in found.items() if name in (self.METRICS or {})}
+
+    def explain(self, config: Config, metrics: Mapping[str, float], resources: Resources) -> Verdict | None:
+        """Find the bottleneck from the stages of a step."""
+        from trainables.measure import verdict
+
+        return verdict.explain(self._settings(config), metrics, resources)
+
+    def memory(self, config: Config, data: Data, resources: Resources) -> MemoryNeed | None:
+        """Predict memory from a pass without numbers; this machine is calibrated once, by two tiny trainings."""
+        from trainables.prediction import memory_need
+
+        settings = self._settings(config)
+        return memory_need.memory_need(settings, memory_need.job_of(settings, data, self.layout(config, resources)))
+
+    def largest_batch(self, config: Config, data: Data, resources: Resources, available: int) -> int | None:
+        """Search the largest batch by such passes."""
+        from trainables.prediction import memory_need
+
+        settings = self._settings(config)
+        job = memory_need.job_of(settings, data, self.layout(config, resources))
+        return memory_need.largest_batch(settings, job, available)
+
+    def _isolated(self, config: Config, worker: Worker, work: Callable[[Settings, Worker], T]) -> T:
+        """Call `work` on cores of its own and restore the process afterwards."""
+        from trainables.machine import affinity, isolation
+        from trainables.parallel import peers
+        from trainables.prediction import memory_need
+
+        settings = self._settings(config)
+        with affinity.claimed_cores(worker.resources.cpus), peers.reported():
+            try:
+                return isolation.isolated(
+                    lambda: work(settings, worker),
+                    threads=settings.threads or worker.resources.cpus,
+                    allocator=settings.allocator,
+                    flush_denormals=settings.flush_denormals,
+                )
+            except isolation.OutOfMemoryError as error:
+                message = f"{error}"
+        # raised out here, so that no traceback keeps the memory alive
+        shape = Layout(worker.world_size, worker.resources.cpus, worker.resources.gpus)
+        need = memory_need.memory_need(settings, memory_need.job_of(settings, worker.data, shape))
+        raise InfeasibleError(*_shortage(message, need))
+
+    def _settings(self, config: Config) -> Settings:
+        return self.settings(**checked(config, self.PARAMETERS or {}))
+
+
+def _of(metrics: Mapping[str, Metric], prefix: str) -> dict[str, Metric]:
+    return {name: metric for name, metric in metrics.items() if name.startswith(prefix)}
+
+
+def _shortage(message: str, need: MemoryNeed | None) -> tuple[str, dict[str, float]]:
+    """Return the message with what was predicted, and the metrics of a trial without enough memory."""
+    if need is None:
+        return message, {}
+    message = f"{message}; predicted were {need.total / 2**30:.1f}"
+    if need.available is None:
+        return message, {}
+    # above 1 whatever was predicted: it took more than there is
+    fraction = max(1.05, need.total / need.available)
+    return f"{message} of {need.available / 2**30:.1f} GiB", {"peak_memory_fraction": fraction}
+
+
+def _too_few(needed: int, what: str, there: int) -> str:
+    return f"needs {needed} {what}s, there {'is' if there == 1 else 'are'} {there}"

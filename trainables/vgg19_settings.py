@@ -1,0 +1,43 @@
+"""Parameters of VGG19 on 32x32 pictures, beside those of every training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from trainables.settings import Settings, parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vgg19Settings(Settings):
+    """A configuration of VGG19's training."""
+
+    workload: ClassVar[str] = "trainables.workloads.vgg19"
+
+    label_smoothing: float = parameter(
+        0.1, "smoothing of the training loss's labels", low=0.0, high=0.9999, affects="trained"
+    )
+    width: float = parameter(1.0, "channels as a multiple of VGG19's own", low=0.01)
+    head: Literal["average_pooling", "fully_connected"] = parameter("average_pooling", "classifier")
+    loader: Literal["workers", "memory", "device"] = parameter(
+        "memory",
+        "load single pictures in processes, whole batches from memory, or batches on the GPU",
+        affects="probed",
+    )
+    num_workers: int = parameter(
+        0, "processes of the loader `workers`, per process of the trial", low=0, affects="probed"
+    )
+    conv_kernel: Literal["library", "gemm", "auto"] = parameter(
+        "auto",
+        "small feature maps on a CPU: PyTorch's kernels, few matrix products, or the faster one per layer, timed once",
+        affects="probed",
+    )
+
+    @property
+    def loader_processes(self) -> int:
+        """Number of loader processes, per process of the trial."""
+        return self.num_workers if self.loader == "workers" else 0
+
+    def that_shape_the_network(self) -> dict[str, Any]:
+        """Return the settings on which the network's weights depend."""
+        return {"width": self.width, "head": self.head}

@@ -1,0 +1,1 @@
+"""Workloads: what is trained, one module each."""

@@ -1,0 +1,279 @@
+"""Workload: what a user's training file defines."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.data import Dataset, default_collate
+
+from trainables.contract import Data, DataError
+from trainables.declared import declaration_of
+from trainables.machine.exception_chain import described
+from trainables.plan import Batch, Batches, EmptyBatches, Indices, Plan
+from trainables.sample_shape import SampleShape, shape_of
+from trainables.samples.worker_batches import Collate, LoadError, LoadFailure, WorkerBatches
+from trainables.settings import Settings
+from trainables.stages import Timeline
+from trainables.workload import EvaluationPart
+
+SUBSET_SEED = 20090408  # fixed, so that all trials of all runs see the same part of the samples
+LOADED_COPIES = 2  # of a batch: its samples, and the stacked batch
+
+
+class OwnFile:
+    """A `Workload` by the functions of a file."""
+
+    VERSION = 1
+
+    def __init__(self, path: str) -> None:
+        """Import the file by its name, with its folder on the path of this process and of its children.
+
+        Raises:
+            Exception: whatever the file raises.
+        """
+        self._path = Path(path)
+        declaration = declaration_of(self._path)
+        self.UNIT, self.MEASURES = declaration.unit, tuple(declaration.metrics)
+        self._own = tuple(declaration.parameters)
+        self._module = imported(self._path)
+        self._datasets: dict[tuple[str, str | None], Any] = {}
+        self._shapes: dict[str | None, SampleShape] = {}
+
+    def training_indices(self, data: Data) -> Indices:
+        """Return the indices of the training samples: all, or `data.train_images` of them."""
+        return _some(len(self._dataset("train", data)), data.train_images)
+
+    def training_count(self, data: Data) -> int:
+        """Return the number of training samples."""
+        return len(self.training_indices(data))
+
+    def sample_shape(self, data: Data) -> SampleShape:
+        """Return the shape of the first training sample, as the file's `collate` arranges it."""
+        if data.root not in self._shapes:
+            inputs, targets = tree_map(lambda x: x[0], self._first_batch(data))
+            self._shapes[data.root] = shape_of(inputs, targets)
+        return self._shapes[data.root]
+
+    def units_per_sample(self, data: Data) -> int:
+        """Return what the file's `units` says of the first sample; 1 without it."""
+        if not hasattr(self._module, "units"):
+            return 1
+        inputs, targets = tree_map(lambda x: x[0], self._first_batch(data))
+        return int(self._module.units(inputs, targets))
+
+    def network(self, settings: Settings, shape: SampleShape) -> nn.Module:
+        """Build the file's network, as a chain of its `blocks` if it says which they are."""
+        network = self._module.network(**{name: getattr(settings, name) for name in self._own})
+        if not isinstance(network, nn.Module):
+            raise TypeError(f"{self._path.name}: network returned {type(network).__name__}, expected an nn.Module")
+        return nn.Sequential(*self._module.blocks(network)) if hasattr(self._module, "blocks") else network
+
+    def tune(self, network: nn.Module, settings: Settings, batch_size: int) -> None:
+        """Select nothing: the kernels are PyTorch's."""
+
+    def loss(self, outputs: Any, targets: Any, settings: Settings) -> Tensor:
+        """Return the file's loss."""
+        found = self._module.loss(outputs, targets)
+        if not isinstance(found, Tensor) or found.ndim:
+            what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            raise TypeError(f"{self._path.name}: loss returned {what}, expected a tensor with one number")
+        return found
+
+    def measures(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
+        """Return the file's measures, which are those that it declares."""
+        found = self._module.measures(outputs, targets)
+        if not isinstance(found, Mapping) or set(found) != set(self.MEASURES):
+            names = ", ".join(found) if isinstance(found, Mapping) else type(found).__name__
+            declared = ", ".join(self.MEASURES)
+            raise TypeError(f"{self._path.name}: measures returned {names}; METRICS declares {declared}")
+        return {name: torch.as_tensor(value) for name, value in found.items()}
+
+    def training_batches(self, settings: Settings, data: Data, plan: Plan, device: torch.device) -> Batches:
+        """Create loader processes, or load in this process."""
+        if plan.share.number is None:
+            return EmptyBatches(plan, self.sample_shape(data).empty(0, device))
+        batches = self._batches("train", _seeded_order, settings, data, plan, device)
+        return _Augmented(batches, self._module.augment) if hasattr(self._module, "augment") else batches
+
+    def evaluation_batches(
+        self, settings: Settings, data: Data, part: EvaluationPart, device: torch.device, rank: int, world_size: int
+    ) -> Iterator[Batch]:
+        """Yield this rank's part of the samples, by as many loader processes as training has."""
+        all_samples = _some(len(self._dataset(part, data)), data.val_images or None if part == "validation" else None)
+        mine = all_samples[rank::world_size]
+        if not len(mine):
+            return
+        batch_size = min(len(mine), self.evaluation_batch_size(settings, -(-settings.batch_size // world_size)))
+        batches = self._batches(part, _all_in_order, settings, data, Plan(mine, batch_size, seed=0), device)
+        with contextlib.closing(batches):
+            yield from batches.epoch(0, Timeline(device))
+
+    def evaluation_batch_size(self, settings: Settings, batch: int) -> int:
+        """Return the process's share of a training batch."""
+        return batch
+
+    def plain(self, settings: Settings, device_type: str) -> Settings:
+        """Return the settings: all own ones may change a tensor's size."""
+        return settings
+
+    def loaded_bytes(self, settings: Settings, shape: SampleShape, batch: int, device_type: str) -> int:
+        """Return the bytes of a batch and of the samples that it is made of."""
+        return LOADED_COPIES * shape.bytes_per_sample * batch
+
+    def kept_bytes(self, settings: Settings, data_samples: int, device_type: str) -> int:
+        """Return 0: what the dataset keeps in memory is not known."""
+        return 0
+
+    def _batches(
+        self, part: str, order: Any, settings: Settings, data: Data, plan: Plan, device: torch.device
+    ) -> WorkerBatches:
+        return WorkerBatches(
+            _Samples(self._dataset(part, data), part, self._path),
+            order,
+            plan,
+            device,
+            num_workers=settings.num_workers,
+            pin_memory=settings.pin_memory and device.type == "cuda",
+            bytes_per_sample=self.sample_shape(data).bytes_per_sample,
+            collate=self._collate,
+            explain=partial(_unlike, self._path),
+        )
+
+    @property
+    def _collate(self) -> Collate:
+        collate: Collate = getattr(self._module, "collate", default_collate)
+        return collate
+
+    def _dataset(self, part: str, data: Data) -> Any:
+        """Return a part of the samples.
+
+        Raises:
+            DataError: it is no dataset, or empty.
+        """
+        key = part, data.root
+        if key not in self._datasets:
+            found = self._module.dataset(part, data.root)
+            what = f'{self._path.name}: dataset("{part}")'
+            if not hasattr(found, "__getitem__") or not hasattr(found, "__len__"):
+                raise DataError(f"{what} returned {type(found).__name__}, expected samples with a length and an index")
+            if not len(found):
+                raise DataError(f"{what} is empty")
+            self._datasets[key] = found
+        return self._datasets[key]
+
+    def _first_batch(self, data: Data) -> Batch:
+        samples = _Samples(self._dataset("train", data), "train", self._path)
+        first = samples.__getitems__([(0, 0)])
+        if isinstance(first, LoadFailure):
+            raise LoadError(first.reason)
+        found = self._collate(first)
+        for leaf in tree_leaves(found):
+            if not isinstance(leaf, Tensor):
+                raise DataError(
+                    f"{self._path.name}: a sample has a {type(leaf).__name__}, expected tensors and numbers"
+                )
+        inputs, targets = found
+        return inputs, targets
+
+
+def imported(path: Path) -> ModuleType:
+    """Import a file by its stem, also where a file of the same name in another folder was imported before."""
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    known = os.environ.get("PYTHONPATH", "")
+    if folder not in known.split(os.pathsep):  # so that loader processes and ranks can import it
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, known)))
+    present = sys.modules.get(path.stem)
+    if present is not None and present.__file__ != str(path):
+        del sys.modules[path.stem]
+        sys.path.remove(folder)
+        sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    return importlib.import_module(path.stem)
+
+
+def _some(count: int, most: int | None) -> Indices:
+    """Return all indices, or `most` of them at random, the same each time."""
+    if most is None or most >= count:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(SUBSET_SEED).permutation(count)[:most])
+
+
+def _seeded_order(plan: Plan, epoch: int) -> Iterator[list[tuple[int, int]]]:
+    """Yield the share's samples, each with the seed of its random choices."""
+    order, rng = plan.order(epoch)
+    seeds = rng.integers(0, 2**32, size=len(order))
+    for mine in plan.slices():
+        yield list(zip(order[mine].tolist(), seeds[mine].tolist(), strict=True))
+
+
+def _all_in_order(plan: Plan, epoch: int) -> Iterator[list[tuple[int, int]]]:
+    """Yield all samples, the last batch as well if it is smaller."""
+    for start in range(0, len(plan.indices), plan.batch_size):
+        yield [(index, index) for index in plan.indices[start : start + plan.batch_size].tolist()]
+
+
+class _Samples(Dataset[Any]):
+    """Samples of a dataset, whose random choices depend on the sample's seed, not on the process that loads it."""
+
+    def __init__(self, dataset: Any, part: str, path: Path) -> None:
+        self._dataset, self._part, self._path = dataset, part, path
+
+    def __getitems__(self, choices: list[tuple[int, int]]) -> Any:
+        """Return the samples, or why one cannot be loaded."""
+        states = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
+        try:
+            return self._loaded(choices)
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+            torch.random.set_rng_state(states[2])
+
+    def _loaded(self, choices: list[tuple[int, int]]) -> Any:
+        samples = []
+        for index, seed in choices:
+            random.seed(seed)
+            np.random.seed(seed)
+            torch.default_generator.manual_seed(seed)
+            try:
+                sample = self._dataset[index]
+            except Exception as error:
+                return LoadFailure(f"{self._part} sample {index}: {described(error, self._path.parent)}")
+            if not isinstance(sample, tuple | list) or len(sample) != 2:
+                what = f"a {type(sample).__name__}" + (f" of {len(sample)}" if isinstance(sample, tuple | list) else "")
+                place = f"{self._path.name}: {self._part} sample {index}"
+                return LoadFailure(f"{place} is {what}, expected a pair of input and target")
+            samples.append(sample)
+        return samples
+
+
+def _unlike(path: Path, error: Exception) -> str:
+    return f"samples of {path.name} cannot be put together: {described(error, path.parent)}"
+
+
+class _Augmented(Batches):
+    """Batches that the file's `augment` changes on the device."""
+
+    def __init__(self, batches: Batches, augment: Callable[[Batch], Batch]) -> None:
+        self._batches, self._augment = batches, augment
+
+    def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
+        for batch in self._batches.epoch(epoch, timeline):
+            yield self._augment(batch)
+
+    def close(self) -> None:
+        self._batches.close()

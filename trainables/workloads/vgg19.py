@@ -1,0 +1,141 @@
+"""Workload: VGG19 on 32x32 pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trainables.contract import Data
+from trainables.machine.processor import precision_of
+from trainables.network import autotune
+from trainables.network.autotune import choose_kernels
+from trainables.network.vgg import PICTURE_SIZE, vgg19
+from trainables.plan import Batch, Batches, Indices, Plan
+from trainables.sample_shape import SampleShape
+from trainables.samples import cifar10, loaders
+from trainables.settings import Settings
+from trainables.step import DTYPES, FORMATS
+from trainables.vgg19_settings import Vgg19Settings
+from trainables.workload import EvaluationPart
+
+UNIT = "images"
+MEASURES = ("val_loss", "val_accuracy")
+VERSION = autotune.VERSION
+PICTURE_BYTES = 3 * PICTURE_SIZE**2
+LOADED_BYTES = 16 * PICTURE_BYTES  # gathered, padded, cropped and flipped bytes, floats, a copy in its format
+
+
+def training_indices(data: Data) -> Indices:
+    """Return the indices of the training pictures, without those for validation."""
+    return cifar10.split(cifar10.training_pictures(data).labels, data)[0]
+
+
+def training_count(data: Data) -> int:
+    """Return the number of training pictures without reading any."""
+    return cifar10.training_count(data)[0]
+
+
+def sample_shape(data: Data) -> SampleShape:
+    """Return the shape of a normalised picture and its class."""
+    return shape_for(cifar10.training_count(data)[1])
+
+
+def shape_for(num_classes: int) -> SampleShape:
+    """Return the shape of pictures of so many classes."""
+    picture = torch.empty(3, PICTURE_SIZE, PICTURE_SIZE, device="meta")
+    return SampleShape(picture, torch.empty((), dtype=torch.int64, device="meta"), num_classes)
+
+
+def units_per_sample(data: Data) -> int:
+    """Return 1: the unit is a picture."""
+    return 1
+
+
+def network(settings: Settings, shape: SampleShape) -> nn.Module:
+    """Build VGG19."""
+    own = _own(settings)
+    return vgg19(shape.num_classes, width=own.width, head=own.head)
+
+
+def tune(network: nn.Module, settings: Settings, batch_size: int) -> None:
+    """Select the convolution kernels."""
+    device = next(network.parameters()).device
+    dtype = DTYPES.get(precision_of(settings.precision, device.type), torch.float32)
+    memory_format, kernel = FORMATS[settings.memory_format], _own(settings).conv_kernel
+    choose_kernels(network, kernel, batch_size=batch_size, dtype=dtype, memory_format=memory_format)
+
+
+def loss(outputs: Tensor, targets: Tensor, settings: Settings) -> Tensor:
+    """Return the label-smoothed cross-entropy."""
+    return nn.functional.cross_entropy(outputs, targets, label_smoothing=_own(settings).label_smoothing)
+
+
+def measures(outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
+    """Return cross-entropy (without label smoothing) and correctness of each picture, shape (batch,)."""
+    return {
+        "val_loss": nn.functional.cross_entropy(outputs, targets, reduction="none"),
+        "val_accuracy": outputs.argmax(1) == targets,
+    }
+
+
+def training_batches(settings: Settings, data: Data, plan: Plan, device: torch.device) -> Batches:
+    """Create the loader that the settings name."""
+    own = _own(settings)
+    return loaders.training_batches(
+        own.loader,
+        cifar10.training_pictures(data),
+        plan,
+        device,
+        num_workers=own.num_workers,
+        pin_memory=own.pin_memory,
+    )
+
+
+def evaluation_batches(
+    settings: Settings, data: Data, part: EvaluationPart, device: torch.device, rank: int, world_size: int
+) -> Iterator[Batch]:
+    """Return this rank's batches of validation or test pictures."""
+    if part == "test":
+        pictures = cifar10.test_pictures(data)
+        indices = np.arange(len(pictures.labels))
+    else:
+        pictures = cifar10.training_pictures(data)
+        indices = cifar10.split(pictures.labels, data)[1]
+    return loaders.evaluation_batches(pictures, indices, device, rank, world_size)
+
+
+def evaluation_batch_size(settings: Settings, batch: int) -> int:
+    """Return the same number for all configurations."""
+    return loaders.EVALUATION_BATCH
+
+
+def plain(settings: Settings, device_type: str) -> Vgg19Settings:
+    """Return settings with the same tensors: the usual kernel, the loader's and the loss's defaults."""
+    own = _own(settings)
+    kernel = own.conv_kernel
+    if kernel == "auto":
+        kernel = "gemm" if device_type == "cpu" else "library"  # the usual choice; gemm needs a fifth more
+    default = Vgg19Settings()
+    # label smoothing would count a few more bytes
+    return replace(own, conv_kernel=kernel, loader=default.loader, label_smoothing=0.0)
+
+
+def loaded_bytes(settings: Settings, shape: SampleShape, batch: int, device_type: str) -> int:
+    """Return the bytes of a batch with its intermediate results."""
+    return LOADED_BYTES * batch
+
+
+def kept_bytes(settings: Settings, data_samples: int, device_type: str) -> int:
+    """Return the bytes of the pictures on the device, or mapped into host memory, which are soon read completely."""
+    loader = _own(settings).loader
+    kept = loader == "device" if device_type == "cuda" else loader != "workers"
+    return PICTURE_BYTES * data_samples * kept
+
+
+def _own(settings: Settings) -> Vgg19Settings:
+    return cast(Vgg19Settings, settings)
