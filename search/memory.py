@@ -89,12 +89,12 @@ def answer(question: Question) -> str:
     """Return a table of the parts, whether they fit, and the largest batches that do.
 
     Raises:
-        InputError: the trainable does not predict memory.
+        InputError: the memory cannot be predicted.
         InfeasibleError: the configuration cannot run on these resources.
     """
     need = question.trainable.memory(question.config, question.data, question.resources)
     if need is None:
-        raise InputError("this trainable does not predict memory; --trainable vgg19_cifar10 does")
+        raise InputError("the memory of this training cannot be predicted")
     if question.available is not None:
         need = MemoryNeed(need.parts, question.available)
     if need.available is None:

@@ -74,6 +74,8 @@ class _Names:
             match node:
                 case ast.Assign(targets=targets, value=value):
                     self.values |= {target.id: value for target in targets if isinstance(target, ast.Name)}
+                    nested = (name for target in targets if isinstance(target, ast.Tuple) for name in target.elts)
+                    self.values |= {name.id: None for name in nested if isinstance(name, ast.Name)}
                 case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
                     self.values[name] = value
                 case ast.FunctionDef(name=name):

@@ -37,6 +37,7 @@ from trainables.contract import (
     InfeasibleError,
     Layout,
     Measurement,
+    OwnCodeError,
     PeerLostError,
     Resources,
     load_trainable,
@@ -48,6 +49,7 @@ from trainables.settings import checked, did_you_mean, parsed
 LOST_ANOTHER = 75  # exit code of a rank that lost another rank
 GRACE_SECONDS = 5.0  # for the lost rank to end, too
 BAD_INPUT = (ValueError, InfeasibleError, DataError)
+FAILURES = (FloatingPointError, OSError, OwnCodeError)
 DATA_NAMES = ("auto", "cifar10", "folder", "generated")
 Listener = Callable[[Measurement], bool]
 
@@ -105,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         job = _job(_parser().parse_intermixed_args(arguments))
         with _lock(job.folder):
             return run(job)
-    except (*BAD_INPUT, LookupError, FloatingPointError, OSError) as error:
+    except (*BAD_INPUT, LookupError, *FAILURES) as error:
         report_error(str(error), as_json)
         return 2 if isinstance(error, (*BAD_INPUT, LookupError)) else 1
     except KeyboardInterrupt:
@@ -121,7 +123,8 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m trainables.train", description="Train one configuration.", allow_abbrev=False)
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="parameters of the trainable")
-    parser.add_argument("--trainable", default=TRAINABLES[0], help=", ".join(TRAINABLES))
+    trainables = ", ".join(TRAINABLES)
+    parser.add_argument("--trainable", default=TRAINABLES[0], help=f"{trainables}, or a file such as flowers.py")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--probe", action="store_true", help="only measure for some seconds")
     parser.add_argument("--folder", type=Path, required=True, help="for curves.csv and the checkpoint")
@@ -141,7 +144,9 @@ def _job(options: argparse.Namespace) -> Job:
     Raises:
         ValueError, LookupError, InfeasibleError, DataError: one line with the mistake and the nearest name.
     """
-    if "." not in options.trainable and options.trainable not in TRAINABLES:
+    if options.trainable.endswith(".py"):
+        options.trainable = str(Path(options.trainable).absolute())
+    elif "." not in options.trainable and options.trainable not in TRAINABLES:
         raise LookupError(f'no trainable "{options.trainable}"{did_you_mean(options.trainable, TRAINABLES)}')
     if options.data not in DATA_NAMES:
         raise LookupError(f'no data "{options.data}"{did_you_mean(options.data, DATA_NAMES)}')
@@ -267,7 +272,7 @@ def _process(job: Job, rank: int, meeting_point: str) -> None:
     )
     try:
         _work(job, rank)
-    except (*BAD_INPUT, FloatingPointError, OSError) as error:
+    except (*BAD_INPUT, *FAILURES) as error:
         report_error(f"rank {rank}: {error}", job.as_json)
         sys.exit(2 if isinstance(error, BAD_INPUT) else 1)
     except PeerLostError:

@@ -91,7 +91,7 @@ def test_where_nothing_fits_there_is_a_dash() -> None:
         (["--available", "-1"], "--available -1: a number of GiB is expected"),
         (["--available", "much"], "--available: invalid float value"),
         (["--trainable", "vgg20"], 'no trainable "vgg20"'),
-        (["--trainable", "replay"], "does not predict memory"),
+        (["--trainable", "replay"], "cannot be predicted"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

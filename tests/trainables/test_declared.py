@@ -57,6 +57,7 @@ def test_unit_parameters_and_annotations_may_be_left_out_or_added(tmp_path: Path
 def test_functions_may_be_imported_or_assigned(tmp_path: Path) -> None:
     text = GOOD.replace("def loss(outputs, targets): ...", "from helpers import loss")
     declaration_of(written(tmp_path, text.replace("def network(dropout): ...", "network = make")))
+    declaration_of(written(tmp_path, text.replace("def network(dropout): ...", "network, other = make, 1")))
 
 
 # what is replaced, by what, and the message, in which `own.py:LINE: ` precedes what has a line
