@@ -20,7 +20,7 @@ from torch import nn
 from trainables import checkpoint
 from trainables.build import build, device_of, network, network_of
 from trainables.checkpoint import Checkpoint
-from trainables.contract import InfeasibleError, Measurement, Worker
+from trainables.contract import DataError, InfeasibleError, Measurement, Worker
 from trainables.machine.devices import devices_of
 from trainables.machine.steps_in_flight import StepsInFlight
 from trainables.measure.instruments import Instruments, StepWork
@@ -189,7 +189,19 @@ def _training(settings: Settings, worker: Worker, shape: SampleShape, num_epochs
         ranks.group(settings.world_size, device),
     ):
         step = build(settings, shape, device)
+        _check_equal_lengths(len(plan.indices), worker.world_size, device)
         yield Training(settings, worker, device, shape, plan, batches, step, instruments)
+
+
+def _check_equal_lengths(train_samples: int, world_size: int, device: torch.device) -> None:
+    """Check that all ranks have equally many training samples; else they would wait for each other in vain.
+
+    Raises:
+        DataError: they have not.
+    """
+    fewest, most = (ranks.reduced([train_samples], end, world_size, device)[0] for end in ("min", "max"))
+    if fewest != most:
+        raise DataError(f"the ranks have different numbers of training samples, {fewest:,.0f} to {most:,.0f}")
 
 
 def _epoch(training: Training, epoch: int) -> Measurement:

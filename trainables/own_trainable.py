@@ -51,6 +51,7 @@ class OwnTrainable(TorchTrainable):
         files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in imported_files(path)}
         self.source = Source(path, digest_of(path), files, imported_packages(path))
         settings = _settings_class(declaration, self.source.digest)
+        self.own_names = tuple(declaration.parameters)
         super().__init__(settings, declaration.unit, _metrics(declaration.metrics))
 
     def locate_data(self, data: Data) -> Data:
@@ -119,7 +120,6 @@ def _settings_class(declaration: Declaration, digest: str) -> type[Settings]:
             "__module__": __name__,
             "workload": str(declaration.path),
             "source": digest,
-            "own_names": names,
             "that_shape_the_network": that_shape_the_network,
         },
         frozen=True,

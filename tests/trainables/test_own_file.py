@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from tests.trainables.own_files import written
 from tests.trainables.ranked import on_ranks
 from trainables import checkpoint
-from trainables.contract import Data, DataError, OwnCodeError, Resources, load_trainable
+from trainables.contract import Data, DataError, InfeasibleError, OwnCodeError, Resources, load_trainable
 from trainables.train import LocalWorker
 
 CONFIG = {"batch_size": 8, "precision": "fp32", "threads": 1, "learning_rate": 0.01}
@@ -85,6 +86,37 @@ def test_every_strategy_learns_the_same(tmp_path: Path, name: str, strategy: str
     several, *_ = on_ranks(metrics_of_ranks, 2, path, tmp_path / strategy, config)
     assert several["train_loss"] == pytest.approx(single["train_loss"], rel=1e-5)
     assert several["val_loss"] == pytest.approx(single["val_loss"], rel=1e-5)
+
+
+def of_rank(rank: int, world_size: int, path: str, folder: Path, config: dict[str, Any], error: str) -> bool:
+    """Whether the training fails with this error on this rank."""
+    os.environ["OWN_RANK"] = str(rank)
+    with pytest.raises((DataError, InfeasibleError), match=error):
+        trained(path, folder, rank, world_size, **config)
+    return True
+
+
+def test_ranks_that_see_different_lengths_are_an_error_at_once(tmp_path: Path, name: str) -> None:
+    lengths = "torch.randn(48 + int(__import__('os').environ['OWN_RANK']) if"
+    path = written(tmp_path, name, ("torch.randn(48 if", lengths))
+    error = "the ranks have different numbers of training samples, 48 to 49"
+    assert all(on_ranks(of_rank, 2, path, tmp_path / "trial", {"strategy": "ddp"}, error))
+
+
+def test_a_parameter_without_gradient_is_an_error_where_the_ring_would_leave_it_different(
+    tmp_path: Path, name: str
+) -> None:
+    unused = (
+        "class Unused(nn.Sequential):\n    def forward(self, x):\n        return self[3](self[0](x))\n\n\nclass Rows"
+    )
+    changes = (
+        ("class Rows", unused),
+        ("return nn.Sequential(", "return Unused("),
+        ("nn.Tanh()", "nn.Linear(hidden, 2)"),
+    )
+    path = written(tmp_path, name, *changes)
+    error = "2 parameters have no gradient; all must take part in the loss"
+    assert all(on_ranks(of_rank, 2, path, tmp_path / "trial", {"strategy": "ring_allreduce"}, error))
 
 
 def test_a_parameter_server_learns_the_same(tmp_path: Path, name: str) -> None:

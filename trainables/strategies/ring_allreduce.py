@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from trainables.contract import InfeasibleError
 from trainables.parallel import ring
 from trainables.parallel.ranks import flattened
 from trainables.sample_shape import SampleShape
@@ -102,7 +103,14 @@ class _Rings:
                 ring.all_reduce(following.vector, self._arriving)
 
     def finish(self) -> None:
-        """Wait for the sums, on a GPU in the stream; raise the error of an all-reduce that failed."""
+        """Wait for the sums, on a GPU in the stream; raise the error of an all-reduce that failed.
+
+        Raises:
+            InfeasibleError: a parameter had no part in the loss, so that its bucket was never full.
+        """
+        if unused := sum(bucket.missing for bucket in self._buckets):
+            parameters = "1 parameter has" if unused == 1 else f"{unused} parameters have"
+            raise InfeasibleError(f"strategy ring_allreduce: {parameters} no gradient; all must take part in the loss")
         if self._stream is not None:
             torch.cuda.current_stream().wait_stream(self._stream)
         for running in self._running:

@@ -1,0 +1,230 @@
+"""Check a training file before a search: what it declares, whether it trains alike in all ways, rate and memory.
+
+    python -m search.check flowers.py [--root DIR] [batch_size=64 ...]
+
+Takes about a minute and leaves nothing behind; prints a space file ready to run. Exit code 1: something failed, 2: bad
+input.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError, Parser
+from search.front.roles import rate_metric, rate_unit
+from search.space.machine import describe_machine
+from search.text.configurations import format_setting
+from search.text.markdown import wrap
+from search.text.numbers import plus_minus
+from search.train.child_process import Epoch, Reports, train
+from trainables.contract import DataError, Resources, Source, Trainable, load_trainable, source_of
+
+STEPS = 8  # of each training that is compared
+BATCH_SIZE = 32
+TOLERANCE = 1e-4  # relative, between strategies, which add in another order
+WIDTH = 18  # columns of the left side
+RANK = re.compile(r"^rank \d+: ")
+
+
+@dataclass(frozen=True)
+class Check:
+    """A file, the data folder, and settings that all trainings of the check share."""
+
+    path: Path
+    root: str | None
+    settings: Mapping[str, str]
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per step."""
+        return int(self.settings.get("batch_size", BATCH_SIZE))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Metrics of a training or a probe, or why there are none."""
+
+    metrics: Mapping[str, float]
+    error: str | None = None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the findings line by line and return the exit code."""
+    try:
+        check = _check(arguments)
+        trainable, source = load_trainable(str(check.path)), source_of(str(check.path))
+    except (InputError, LookupError, DataError) as error:
+        print(f"search.check: {error}", file=sys.stderr)
+        return BAD_INPUT
+    assert source is not None
+    failed = False
+    for name, text, good in findings(check, trainable, source):
+        failed |= not good
+        print(wrap(f"{name:<{WIDTH}}{text}", " " * WIDTH), flush=True)
+    if failed:
+        return FAILED
+    print(f"\n{space_file(check, trainable, source)}", end="")
+    return DONE
+
+
+def _check(arguments: Sequence[str] | None) -> Check:
+    parser = Parser(prog="python -m search.check", description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
+    parser.add_argument("file", type=Path, help="the training file")
+    parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="parameters for all parts of the check")
+    parser.add_argument("--root", help="data folder; `data.root` of a space file")
+    options = parser.parse_intermixed_args(arguments)
+    if options.file.suffix != ".py":
+        raise InputError(f"{options.file}: expected a Python file, as in python -m search.check flowers.py")
+    pairs = [setting.partition("=") for setting in options.settings]
+    for name, equals, value in pairs:
+        if not equals or (name == "batch_size" and not value.isdecimal()):
+            raise InputError(f'"{name}{equals}{value}": expected NAME=VALUE, as in batch_size=64')
+    return Check(options.file.absolute(), options.root, {name: value for name, _, value in pairs})
+
+
+def findings(check: Check, trainable: Trainable, source: Source) -> Iterator[tuple[str, str, bool]]:
+    """Yield name and text of each finding, and whether it is as it should be; ends at the first error of the file."""
+    known, resources = trainable.METRICS or {}, describe_machine().resources
+    yield "file", f"{source.path.name} (sha256 {source.digest})", True
+    own = {name: known[name].unit for name in known if name.startswith("val_")}
+    yield "metrics", ", ".join(f"{name} ({unit})" if unit else name for name, unit in own.items()), True
+    facts = _facts(check)
+    if "error" in facts:
+        yield "error", str(facts["error"]), False
+        return
+    yield from _described(facts, known)
+    single = _trained(check)
+    if single.error:
+        yield "single", single.error, False
+        return
+    yield f"{STEPS} steps of {check.batch_size}", _values(single), True
+    yield from _compared(check, trainable, resources, single)
+    yield from _measured(check, rate_metric(known))
+
+
+def _described(facts: Mapping[str, object], known: Mapping[str, object]) -> Iterator[tuple[str, str, bool]]:
+    yield "samples", f"{facts['samples']:,} for training", True
+    yield "one sample", f"input {_shape(facts['input'])}, target {_shape(facts['target'])}", True
+    unit = rate_unit(rate_metric(known)).removesuffix("/s")
+    if facts["units"] != 1:
+        yield "", f"{facts['units']} {unit}", True
+    flops = "FLOPs cannot be counted" if facts["flops"] is None else f"{facts['flops']:,} FLOPs per sample and step"
+    yield "network", f"{facts['parameters']:,} parameters; {flops}", True
+
+
+def _compared(
+    check: Check, trainable: Trainable, resources: Resources, single: Outcome
+) -> Iterator[tuple[str, str, bool]]:
+    """Compare the losses of other ways to train with those of a single process."""
+    for name, workers in (("again", "0"), ("2 loaders", "2")):
+        other = _trained(check, num_workers=workers)
+        equal = not other.error and _difference(single, other) == 0
+        meaning = "the same seed" if name == "again" else "loader processes"
+        verdict = f"equal with {meaning}" if equal else f"differs with {meaning}: {_values(other)}"
+        yield name, other.error or verdict, equal
+    for strategy in trainable.STRATEGIES:
+        if strategy == "single" or trainable.unavailable("strategy", strategy, resources):
+            continue
+        other = _trained(check, strategy=strategy)
+        if other.error:  # not every network can be trained in every way
+            yield strategy, f"not possible: {RANK.sub('', other.error)}", True
+            continue
+        near = _difference(single, other) <= TOLERANCE
+        yield strategy, "equal up to rounding" if near else f"differs: {_values(other)}", True
+
+
+def _measured(check: Check, rate: str) -> Iterator[tuple[str, str, bool]]:
+    """Measure rate and memory by probes."""
+    for name, workers in (("rate", "0"), ("1 loader", "1")):
+        probed = _trained(check, probe=True, num_workers=workers)
+        metrics = probed.metrics
+        half = (metrics.get(f"{rate}_high", math.nan) - metrics.get(f"{rate}_low", math.nan)) / 2
+        value = f"{plus_minus(metrics[rate], half)} {rate_unit(rate)}" if rate in metrics else "too few steps"
+        yield name, probed.error or value, probed.error is None
+        if name == "rate" and "peak_memory_gib" in metrics:
+            predicted = metrics.get("predicted_memory_gib")
+            text = "not predicted" if predicted is None else f"{predicted:.2f} predicted"
+            yield "memory", f"{metrics['peak_memory_gib']:.2f} GiB, {text}", True
+
+
+def space_file(check: Check, trainable: Trainable, source: Source) -> str:
+    """Return a space file of the training, to be kept beside it."""
+    known, parameters = trainable.METRICS or {}, trainable.PARAMETERS or {}
+    first = next(name for name in known if name.startswith("val_"))
+    goal = "minimize" if known[first].role == "loss" else "maximize"
+    own = [name for name in parameters if name in getattr(trainable, "own_names", ())]
+    lines = [
+        f"trainable: {source.path.name}",
+        "objectives:",
+        f"  - {{metric: {first}, goal: {goal}}}",
+        f"  - {{metric: {rate_metric(known)}, goal: maximize}}",
+        "parameters:",
+        f"  batch_size: {{values: [{', '.join(str(check.batch_size * factor) for factor in (1, 2, 4))}]}}",
+        "  learning_rate: {min: 0.001, max: 0.1, log: true}",
+        "  num_workers: {values: [0, 1]}",
+        *[f"  # {name}: {{values: [{format_setting(parameters[name].default)}]}}" for name in own],
+        "evaluation: decoupled",
+        *([f"data: {{root: {json.dumps(check.root)}}}"] if check.root else []),
+        "budget: {hours: 0.5, epochs: 5}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _facts(check: Check) -> Mapping[str, object]:
+    command = [sys.executable, "-m", "trainables.facts", str(check.path), *([check.root] if check.root else [])]
+    done = subprocess.run(command, capture_output=True, text=True)
+    for line in reversed(done.stdout.splitlines()):  # the file may print, too
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            return found
+    return {"error": (done.stderr.splitlines() or ["ended without a result"])[-1]}
+
+
+def _trained(check: Check, probe: bool = False, **changed: str) -> Outcome:
+    """Train some steps with equal seeds, or probe."""
+    settings = {"precision": "fp32", "batch_size": str(check.batch_size), **check.settings, **changed}
+    limits = [] if probe else ["--train-images", str(STEPS * check.batch_size), "--val-images", str(check.batch_size)]
+    epochs: list[Epoch] = []
+    reports = Reports(on_epoch=epochs.append, on_data=lambda text: None, on_other=lambda text: None)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["--trainable", str(check.path), "--folder", folder, *limits, *["--probe"] * probe]
+        arguments += ["--root", check.root] if check.root else []
+        code = train([*arguments, *(f"{name}={value}" for name, value in settings.items())], reports)
+    if code or not epochs:
+        return Outcome({}, (reports.errors or [f"ended with exit code {code}"])[0])
+    return Outcome(epochs[-1].metrics)
+
+
+def _learned(outcome: Outcome) -> dict[str, float]:
+    return {name: value for name, value in outcome.metrics.items() if name == "train_loss" or name.startswith("val_")}
+
+
+def _difference(a: Outcome, b: Outcome) -> float:
+    """Return the largest relative difference of what two trainings learned."""
+    pairs = [(value, _learned(b).get(name, math.nan)) for name, value in _learned(a).items()]
+    return max(abs(x - y) / max(abs(x), abs(y), 1e-12) for x, y in pairs)
+
+
+def _values(outcome: Outcome) -> str:
+    return ", ".join(f"{name} {value:.6g}" for name, value in _learned(outcome).items())
+
+
+def _shape(described: object) -> str:
+    if isinstance(described, dict):
+        return "{" + ", ".join(f"{name}: {_shape(value)}" for name, value in described.items()) + "}"
+    return "(" + ", ".join(map(_shape, described)) + ")" if isinstance(described, list) else f"{described}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""The check of a training file before a search."""
+
+from pathlib import Path
+
+import pytest
+
+from search import check
+from search.space.space import load_space
+from tests.trainables.own_files import written
+from trainables.contract import load_trainable, source_of
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["none.py"], "none.py: No such file"),
+        (["flowers"], "expected a Python file"),
+        ([], "the following arguments are required: file"),
+        (["rows.py", "batch_size"], '"batch_size": expected NAME=VALUE'),
+        (["rows.py", "batch_size=many"], '"batch_size=many": expected NAME=VALUE'),
+        (["wrong.py"], "wrong.py: no function loss"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    written(tmp_path, "rows.py")
+    written(tmp_path, "wrong.py", ("def loss", "def lost"))
+    monkeypatch.chdir(tmp_path)
+    assert check.main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_the_space_file_is_one(tmp_path: Path) -> None:
+    path = written(tmp_path, "rows.py")
+    trainable, source = load_trainable(path), source_of(path)
+    text = check.space_file(check.Check(Path(path), None, {"batch_size": "8"}), trainable, source)
+    (tmp_path / "rows.yaml").write_text(text)
+    space = load_space(tmp_path / "rows.yaml")
+    assert [o.goal for o in space.objectives] == ["minimize", "maximize"]
+    assert "# hidden: {values: [8]}" in text
+
+
+def test_facts_are_those_of_the_file(tmp_path: Path) -> None:
+    found = check._facts(
+        check.Check(Path(written(tmp_path, "rows.py", ("import torch", "print('x')\nimport torch"))), None, {})
+    )
+    assert found == {
+        "samples": 48,
+        "input": "float32 [4]",
+        "target": "float32 [1]",
+        "units": 1,
+        "parameters": 4 * 8 + 8 + 8 + 1,
+        "flops": 2 * (4 * 8 * 2 + 8 * 3),
+    }
+
+
+def test_an_error_of_the_file_ends_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, "rows.py", ("return Rows(part)", "return Row(part)"))
+    assert check.main([path]) == 1
+    printed = capsys.readouterr().out
+    assert "NameError: name 'Row' is not defined (rows.py:27)" in printed
+    assert "trainable:" not in printed
+
+
+@pytest.mark.slow
+def test_a_whole_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, "rows.py", ("48 if part", "4800 if part"), ("nn.Dropout(0.1)", "nn.Identity()"))
+    assert check.main([path, "batch_size=8", "threads=1"]) == 0
+    printed = capsys.readouterr().out
+    assert "equal with the same seed" in printed
+    assert "equal with loader processes" in printed
+    for strategy in ("ddp", "fsdp", "ring_allreduce"):
+        assert f"{strategy:<18}equal up to rounding" in printed
+    assert "rows/s" in printed
+    assert "GiB" in printed
+    assert all(len(line) <= 80 for line in printed.splitlines())
