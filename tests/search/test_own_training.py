@@ -16,12 +16,13 @@ from search.record.columns import describe_columns
 from search.record.events import Opening
 from search.report.report import write_summary
 from search.results import load
-from search.space.space import load_space
+from search.space.space import load_space, parse_space
 from search.space.validation import SpaceError
 from tests.search.runs import INFO, story, typed, write_run
 from tests.trainables.own_files import LINEAR, written
 from trainables.contract import source_of
 
+BUDGET = {"trials": 16, "epochs": 3}
 SPACE = """\
 trainable: rows.py
 objectives: [{metric: val_loss, goal: minimize}, {metric: rows_per_second, goal: maximize}]
@@ -110,16 +111,15 @@ def test_a_file_that_has_changed_is_refused_by_name_and_not_used(tmp_path: Path)
 
 
 def test_what_an_earlier_version_of_the_file_measured_is_not_recalled(tmp_path: Path) -> None:
-    path = Path(written(tmp_path, "rows.py"))
-    info = {**INFO, "trainable": "../../rows.py", "source": "a" * 16}
-    folder = tmp_path / "before"
-    folder.mkdir()
-    lines = [{**event, **(info if event["event"] == "run" else {})} for event in story()]
-    (folder / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    space = load_space(space_file(tmp_path)).model_copy(update={"trainable": str(path)})
-    space = space.model_copy(update={"parameters": {}, "fixed": {}})
-    same, other = (_opening({**info, "source": digest}) for digest in ("a" * 16, "b" * 16))
-    assert warm_start._training(same) == warm_start._training(_opening(info))
+    """The story's run, as if it were of a file."""
+    space = parse_space(
+        {**INFO["space"], "trainable": "vgg19_cifar10", "objectives": INFO["objectives"], "budget": BUDGET}
+    )
+    before = story()
+    before[0]["source"] = "a" * 16
+    folder = write_run(tmp_path / "before", before)
+    same, other = (_opening({**INFO, "source": digest}) for digest in ("a" * 16, "b" * 16))
+    assert warm_start.all_measurements(space, same, [folder])
     assert warm_start.all_measurements(space, other, [folder]) == []
 
 
