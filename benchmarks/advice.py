@@ -22,7 +22,7 @@ from typing import Any
 from command_line import conditions, parser_of
 
 from trainables.contract import Advice, Data, InfeasibleError, Resources, Trainable, load_trainable
-from trainables.train import LocalWorker
+from trainables.local_worker import LocalWorker
 
 NARROW = {"width": 0.03125, "batch_size": 256}
 CONFIGURATIONS: dict[str, dict[str, Any]] = {

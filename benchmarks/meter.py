@@ -34,13 +34,13 @@ import torch
 from command_line import conditions, parser_of, settings_of, synchronize
 
 from trainables.build import build
-from trainables.loop import MAX_PROBE_SECONDS, PROBE_SECONDS
 from trainables.machine.affinity import claimed_cores
 from trainables.machine.allocator import allocating
 from trainables.measure.core_speed import CoreSpeed
 from trainables.measure.drift import MAX_RECORDS, RateRecord, drift_of
 from trainables.measure.instruments import PROFILED_SECONDS
 from trainables.measure.interference import InterferenceClock
+from trainables.measure.probe_end import MAX_PROBE_SECONDS, PROBE_SECONDS
 from trainables.measure.reference_step import ReferenceStep
 from trainables.measure.repeats import rates_by_part, reference_rate
 from trainables.measure.throughput import MIN_WINDOWS, Throughput, ThroughputMeter, Window, differ, throughput

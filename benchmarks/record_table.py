@@ -34,7 +34,7 @@ import vgg19_table as table
 
 from search.space.machine import cpu_name
 from trainables.contract import Data, Resources
-from trainables.train import LocalWorker
+from trainables.local_worker import LocalWorker
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 PROBE_SECONDS = 3.0  # instead of 8: these trainings are shorter too
@@ -132,9 +132,9 @@ def _next(results: Any, ranks: Iterable[Any]) -> Any:
 def _rank(number: int, processes: int, tasks: list[Task], data: Data, folder: Path, results: Any) -> None:
     """Run the tasks in one process."""
     warnings.filterwarnings("ignore", "This DataLoader will create")  # the table includes more processes than cores
-    from trainables import loop
+    from trainables.measure import probe_end
 
-    loop.PROBE_SECONDS, loop.MAX_PROBE_SECONDS = PROBE_SECONDS, PROBE_SECONDS + 1
+    probe_end.PROBE_SECONDS, probe_end.MAX_PROBE_SECONDS = PROBE_SECONDS, PROBE_SECONDS + 1
     if processes > 1:
         import torch.distributed as dist
 

@@ -29,6 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainables.build import device_of, network
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources
+from trainables.local_worker import LocalWorker, machine
 from trainables.machine.affinity import claimed_cores
 from trainables.machine.isolation import isolated
 from trainables.plan import Plan, Share
@@ -36,7 +37,6 @@ from trainables.samples import cifar10
 from trainables.samples.loaders import augmented, normalization, share_drawn
 from trainables.step import arranged, autocast
 from trainables.strategy_table import STRATEGIES
-from trainables.train import LocalWorker, machine
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 from trainables.workloads import vgg19

@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from trainables import loop
 from trainables.build import build
 from trainables.contract import Config, Data, Resources
+from trainables.local_worker import LocalWorker
 from trainables.machine import isolation
 from trainables.machine.ceilings import ceilings
 from trainables.machine.processor import precision_of
@@ -45,7 +46,6 @@ from trainables.samples.cifar10 import split, training_pictures
 from trainables.samples.loaders import MEAN, STD, evaluation_batches, training_batches
 from trainables.stages import Timeline
 from trainables.step import learning_rate
-from trainables.train import LocalWorker
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 from trainables.workloads import vgg19 as vgg19_workload

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError, Parser
@@ -25,7 +25,7 @@ from search.text.configurations import format_setting
 from search.text.markdown import wrap
 from search.text.numbers import plus_minus
 from search.train.child_process import Epoch, Reports, train
-from trainables.contract import DataError, Resources, Source, Trainable, load_trainable, source_of
+from trainables.contract import DataError, Parameter, Resources, Scalar, Source, Trainable, load_trainable, source_of
 
 STEPS = 8  # of each training that is compared
 BATCH_SIZE = 32
@@ -41,6 +41,7 @@ class Check:
     path: Path
     root: str | None
     settings: Mapping[str, str]
+    workload: bool = True  # False: a loop
 
     @property
     def batch_size(self) -> int:
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check = _check(arguments)
         trainable, source = load_trainable(str(check.path)), source_of(str(check.path))
+        check = replace(check, workload=bool(trainable.STRATEGIES))
     except (InputError, LookupError, DataError) as error:
         print(f"search.check: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -94,8 +96,12 @@ def findings(check: Check, trainable: Trainable, source: Source) -> Iterator[tup
     """Yield name and text of each finding, and whether it is as it should be; ends at the first error of the file."""
     known, resources = trainable.METRICS or {}, describe_machine().resources
     yield "file", f"{source.path.name} (sha256 {source.digest})", True
-    own = {name: known[name].unit for name in known if name.startswith("val_")}
+    own = {name: metric.unit for name, metric in known.items() if metric.role is not None}
     yield "metrics", ", ".join(f"{name} ({unit})" if unit else name for name, unit in own.items()), True
+    if not check.workload:
+        yield "loop", "train(config, trial): samples, network and strategy are its own", True
+        yield from _measured(check, rate_metric(known), {"rate": {}})
+        return
     facts = _facts(check)
     if "error" in facts:
         yield "error", str(facts["error"]), False
@@ -107,7 +113,7 @@ def findings(check: Check, trainable: Trainable, source: Source) -> Iterator[tup
         return
     yield f"{STEPS} steps of {check.batch_size}", _values(single), True
     yield from _compared(check, trainable, resources, single)
-    yield from _measured(check, rate_metric(known))
+    yield from _measured(check, rate_metric(known), {"rate": {"num_workers": "0"}, "1 loader": {"num_workers": "1"}})
 
 
 def _described(facts: Mapping[str, object], known: Mapping[str, object]) -> Iterator[tuple[str, str, bool]]:
@@ -141,10 +147,10 @@ def _compared(
         yield strategy, "equal up to rounding" if near else f"differs: {_values(other)}", True
 
 
-def _measured(check: Check, rate: str) -> Iterator[tuple[str, str, bool]]:
-    """Measure rate and memory by probes."""
-    for name, workers in (("rate", "0"), ("1 loader", "1")):
-        probed = _trained(check, probe=True, num_workers=workers)
+def _measured(check: Check, rate: str, settings: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str, bool]]:
+    """Measure rate and memory by a probe for each of the settings."""
+    for name, changed in settings.items():
+        probed = _trained(check, probe=True, **changed)
         metrics = probed.metrics
         half = (metrics.get(f"{rate}_high", math.nan) - metrics.get(f"{rate}_low", math.nan)) / 2
         value = f"{plus_minus(metrics[rate], half)} {rate_unit(rate)}" if rate in metrics else "too few steps"
@@ -158,7 +164,7 @@ def _measured(check: Check, rate: str) -> Iterator[tuple[str, str, bool]]:
 def space_file(check: Check, trainable: Trainable, source: Source) -> str:
     """Return a space file of the training, to be kept beside it."""
     known, parameters = trainable.METRICS or {}, trainable.PARAMETERS or {}
-    first = next(name for name in known if name.startswith("val_"))
+    first = next(name for name, metric in known.items() if metric.role is not None)
     goal = "minimize" if known[first].role == "loss" else "maximize"
     own = [name for name in parameters if name in getattr(trainable, "own_names", ())]
     lines = [
@@ -167,15 +173,36 @@ def space_file(check: Check, trainable: Trainable, source: Source) -> str:
         f"  - {{metric: {first}, goal: {goal}}}",
         f"  - {{metric: {rate_metric(known)}, goal: maximize}}",
         "parameters:",
-        f"  batch_size: {{values: [{', '.join(str(check.batch_size * factor) for factor in (1, 2, 4))}]}}",
-        "  learning_rate: {min: 0.001, max: 0.1, log: true}",
-        "  num_workers: {values: [0, 1]}",
-        *[f"  # {name}: {{values: [{format_setting(parameters[name].default)}]}}" for name in own],
-        "evaluation: decoupled",
+        *(_of_any_workload(check) if check.workload else []),
+        *[f"  {'# ' * check.workload}{name}: {_values_of(parameters[name])}" for name in own],
+        *(["evaluation: decoupled"] if check.workload else []),
         *([f"data: {{root: {json.dumps(check.root)}}}"] if check.root else []),
         "budget: {hours: 0.5, epochs: 5}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _of_any_workload(check: Check) -> list[str]:
+    sizes = ", ".join(str(check.batch_size * factor) for factor in (1, 2, 4))
+    return [
+        f"  batch_size: {{values: [{sizes}]}}",
+        "  learning_rate: {min: 0.001, max: 0.1, log: true}",
+        "  num_workers: {values: [0, 1]}",
+    ]
+
+
+def _values_of(parameter: Parameter) -> str:
+    """Return values around the default of a parameter, as a space file has them."""
+    default, low, high = parameter.default, parameter.low, parameter.high
+    values: list[Scalar | None] = [default]
+    if parameter.choices:
+        values = list(parameter.choices)
+    elif parameter.type == "bool":
+        values = [False, True]
+    elif isinstance(default, int | float) and default > 0:
+        around = [default // 2 if isinstance(default, int) else default / 2, default, default * 2]
+        values = [v for v in around if v and (low is None or v >= low) and (high is None or v <= high)]
+    return f"{{values: [{', '.join(map(format_setting, values))}]}}"
 
 
 def _facts(check: Check) -> Mapping[str, object]:
@@ -193,7 +220,8 @@ def _facts(check: Check) -> Mapping[str, object]:
 
 def _trained(check: Check, probe: bool = False, **changed: str) -> Outcome:
     """Train some steps with equal seeds, or probe."""
-    settings = {"precision": "fp32", "batch_size": str(check.batch_size), **check.settings, **changed}
+    common = {"precision": "fp32", "batch_size": str(check.batch_size)} if check.workload else {}
+    settings = {**common, **check.settings, **changed}
     limits = [] if probe else ["--train-images", str(STEPS * check.batch_size), "--val-images", str(check.batch_size)]
     epochs: list[Epoch] = []
     reports = Reports(on_epoch=epochs.append, on_data=lambda text: None, on_other=lambda text: None)

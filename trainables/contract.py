@@ -174,7 +174,7 @@ class Cost:
 
     samples_per_second: float
     samples_per_epoch: int
-    checkpoint_bytes: int
+    checkpoint_bytes: int | None  # None: not known
 
 
 Bound = Literal["input", "transfer", "compute", "communication", "memory"]

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, cast
 
 from trainables.contract import Affects, Metric, Parameter, Scalar
+from trainables.metrics import common_metrics
 
 MAX_BYTES = 2**20
 REQUIRED = {"network": None, "dataset": 2, "loss": 2, "measures": 2}  # number of arguments; None: see `_check_network`
+LOOP = {"train": 2}  # of a loop
+LOOP_OPTIONAL = {"test": 2}
 OPTIONAL = {"units": 2, "blocks": 1, "collate": 1, "augment": 1}
 ARGUMENTS = {
     "dataset": "part, root",
@@ -22,6 +25,8 @@ ARGUMENTS = {
     "blocks": "network",
     "collate": "samples",
     "augment": "batch",
+    "train": "config, trial",
+    "test": "config, trial",
 }
 DETAILS = ("default", "low", "high", "choices", "affects", "help")
 TYPE_NAMES: dict[type, Literal["int", "float", "str", "bool"]] = {int: "int", float: "float", str: "str", bool: "bool"}
@@ -39,6 +44,21 @@ class Declaration:
     unit: str
     parameters: Mapping[str, Parameter]
     metrics: Mapping[str, Metric]
+    functions: Collection[str]  # of those that a training file may have
+
+
+def kind_of(path: Path) -> Literal["workload", "loop"]:
+    """Return what a file declares: a loop has `train`, and not all functions of a workload.
+
+    Raises:
+        DeclarationError: the file cannot be read.
+    """
+    return _kind(_Names(path))
+
+
+def _kind(names: _Names) -> Literal["workload", "loop"]:
+    there = {*names.functions, *names.values}
+    return "loop" if "train" in names.functions and not there.issuperset(REQUIRED) else "workload"
 
 
 def declaration_of(path: Path, reserved: Collection[str] = ()) -> Declaration:
@@ -48,19 +68,22 @@ def declaration_of(path: Path, reserved: Collection[str] = ()) -> Declaration:
         DeclarationError: the file cannot be read, or is no training file.
     """
     names = _Names(path)
+    loop = _kind(names) == "loop"
+    for name in REQUIRED if not loop else ():
+        if name not in names.functions and name not in names.values:
+            expected = f"{', '.join(REQUIRED)}; or train(config, trial), with a loop of its own"
+            raise DeclarationError(f"{path}: no function {name}; a training file has {expected}")
     unit = names.literal("UNIT", "samples")
     if not isinstance(unit, str) or not unit.isidentifier():
         names.fail("UNIT", f'UNIT is {unit!r}; expected a word such as "images"')
-    parameters = _parameters(names, reserved)
-    metrics = _metrics(names)
-    for name, count in {**REQUIRED, **OPTIONAL}.items():
-        if name not in names.functions and name not in names.values and name in REQUIRED:
-            raise DeclarationError(f"{path}: no function {name}; a training file has {', '.join(REQUIRED)}")
+    parameters, metrics = _parameters(names, reserved), _metrics(names, loop)
+    known = {**LOOP, **LOOP_OPTIONAL} if loop else {**REQUIRED, **OPTIONAL}
+    for name, count in known.items():
         if count is not None and name in names.functions:
             _check_arguments(names, name, count)
-    if "network" in names.functions:
+    if "network" in names.functions and not loop:
         _check_network(names, parameters)
-    return Declaration(path, unit, parameters, metrics)
+    return Declaration(path, unit, parameters, metrics, [name for name in known if name in names.functions])
 
 
 class _Names:
@@ -189,14 +212,17 @@ def _limits(details: Mapping[str, Any], default: Any) -> tuple[float | None, flo
     return low, high
 
 
-def _metrics(names: _Names) -> dict[str, Metric]:
+def _metrics(names: _Names, loop: bool) -> dict[str, Metric]:
     found = {}
+    help = "as the loop reports it after the epoch" if loop else "mean over the validation samples, after the epoch"
     for name, (place, unit) in names.rows("METRICS", 'as {"val_loss": "nats"}').items():
-        if not name.startswith("val_") or name == "val_":
+        if not loop and (not name.startswith("val_") or name == "val_"):
             names.fail_at(place, f'METRICS: "{name}" must begin with val_, as it is measured on the validation samples')
         if not isinstance(unit, str):
             names.fail_at(place, f'METRICS: {name}: {unit!r} is no unit; expected a string, such as "fraction"')
-        found[name] = Metric(unit, "mean over the validation samples, after the epoch", probed=False)
+        if name.startswith("test_") or name in common_metrics("samples"):
+            names.fail_at(place, f'METRICS: every training has "{name}" already; choose another name')
+        found[name] = Metric(unit, help, probed=False)
     if not found:
         raise DeclarationError(f'{names.path}: no METRICS; expected names with units, as {{"val_loss": "nats"}}')
     return found

@@ -24,7 +24,7 @@ from trainables.contract import DataError, InfeasibleError, Measurement, Worker
 from trainables.machine.devices import devices_of
 from trainables.machine.steps_in_flight import StepsInFlight
 from trainables.measure.instruments import Instruments, StepWork
-from trainables.measure.throughput import MIN_WINDOWS
+from trainables.measure.probe_end import may_stop
 from trainables.parallel import ranks
 from trainables.plan import Batch, Batches, Plan
 from trainables.prediction import memory_need
@@ -35,11 +35,6 @@ from trainables.settings import Settings
 from trainables.step import Step, arranged, autocast, in_floats, learning_rate
 from trainables.strategies import share_of
 from trainables.workload import workload_of
-
-# Seconds of a probe, warm-up included, after which it ends although its rate has not settled: the first as soon as
-# enough windows were uncontended, the second as soon as there is a rate.
-PROBE_SECONDS, MAX_PROBE_SECONDS = 8.0, 9.0
-STEPS_BETWEEN_AGREEMENTS = 10  # of the ranks of a probe, whether to stop; each takes time
 
 
 @dataclass(frozen=True)
@@ -93,7 +88,7 @@ def probe(settings: Settings, worker: Worker) -> None:
         for number, (inputs, targets) in enumerate(batches, start=1):
             step(inputs, targets, instruments.timeline)
             instruments.step()
-            if _may_stop(training, number, time.perf_counter() - started):
+            if may_stop(instruments, worker, training.device, number, time.perf_counter() - started):
                 break
         instruments.pause()
         worker.report(Measurement(0, {**instruments.metrics(), **step.metrics()}))
@@ -258,14 +253,3 @@ def _batches(training: Training, epoch: int) -> Iterator[Batch]:
         timeline.mark("load")
         yield batch
         steps_in_flight.step()
-
-
-def _may_stop(training: Training, number: int, seconds: float) -> bool:
-    """Return whether all ranks of a probe may stop after this step."""
-    world_size = training.worker.world_size
-    if world_size > 1 and number % STEPS_BETWEEN_AGREEMENTS:
-        return False
-    instruments = training.instruments
-    late = seconds >= PROBE_SECONDS and len(instruments.meter.uncontended_windows) >= MIN_WINDOWS
-    mine = late or (seconds >= MAX_PROBE_SECONDS and len(instruments.meter.windows) >= 1) or instruments.settled()
-    return bool(ranks.reduced([float(mine)], "min", world_size, training.device)[0])

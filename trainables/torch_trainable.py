@@ -60,14 +60,14 @@ class TorchTrainable:
             return "these GPUs have no instructions for it"
         if (parameter, value) == ("compile", True) and not any(map(shutil.which, COMPILERS)):
             return f"needs a C++ compiler, one of {', '.join(COMPILERS)}"
-        if parameter == "threads" and int(value) > resources.node.cpus:
-            return _too_few(int(value), "core", resources.node.cpus)
+        if parameter == "threads":
+            return too_few(int(value), "core", resources.node.cpus)
         if (parameter, value) == ("placement", "spread") and resources.nodes == 1:
             return "needs several nodes, there is 1"
         needed = int(value) if parameter == "world_size" else 0
         if row and not row.one_process:
             needed = 2  # one process alone is slower than `single`
-        return _too_few(needed, device, devices) if needed > devices else None
+        return too_few(needed, device, devices)
 
     def layout(self, config: Config, resources: Resources) -> Layout:
         """Return one process with everything, or the strategy's processes with equal shares."""
@@ -127,21 +127,14 @@ class TorchTrainable:
 
     def _isolated(self, config: Config, worker: Worker, work: Callable[[Settings, Worker], T]) -> T:
         """Call `work` on cores of its own and restore the process afterwards."""
-        from trainables.machine import affinity, isolation
-        from trainables.parallel import peers
+        from trainables.machine.isolation import OutOfMemoryError
         from trainables.prediction import memory_need
 
         settings = self._settings(config)
-        with affinity.claimed_cores(worker.resources.cpus), peers.reported():
-            try:
-                return isolation.isolated(
-                    lambda: work(settings, worker),
-                    threads=settings.threads or worker.resources.cpus,
-                    allocator=settings.allocator,
-                    flush_denormals=settings.flush_denormals,
-                )
-            except isolation.OutOfMemoryError as error:
-                message = f"{error}"
+        try:
+            return isolated(settings, worker, lambda: work(settings, worker))
+        except OutOfMemoryError as error:
+            message = f"{error}"
         # raised out here, so that no traceback keeps the memory alive
         shape = Layout(worker.world_size, worker.resources.cpus, worker.resources.gpus)
         need = memory_need.memory_need(settings, memory_need.job_of(settings, worker.data, shape))
@@ -149,6 +142,24 @@ class TorchTrainable:
 
     def _settings(self, config: Config) -> Settings:
         return self.settings(**checked(config, self.PARAMETERS or {}))
+
+
+def isolated(settings: Settings, worker: Worker, work: Callable[[], T]) -> T:
+    """Return the result of `work` on cores of its own; the process is restored afterwards.
+
+    Raises:
+        OutOfMemoryError: it ran out of memory.
+    """
+    from trainables.machine import affinity, isolation
+    from trainables.parallel import peers
+
+    with affinity.claimed_cores(worker.resources.cpus), peers.reported():
+        return isolation.isolated(
+            work,
+            threads=settings.threads or worker.resources.cpus,
+            allocator=settings.allocator,
+            flush_denormals=settings.flush_denormals,
+        )
 
 
 def _of(metrics: Mapping[str, Metric], prefix: str) -> dict[str, Metric]:
@@ -167,5 +178,6 @@ def _shortage(message: str, need: MemoryNeed | None) -> tuple[str, dict[str, flo
     return f"{message} of {need.available / 2**30:.1f} GiB", {"peak_memory_fraction": fraction}
 
 
-def _too_few(needed: int, what: str, there: int) -> str:
-    return f"needs {needed} {what}s, there {'is' if there == 1 else 'are'} {there}"
+def too_few(needed: int, what: str, there: int) -> str | None:
+    """Return that more of something is needed than there is; None: there is enough."""
+    return f"needs {needed} {what}s, there {'is' if there == 1 else 'are'} {there}" if needed > there else None

@@ -22,9 +22,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -43,6 +43,7 @@ from trainables.contract import (
     load_trainable,
     timeout_seconds,
 )
+from trainables.local_worker import Listener, LocalWorker, machine
 from trainables.output import findings, line, record, report, report_error
 from trainables.settings import checked, did_you_mean, parsed
 
@@ -51,26 +52,6 @@ GRACE_SECONDS = 5.0  # for the lost rank to end, too
 BAD_INPUT = (ValueError, InfeasibleError, DataError)
 FAILURES = (FloatingPointError, OSError, OwnCodeError)
 DATA_NAMES = ("auto", "cifar10", "folder", "generated")
-Listener = Callable[[Measurement], bool]
-
-
-@dataclass
-class LocalWorker:
-    """A process of a trial outside of a search. It keeps the reports; `listener` decides whether to go on."""
-
-    folder: Path
-    epochs: int = 1
-    data: Data = field(default_factory=lambda: Data(name="generated"))
-    resources: Resources = field(default_factory=lambda: Resources(cpus=1))
-    rank: int = 0
-    world_size: int = 1
-    listener: Listener = lambda measurement: True
-    reported: list[Measurement] = field(default_factory=list)
-
-    def report(self, measurement: Measurement) -> bool:
-        """Keep it and ask `listener`, which must give the same answer in all processes."""
-        self.reported.append(measurement)
-        return self.listener(measurement)
 
 
 @dataclass(frozen=True)
@@ -176,16 +157,6 @@ def _job(options: argparse.Namespace) -> Job:
     path.write_text(mine)
     flags = (options.probe, options.test, options.json)
     return Job(options.trainable, config, data, folder, epochs, *flags, layout)
-
-
-def machine() -> Resources:
-    """Return the cores and GPUs that this process may use."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        import torch
-    except ImportError:
-        return Resources(cpus)
-    return Resources(cpus, torch.cuda.device_count())
 
 
 def _lock(folder: Path) -> AbstractContextManager[object]:

@@ -68,7 +68,8 @@ def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_co
     epoch = min(epoch_seconds), max(epoch_seconds)
     working = None if epochs is None else _sum(_scaled(epoch, epochs), _scaled(PROBE_SECONDS, probes or (0, 0)))
     kept = min(KEPT_CHECKPOINTS, trials or KEPT_CHECKPOINTS) + space.concurrent_trials
-    disk = kept * max(cost.checkpoint_bytes for cost in costs) / GIB
+    sizes = [cost.checkpoint_bytes for cost in costs if cost.checkpoint_bytes is not None]
+    disk = kept * max(sizes) / GIB if sizes else None
     return Estimate(timed, _fitting(space, epoch), epochs, probes, _bounded(space, working), disk)
 
 

@@ -8,14 +8,14 @@ import pytest
 from search.space.space import load_space
 from trainables.contract import Data, Resources, load_trainable
 from trainables.declared import DeclarationError, declaration_of
-from trainables.train import LocalWorker
+from trainables.local_worker import LocalWorker
 
 TEXT = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 
 
-def block(language: str) -> str:
-    """The first code block in this language."""
-    text: str = re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)[0]
+def block(language: str, number: int = 0) -> str:
+    """A code block in this language, by default the first."""
+    text: str = re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)[number]
     return text
 
 
@@ -48,3 +48,12 @@ def test_the_mistakes_are_the_printed_ones(folder: Path, old: str, new: str) -> 
     with pytest.raises(DeclarationError) as raised:
         declaration_of(path)
     assert str(raised.value).replace(str(path), "rows.py") in TEXT
+
+
+def test_the_loop_trains(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(block("python", 1))
+    trainable = load_trainable(str(tmp_path / "steps.py"))
+    worker = LocalWorker(tmp_path, 3, trainable.locate_data(Data()), Resources(2))
+    trainable.train({}, worker)
+    losses = [measurement.metrics["val_loss"] for measurement in worker.reported]
+    assert losses[-1] < losses[0]

@@ -8,7 +8,8 @@ from PIL import Image
 
 from search.space.space import load_space
 from trainables.contract import Data, Resources, load_trainable
-from trainables.train import LocalWorker
+from trainables.local_worker import LocalWorker
+from trainables.own_loop import OwnLoop
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*.py"))
@@ -37,6 +38,8 @@ def pictures(root: Path) -> Path:
 def test_an_example_trains_validates_and_tests(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IMAGE_SIZE", "32")
     trainable = load_trainable(str(EXAMPLES / f"{name}.py"))
+    if isinstance(trainable, OwnLoop):
+        pytest.skip("has its own data; tested below, or in tests/trainables/test_adapters.py")
     data = trainable.locate_data(Data(root=str(pictures(tmp_path / "pictures")), train_images=8, val_images=4))
     worker = LocalWorker(tmp_path, 1, data, Resources(2))
     config = {"batch_size": 4, "precision": "fp32"}
@@ -44,3 +47,15 @@ def test_an_example_trains_validates_and_tests(name: str, tmp_path: Path, monkey
     metrics = {**worker.reported[-1].metrics, **trainable.test(config, worker)}
     assert all(np.isfinite(value) for value in metrics.values())
     assert {"val_loss", "test_loss"} <= set(metrics)
+
+
+def test_the_own_loop_trains_and_tests(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.py").write_text("print('a text')\n" * 2000)
+    trainable = load_trainable(str(EXAMPLES / "own_loop.py"))
+    worker = LocalWorker(tmp_path, 2, trainable.locate_data(Data(root=str(tmp_path / "text"))), Resources(2))
+    config = {"hidden": 8, "batch_size": 8, "length": 16}
+    trainable.train(config, worker)
+    first, last = (worker.reported[i].metrics["val_loss"] for i in (0, -1))
+    assert last < first
+    assert set(trainable.test(config, worker)) == {"test_loss"}

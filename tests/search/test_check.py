@@ -44,7 +44,7 @@ def test_the_space_file_is_one(tmp_path: Path) -> None:
     (tmp_path / "rows.yaml").write_text(text)
     space = load_space(tmp_path / "rows.yaml")
     assert [o.goal for o in space.objectives] == ["minimize", "maximize"]
-    assert "# hidden: {values: [8]}" in text
+    assert "# hidden: {values: [4, 8, 16]}" in text
 
 
 def test_facts_are_those_of_the_file(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from tests.search.test_scaling import flat, trial
 from tests.trainables import quiet_steps
 from tests.trainables.ranked import on_ranks
 from trainables.contract import Data, Layout, Resources
+from trainables.local_worker import LocalWorker
 from trainables.settings import parameters_of
 from trainables.strategy_table import STRATEGIES
-from trainables.train import LocalWorker
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 BUDGET = {"trials": 4}

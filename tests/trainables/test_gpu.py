@@ -11,9 +11,9 @@ import torch
 from tests.trainables.shapes import VGG_SHAPE
 from trainables.build import build
 from trainables.contract import Data, Layout, Resources
+from trainables.local_worker import LocalWorker
 from trainables.settings import checked
 from trainables.stages import Timeline
-from trainables.train import LocalWorker
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 

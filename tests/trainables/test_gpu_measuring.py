@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from trainables.contract import Data, Resources
+from trainables.local_worker import LocalWorker
 from trainables.plan import Plan
 from trainables.samples.cifar10 import Pictures
 from trainables.samples.generated import generate
 from trainables.samples.loaders import training_batches
 from trainables.stages import STAGES, Timeline
-from trainables.train import LocalWorker
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 pytestmark = [

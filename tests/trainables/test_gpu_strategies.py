@@ -11,7 +11,7 @@ import torch
 
 from tests.trainables.ranked import on_ranks
 from trainables.contract import Data, Resources
-from trainables.train import LocalWorker
+from trainables.local_worker import LocalWorker
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 pytestmark = [

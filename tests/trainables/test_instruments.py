@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from trainables import loop
 from trainables.contract import Data, InfeasibleError, Measurement, Resources
+from trainables.local_worker import LocalWorker
 from trainables.machine.array_cache import default_folder
-from trainables.measure import instruments, throughput
+from trainables.measure import instruments, probe_end, throughput
 from trainables.stages import STAGES
-from trainables.train import LocalWorker
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 TINY = {"width": 0.01, "batch_size": 12, "learning_rate": 0.02, "conv_kernel": "library"}
@@ -21,8 +20,8 @@ STAGE_METRICS = {f"{stage}_seconds" for stage in STAGES}
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "PROBE_SECONDS", 0.5)
-    monkeypatch.setattr(loop, "MAX_PROBE_SECONDS", 3.0)
+    monkeypatch.setattr(probe_end, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(probe_end, "MAX_PROBE_SECONDS", 3.0)
     monkeypatch.setattr(instruments, "PROFILED_SECONDS", 0.1)
 
 

@@ -16,9 +16,9 @@ import torch
 from tests.trainables.ranked import on_ranks
 from trainables import checkpoint, loop
 from trainables.contract import Data, InfeasibleError, Measurement, Resources
+from trainables.local_worker import LocalWorker
 from trainables.samples import cifar10, loaders
 from trainables.step import learning_rate
-from trainables.train import LocalWorker
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.workloads import vgg19
 

@@ -13,7 +13,7 @@ from tests.trainables.own_files import written
 from tests.trainables.ranked import on_ranks
 from trainables import checkpoint
 from trainables.contract import Data, DataError, InfeasibleError, OwnCodeError, Resources, load_trainable
-from trainables.train import LocalWorker
+from trainables.local_worker import LocalWorker
 
 CONFIG = {"batch_size": 8, "precision": "fp32", "threads": 1, "learning_rate": 0.01}
 numbers = itertools.count(1)

@@ -10,11 +10,11 @@ from tests.trainables.ranked import on_ranks
 from tests.trainables.shapes import VGG_SHAPE
 from tests.trainables.test_strategies import CPU, OFF, TOLERANCE, assert_same_weights, settings_of, several, trained
 from trainables.contract import Data
+from trainables.local_worker import LocalWorker
 from trainables.network.vgg import vgg19
 from trainables.parallel import ranks
 from trainables.strategies import get_strategy, share_of
 from trainables.strategies.parameter_server import Staleness
-from trainables.train import LocalWorker
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 ASYNCHRONOUS: dict[str, Any] = {"server": "asynchronous"}

@@ -16,7 +16,7 @@ import pytest
 from tests import faulty_replay
 from trainables import replay
 from trainables.contract import Data, DataError, InfeasibleError, Layout, Measurement, Resources
-from trainables.train import LocalWorker
+from trainables.local_worker import LocalWorker
 
 CURVES = """trial_id,epoch,seconds,config.batch_size,config.loader,config.num_workers,val_accuracy,note,val_loss
 t0001,1,2.5,128,memory,,0.40,good,

@@ -109,11 +109,12 @@ class Instruments:
         self._active.pause()
         self._telemetry.pause()
 
-    def step(self) -> None:
-        """Count a step of the whole batch that the host has finished."""
-        self._units += self._work.units
+    def step(self, units: int | None = None) -> None:
+        """Count a step that the host has finished; `units` of the whole job, by default those of the work."""
+        units = self._work.units if units is None else units
+        self._units += units
         if isinstance(self._active, ThroughputMeter):
-            self._active.step(self._work.units)
+            self._active.step(units)
             if self._active.warming_up or not self._recorders:
                 return
         elif self._active.step():

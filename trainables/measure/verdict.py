@@ -82,9 +82,7 @@ def explain(settings: Settings, metrics: Mapping[str, float], resources: Resourc
 
     `metrics` has the names of `vgg19_cifar10.METRICS`; advice that needs an absent metric is left out.
     """
-    stages = ("load", "transfer", "forward", "backward", "communicate", "update")
-    seconds = {stage: metrics.get(f"{stage}_seconds", 0.0) for stage in stages}
-    if not all(math.isfinite(s) and s >= 0 for s in seconds.values()) or math.fsum(seconds.values()) < CLOCK_SECONDS:
+    if (seconds := _stage_seconds(metrics)) is None:
         return None
     precision = precision_of(settings.precision, "cuda" if resources.gpus else "cpu")
     step = _Step(
@@ -92,17 +90,10 @@ def explain(settings: Settings, metrics: Mapping[str, float], resources: Resourc
         metrics,
         cores=cores_of(settings, resources),
         gpus=resources.gpus,
-        compute=seconds.pop("forward") + seconds.pop("backward"),
-        **seconds,
+        compute=seconds["forward"] + seconds["backward"],
+        **{stage: value for stage, value in seconds.items() if stage not in ("forward", "backward")},
     )
-    shares: dict[Bound, float] = {
-        "input": step.load / step.total,
-        "transfer": step.transfer / step.total,
-        "communication": step.communicate / step.total,
-        "compute": (step.compute + step.update) / step.total,
-    }
-    bound = max(shares, key=lambda name: shares[name])
-    share = shares[bound]
+    bound, share = _largest_share(seconds)
     # the roofline's two limits: memory bounds the step if it is nearer to its limit than arithmetic is
     bandwidth, arithmetic = step.known("fraction_of_bandwidth"), step.known("fraction_of_ceiling")
     if bound == "compute" and bandwidth is not None and arithmetic is not None:
@@ -114,6 +105,39 @@ def explain(settings: Settings, metrics: Mapping[str, float], resources: Resourc
             best[advice.parameter] = advice
     ordered = tuple(sorted(best.values(), key=lambda advice: -advice.gain))
     return Verdict(bound, share, f"{share:.0%} of each step {_words(step, bound)}", ordered)
+
+
+def bottleneck(metrics: Mapping[str, float]) -> Verdict | None:
+    """Return the stage with the largest share of a step of any training, without advice."""
+    if (seconds := _stage_seconds(metrics)) is None:
+        return None
+    bound, share = _largest_share(seconds)
+    words = {
+        "input": "waits for data",
+        "transfer": "copies the batch to the GPU",
+        "communication": "waits for the gradients of other processes",
+    }
+    return Verdict(bound, share, f"{share:.0%} of each step {words.get(bound, 'is training on the batch')}")
+
+
+def _stage_seconds(metrics: Mapping[str, float]) -> dict[str, float] | None:
+    stages = ("load", "transfer", "forward", "backward", "communicate", "update")
+    seconds = {stage: metrics.get(f"{stage}_seconds", 0.0) for stage in stages}
+    if not all(math.isfinite(s) and s >= 0 for s in seconds.values()) or math.fsum(seconds.values()) < CLOCK_SECONDS:
+        return None
+    return seconds
+
+
+def _largest_share(seconds: Mapping[str, float]) -> tuple[Bound, float]:
+    """Return what bounds a step, and its share."""
+    parts: dict[Bound, float] = {
+        "input": seconds["load"],
+        "transfer": seconds["transfer"],
+        "communication": seconds["communicate"],
+        "compute": seconds["forward"] + seconds["backward"] + seconds["update"],
+    }
+    bound = max(parts, key=lambda name: parts[name])
+    return bound, parts[bound] / math.fsum(parts.values())
 
 
 def _words(step: _Step, bound: Bound) -> str:

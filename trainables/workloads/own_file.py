@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import os
 import random
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,6 +18,7 @@ from torch.utils.data import Dataset, default_collate
 from trainables.contract import Data, DataError
 from trainables.declared import declaration_of
 from trainables.machine.exception_chain import described
+from trainables.own_module import imported
 from trainables.plan import Batch, Batches, EmptyBatches, Indices, Plan
 from trainables.sample_shape import SampleShape, shape_of
 from trainables.samples.worker_batches import Collate, LoadError, LoadFailure, WorkerBatches
@@ -187,23 +184,6 @@ class OwnFile:
                 )
         inputs, targets = found
         return inputs, targets
-
-
-def imported(path: Path) -> ModuleType:
-    """Import a file by its stem, also where a file of the same name in another folder was imported before."""
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    known = os.environ.get("PYTHONPATH", "")
-    if folder not in known.split(os.pathsep):  # so that loader processes and ranks can import it
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, known)))
-    present = sys.modules.get(path.stem)
-    if present is not None and present.__file__ != str(path):
-        del sys.modules[path.stem]
-        sys.path.remove(folder)
-        sys.path.insert(0, folder)
-    importlib.invalidate_caches()
-    return importlib.import_module(path.stem)
 
 
 def _some(count: int, most: int | None) -> Indices:

@@ -1,0 +1,218 @@
+"""A training loop of a user's own: epochs, rates, checkpoints, and the user's mistakes."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainables.own_files import LOOP, written
+from tests.trainables.ranked import on_ranks
+from trainables.contract import Data, DataError, InfeasibleError, Layout, OwnCodeError, Resources, load_trainable
+from trainables.declared import DeclarationError
+from trainables.local_worker import LocalWorker
+
+REPORT = "trial.report(epoch, checkpoint=model.state_dict(), val_loss=tested(model, 1))"
+numbers = itertools.count(1)
+
+
+@pytest.fixture
+def name() -> str:
+    """A module name that no other test has imported."""
+    return f"loop_{next(numbers)}.py"
+
+
+def worker_of(path: str, folder: Path, epochs: int = 3, **more: Any) -> LocalWorker:
+    folder.mkdir(exist_ok=True)
+    return LocalWorker(folder, epochs, load_trainable(path).locate_data(Data()), Resources(1), **more)
+
+
+def trained(path: str, folder: Path, epochs: int = 3, **config: Any) -> LocalWorker:
+    worker = worker_of(path, folder, epochs)
+    load_trainable(path).train({"threads": 1, **config}, worker)
+    return worker
+
+
+def test_it_trains_and_tests(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, text=LOOP)
+    worker, trainable = trained(path, tmp_path / "trial"), load_trainable(path)
+    assert [m.epoch for m in worker.reported] == [1, 2, 3]
+    losses = [m.metrics["val_loss"] for m in worker.reported]
+    assert losses[0] > losses[-1] > 0
+    assert set(trainable.test({}, worker)) == {"test_loss"}
+    assert {"val_loss", "test_loss", "rows_per_second"} <= set(trainable.METRICS or {})
+    last = worker.reported[-1].metrics
+    assert last["throughput_rows"] % 8 == 0
+    assert set(last) <= set(trainable.METRICS or {})
+
+
+def test_the_same_seed_gives_the_same_weights(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, text=LOOP)
+    one, other = (trained(path, tmp_path / f"{n}").reported[-1].metrics["val_loss"] for n in range(2))
+    assert one == other
+
+
+def test_a_restarted_loop_goes_on_after_its_checkpoint(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, text=LOOP)
+    whole = trained(path, tmp_path / "whole", epochs=4)
+    answers = iter([True, False])
+    first = worker_of(path, tmp_path / "trial", 4, listener=lambda measurement: next(answers))
+    load_trainable(path).train({"threads": 1}, first)
+    assert [m.epoch for m in first.reported] == [1, 2]
+    second = trained(path, tmp_path / "trial", epochs=4)
+    assert [m.epoch for m in second.reported] == [2, 3, 4]
+    assert second.reported[-1].metrics["val_loss"] == whole.reported[-1].metrics["val_loss"]
+    assert [m.epoch for m in trained(path, tmp_path / "trial", epochs=4).reported] == [4]
+
+
+def test_a_loop_without_checkpoints_starts_again(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, ("checkpoint=model.state_dict(), ", ""), text=LOOP)
+    for _ in range(2):
+        assert [m.epoch for m in trained(path, tmp_path / "trial", epochs=2).reported] == [1, 2]
+
+
+def test_a_probe_ends_the_loop_and_measures_rate_and_stages(tmp_path: Path, name: str) -> None:
+    call = "one_epoch(model, optimizer, loader, trial)"
+    caught = f"        try:\n            {call}\n        except Exception:\n            pass\n"
+    inner = "".join(
+        line[4:] + "\n" for line in LOOP.split("epochs():\n")[1].split("        trial.report")[0].splitlines()
+    )
+    loop = LOOP.split("epochs():\n")[1].split("        trial.report")[0]
+    text = LOOP.replace(loop, caught) + f"\n\ndef one_epoch(model, optimizer, loader, trial):\n{inner}"
+    path = written(tmp_path, name, text=text)
+    worker, trainable = worker_of(path, tmp_path), load_trainable(path)
+    trainable.probe({"threads": 1}, worker)
+    (probed,) = worker.reported
+    assert probed.epoch == 0
+    assert probed.metrics["rows_per_second"] > 0
+    assert probed.metrics["load_seconds"] > 0
+    assert probed.metrics["forward_seconds"] > 0
+    assert "val_loss" not in probed.metrics
+    verdict = trainable.explain({}, probed.metrics, Resources(1))
+    assert verdict is not None
+    assert not verdict.advice
+    assert list(tmp_path.glob("*.pt")) == []
+
+
+def test_marked_stages_are_measured(tmp_path: Path, name: str) -> None:
+    marks = (
+        ("            optimizer.zero_grad()", "            trial.mark('forward')\n            optimizer.zero_grad()"),
+        ("            optimizer.step()", "            trial.mark('backward')\n            optimizer.step()"),
+    )
+    path = written(tmp_path, name, *marks, text=LOOP)
+    metrics = trained(path, tmp_path / "trial", epochs=4).reported[-1].metrics
+    assert all(metrics[f"{stage}_seconds"] > 0 for stage in ("load", "forward", "backward", "update"))
+
+
+def test_an_estimate_has_rate_and_length_of_an_epoch(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, text=LOOP)
+    trainable = load_trainable(path)
+    cost = trainable.estimate({"batch_size": 16}, trainable.locate_data(Data()))
+    assert cost.samples_per_epoch == 128
+    assert cost.samples_per_second > 0
+    assert cost.checkpoint_bytes is None
+    endless = written(
+        tmp_path, f"no_length_{name}", ("trial.steps(loader)", "trial.steps(b for b in loader)"), text=LOOP
+    )
+    with pytest.raises(InfeasibleError, match="length of an epoch is not known"):
+        load_trainable(endless).estimate({}, trainable.locate_data(Data()))
+
+
+def of_rank(rank: int, world_size: int, path: str, folder: Path) -> dict[str, float]:
+    worker = worker_of(path, folder, rank=rank, world_size=world_size)
+    load_trainable(path).train({"threads": 1, "world_size": world_size}, worker)
+    return dict(worker.reported[-1].metrics)
+
+
+def test_several_processes_train_together(tmp_path: Path, name: str) -> None:
+    """The loop averages the gradients; the rate counts the rows of all."""
+    ddp = (
+        'network(config["hidden"])\n    optimizer',
+        'network(config["hidden"])\n    model = nn.parallel.DistributedDataParallel(model)\n    optimizer',
+    )
+    path = written(tmp_path, name, ddp, text=LOOP)
+    (tmp_path / "trial").mkdir()
+    one, two = on_ranks(of_rank, 2, path, tmp_path / "trial")
+    assert one["val_loss"] == two["val_loss"]
+    assert one["throughput_rows"] % 16 == 0
+    assert load_trainable(path).layout({"world_size": 2}, Resources(4)) == Layout(2, 2, 0, "pack")
+    with pytest.raises(InfeasibleError, match="world_size 3: needs 3 cores, there are 2"):
+        load_trainable(path).layout({"world_size": 3}, Resources(2))
+
+
+MISTAKES = [
+    ((REPORT, "trial.report(epoch, loss=1.0)"), "trial.report was given loss; METRICS declares val_loss"),
+    ((REPORT, "trial.report(epoch + 1, val_loss=1.0)"), "trial.report(2, ...) where epoch 1 is expected"),
+    ((REPORT, "pass"), "epoch 1 ended without trial.report(1, ...)"),
+    ((REPORT, REPORT + "\n        return"), "train returned after epoch 1 of 3"),
+    (
+        ("trial.steps(loader)", "loader"),
+        "trial.report(1) without a step; go through the batches by trial.steps(loader)",
+    ),
+    ((REPORT, "trial.report(epoch, checkpoint=lambda: 0, val_loss=1.0)"), "the checkpoint cannot be written"),
+    (
+        ("for x, y in trial.steps(loader)", "for _, (x, y) in zip(trial.steps(['a']), loader)"),
+        "a batch without tensors; say its size",
+    ),
+    (("trial.epochs()", "range(0)"), "train returned after epoch 0 of 3"),
+    (("            loss.backward()", "            1 / 0"), "ZeroDivisionError: division by zero (NAME:28)"),
+    (("def test(config", "import not_installed\n\n\ndef test(config"), "No module named 'not_installed' (NAME:"),
+    (("    model = network", "    import sys; sys.exit(3)\n    model = network"), "called sys.exit(3)"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), MISTAKES, ids=[message for _, message in MISTAKES])
+def test_a_mistake_is_one_line(change: tuple[str, str], message: str, tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, change, text=LOOP)
+    with pytest.raises(OwnCodeError) as raised:
+        trained(path, tmp_path / "trial")
+    assert message.replace("NAME", name) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_metric_that_is_not_finite_fails_the_trial(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, ("val_loss=tested(model, 1)", "val_loss=float('nan')"), text=LOOP)
+    with pytest.raises(FloatingPointError, match="val_loss is nan after epoch 1"):
+        trained(path, tmp_path / "trial")
+
+
+def test_memory_that_is_not_there_is_a_result(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, ("    model = network", "    torch.empty(2**60)\n    model = network"), text=LOOP)
+    with pytest.raises(InfeasibleError, match="out of memory"):
+        trained(path, tmp_path / "trial")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("def train(config, trial)", "def train(config)"), ":18: train must take config, trial"),
+        (("def test(config, trial)", "def test(trial)"), ":39: test must take config, trial"),
+        (('"hidden": 8', '"threads": 8'), 'PARAMETERS: every training has "threads" already'),
+        (('"val_loss"', '"epoch_seconds"'), 'METRICS: every training has "epoch_seconds" already'),
+        (
+            ("def train(", "def trained("),
+            "no function dataset; a training file has network, dataset, loss, measures; or train",
+        ),
+    ],
+)
+def test_a_mistake_in_the_declaration_is_said_before_anything_runs(
+    change: tuple[str, str], message: str, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(DeclarationError) as raised:
+        load_trainable(written(tmp_path, name, change, text=LOOP))
+    assert message in str(raised.value)
+
+
+def test_the_number_of_samples_is_the_loops_own(tmp_path: Path, name: str) -> None:
+    trainable = load_trainable(written(tmp_path, name, text=LOOP))
+    with pytest.raises(DataError, match=r"data\.train_images: .* has its own loop, which chooses its data"):
+        trainable.locate_data(Data(train_images=10))
+
+
+def test_a_loop_that_marks_nothing_leaves_no_random_state_behind(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, text=LOOP)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    trained(path, tmp_path / "trial", epochs=1)
+    assert torch.equal(before, torch.get_rng_state())

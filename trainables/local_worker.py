@@ -1,0 +1,41 @@
+"""Worker of a trial outside of a search, and the resources of this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainables.contract import Data, Measurement, Resources
+
+Listener = Callable[[Measurement], bool]
+
+
+@dataclass
+class LocalWorker:
+    """A process of a trial outside of a search. It keeps the reports; `listener` decides whether to go on."""
+
+    folder: Path
+    epochs: int = 1
+    data: Data = field(default_factory=lambda: Data(name="generated"))
+    resources: Resources = field(default_factory=lambda: Resources(cpus=1))
+    rank: int = 0
+    world_size: int = 1
+    listener: Listener = lambda measurement: True
+    reported: list[Measurement] = field(default_factory=list)
+
+    def report(self, measurement: Measurement) -> bool:
+        """Keep it and ask `listener`, which must give the same answer in all processes."""
+        self.reported.append(measurement)
+        return self.listener(measurement)
+
+
+def machine() -> Resources:
+    """Return the cores and GPUs that this process may use."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        import torch
+    except ImportError:
+        return Resources(cpus)
+    return Resources(cpus, torch.cuda.device_count())

@@ -1,0 +1,227 @@
+"""Trainable around a user's own training loop: a file with `train(config, trial)`."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from trainables.contract import (
+    Config,
+    Cost,
+    Data,
+    DataError,
+    InfeasibleError,
+    Layout,
+    MemoryNeed,
+    Metric,
+    Parameter,
+    Resources,
+    Scalar,
+    Strategy,
+    Verdict,
+    Worker,
+)
+from trainables.local_worker import LocalWorker, machine
+from trainables.metrics import common_metrics
+from trainables.own_source import OwnSource, own_errors, own_metrics
+from trainables.settings import Settings, checked, parameters_of
+from trainables.torch_trainable import isolated, too_few
+
+if TYPE_CHECKING:
+    from trainables.own_trial import OwnTrial
+
+T = TypeVar("T")
+PROCESS = ("world_size", "placement", "threads", "allocator", "flush_denormals", "trace_steps")  # rows of Settings
+ESTIMATE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopSettings(Settings):
+    """Settings of the processes, and the file's own."""
+
+    own: Mapping[str, Any] = field(default_factory=dict)
+    own_rates: Mapping[str, Any] = field(default_factory=dict)  # of these, those that affect rates
+
+    @property
+    def loader_processes(self) -> int:
+        """Number of loader processes, by the file's `num_workers`; 0: unknown."""
+        found = self.own.get("num_workers", 0)
+        return found if isinstance(found, int) else 0
+
+    def that_affect_rates(self) -> dict[str, Any]:
+        """Return the settings on which measured rates may depend."""
+        return {**{name: getattr(self, name) for name in PROCESS if name != "trace_steps"}, **self.own_rates}
+
+
+class OwnLoop:
+    """A `contract.Trainable` by the function `train` of a file; optional: `test(config, trial)`."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file's declaration.
+
+        Raises:
+            DeclarationError: one line with the mistake, its file and line.
+        """
+        self._file = OwnSource(path, reserved=PROCESS)
+        self.source, declaration = self._file.source, self._file.declaration
+        self.own_names = tuple(declaration.parameters)
+        rows = parameters_of(Settings, {})
+        world_size = Parameter("int", 1, "processes, which train together by torch.distributed", low=1)
+        common = {name: world_size if name == "world_size" else rows[name] for name in PROCESS}
+        self.PARAMETERS: Mapping[str, Parameter] | None = {**declaration.parameters, **common}
+        stages = {"forward_seconds": Metric("s", "per step, all but loading; less if the loop marks stages")}
+        own = own_metrics(declaration)
+        if "test" not in declaration.functions:
+            own = {name: metric for name, metric in own.items() if name in declaration.metrics}
+        self.METRICS: Mapping[str, Metric] | None = {**own, **common_metrics(declaration.unit), **stages}
+        self.STRATEGIES: Mapping[str, Strategy] = {}
+        self._settings_class: type[LoopSettings] = type("LoopSettings", (LoopSettings,), {"source": self.source.digest})
+
+    def unavailable(self, parameter: str, value: Scalar, resources: Resources) -> str | None:
+        """Return why these resources do not allow the value; None: they do."""
+        if parameter == "threads":
+            return too_few(int(value), "core", resources.node.cpus)
+        if parameter == "world_size":
+            devices, device = (resources.gpus, "GPU") if resources.gpus else (resources.cpus, "core")
+            return too_few(int(value), device, devices)
+        if (parameter, value) == ("placement", "spread") and resources.nodes == 1:
+            return "needs several nodes, there is 1"
+        return None
+
+    def layout(self, config: Config, resources: Resources) -> Layout:
+        """Return one process with everything, or `world_size` processes with equal shares."""
+        settings = self._settings(config)
+        for name in PROCESS:
+            value = getattr(settings, name)
+            if value is not None and (reason := self.unavailable(name, value, resources)):
+                raise InfeasibleError(f"{name} {value}: {reason}")
+        count = settings.world_size or 1
+        if count == 1:
+            return Layout(1, resources.node.cpus, resources.node.gpus)
+        return Layout(count, max(1, resources.cpus // count), resources.gpus // count, settings.placement)
+
+    def locate_data(self, data: Data) -> Data:
+        """Return the data with an absolute root.
+
+        Raises:
+            DataError: there is no such folder, or the number of samples is limited, which a loop decides itself.
+        """
+        for name, value, default in (("train", data.train_images, None), ("val", data.val_images, Data.val_images)):
+            if value not in (default, 0):
+                raise DataError(f"data.{name}_images: {self.source.path.name} has its own loop, which chooses its data")
+        return self._file.locate_data(data)
+
+    def describe_data(self, data: Data) -> str:
+        """Return where the samples come from."""
+        return self._file.describe_data(data)
+
+    def estimate(self, config: Config, data: Data) -> Cost:
+        """Run the loop in this process for some seconds.
+
+        Raises:
+            InfeasibleError: the loader has no length.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            worker = LocalWorker(Path(folder), data=data, resources=machine())
+            return self._isolated(config, worker, lambda settings: self._cost(settings, worker))
+
+    def train(self, config: Config, worker: Worker) -> None:
+        """Call the file's `train`."""
+
+        def work(settings: LoopSettings) -> None:
+            from trainables.parallel import ranks
+
+            with contextlib.closing(self._trial(settings, worker)) as trial:
+                ranks.meet(worker.world_size)  # the checkpoint is read; rank 0 may write the next one
+                if trial.reported_again():
+                    self._train(settings, trial)
+                    trial.check_finished()
+
+        self._isolated(config, worker, work)
+
+    def probe(self, config: Config, worker: Worker) -> None:
+        """Call the file's `train`, and end it after some seconds."""
+
+        def work(settings: LoopSettings) -> None:
+            with contextlib.closing(self._trial(settings, worker, probe=True)) as trial:
+                self._train_until_end(settings, trial)
+                worker.report(trial.probed())
+
+        self._isolated(config, worker, work)
+
+    def test(self, config: Config, worker: Worker) -> Mapping[str, float]:
+        """Return what the file's `test` measures; nothing without one."""
+        if "test" not in self._file.declaration.functions:
+            return {}
+        return self._isolated(config, worker, lambda settings: self._tested(settings, worker))
+
+    def explain(self, config: Config, metrics: Mapping[str, float], resources: Resources) -> Verdict | None:
+        """Find the bottleneck from the stages of a step."""
+        from trainables.measure.verdict import bottleneck
+
+        return bottleneck(metrics)
+
+    def memory(self, config: Config, data: Data, resources: Resources) -> MemoryNeed | None:
+        """Return None: a loop's memory is not known before it runs."""
+
+    def largest_batch(self, config: Config, data: Data, resources: Resources, available: int) -> int | None:
+        """Return None, see `memory`."""
+
+    def _tested(self, settings: LoopSettings, worker: Worker) -> Mapping[str, float]:
+        trial = self._trial(settings, worker)
+        if trial.checkpoint is None:
+            raise FileNotFoundError(f"{worker.folder}: no checkpoint to test")
+        found = self._file.module().test(dict(settings.own), trial)
+        expected = {name for name in self.METRICS or {} if name.startswith("test_")}
+        if not isinstance(found, Mapping) or set(found) != expected:
+            names = ", ".join(found) if isinstance(found, Mapping) else type(found).__name__
+            raise TypeError(f"{self.source.path.name}: test returned {names}; expected {', '.join(sorted(expected))}")
+        return {name: float(value) for name, value in found.items()}
+
+    def _train(self, settings: LoopSettings, trial: OwnTrial) -> None:
+        """Call the file's `train`, after seeding the generators of random numbers."""
+        import numpy as np
+        import torch
+
+        train, own = self._file.module().train, dict(settings.own)
+        seed = own.get("seed", 0)
+        for seeded in (random.seed, np.random.seed, torch.manual_seed):
+            seeded(seed if isinstance(seed, int) else 0)
+        train(own, trial)
+
+    def _train_until_end(self, settings: LoopSettings, trial: OwnTrial) -> None:
+        from trainables.own_trial import ProbeEnd
+
+        with contextlib.suppress(ProbeEnd):
+            self._train(settings, trial)
+
+    def _cost(self, settings: LoopSettings, worker: Worker) -> Cost:
+        with contextlib.closing(self._trial(settings, worker, probe=True, most_seconds=ESTIMATE_SECONDS)) as trial:
+            self._train_until_end(settings, trial)
+            return trial.cost()
+
+    def _trial(
+        self, settings: LoopSettings, worker: Worker, probe: bool = False, most_seconds: float | None = None
+    ) -> OwnTrial:
+        from trainables.own_trial import OwnTrial
+
+        unit, metrics = self._file.declaration.unit, self._file.declaration.metrics
+        return OwnTrial(settings, worker, unit, metrics, probe=probe, most_seconds=most_seconds)
+
+    def _isolated(self, config: Config, worker: Worker, work: Callable[[LoopSettings], T]) -> T:
+        settings = self._settings(config)
+        with own_errors(self.source.path.parent):
+            return isolated(settings, worker, lambda: work(settings))
+
+    def _settings(self, config: Config) -> LoopSettings:
+        values = checked(config, self.PARAMETERS or {})
+        own = {name: values[name] for name in self.own_names}
+        parameters = self._file.declaration.parameters
+        rates = {name: value for name, value in own.items() if parameters[name].affects != "trained"}
+        process = {name: values[name] for name in PROCESS}
+        return self._settings_class(**process, own=own, own_rates=rates)

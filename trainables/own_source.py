@@ -1,0 +1,117 @@
+"""A user's training file: its declaration, its data folder, and errors of its code."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+from trainables.contract import (
+    Data,
+    DataError,
+    HelperLostError,
+    InfeasibleError,
+    Metric,
+    OwnCodeError,
+    PeerLostError,
+    Role,
+    Source,
+)
+from trainables.declared import Declaration, declaration_of
+from trainables.machine.exception_chain import described
+from trainables.source_files import check_module_name, digest_of, imported_files, imported_packages
+
+MAX_FILES = 20_000  # of the data folder, that are described
+LOSSES = ("loss", "error", "perplexity")  # parts of names of metrics of which less is better
+EXPECTED = (InfeasibleError, DataError, PeerLostError, HelperLostError, OwnCodeError, FloatingPointError, OSError)
+
+
+class OwnSource:
+    """A training file as it is when it is first read."""
+
+    def __init__(self, path: Path, reserved: Collection[str]) -> None:
+        """Read the file's declaration; `reserved`: names of parameters that it cannot have.
+
+        Raises:
+            DeclarationError: one line with the mistake, its file and line.
+        """
+        self.declaration: Declaration = declaration_of(path, reserved)
+        check_module_name(path)
+        files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in imported_files(path)}
+        self.source = Source(path, digest_of(path), files, imported_packages(path))
+
+    def module(self) -> ModuleType:
+        """Import the file.
+
+        Raises:
+            Exception: whatever the file raises.
+        """
+        from trainables.own_module import imported
+
+        return imported(self.source.path)
+
+    def locate_data(self, data: Data) -> Data:
+        """Return the data with an absolute root; without `val_images` all validation samples are used (0).
+
+        Raises:
+            DataError: there is no such file or folder.
+        """
+        root = None if data.root is None else Path(data.root).expanduser().absolute()
+        if root is not None and not root.exists():
+            raise DataError(f"data.root {root}: no such file or folder")
+        val_images = 0 if data.val_images == Data.val_images else data.val_images
+        return replace(data, name="folder", root=None if root is None else str(root), val_images=val_images)
+
+    def describe_data(self, data: Data) -> str:
+        """Return where the samples come from."""
+        limit = "" if data.train_images is None else f", {data.train_images:,} training samples of it"
+        found = "" if data.root is None else f", from {_described_files(Path(data.root))}"
+        return f"dataset of {self.source.path.name} (sha256 {self.source.digest}){limit}{found}"
+
+
+@contextlib.contextmanager
+def own_errors(folder: Path) -> Iterator[None]:
+    """Turn errors of a user's code into one line; `folder` has the file.
+
+    Raises:
+        OwnCodeError: the code raised, or called sys.exit.
+    """
+    try:
+        yield
+    except EXPECTED:
+        raise
+    except SystemExit as error:
+        raise OwnCodeError(f"called sys.exit({error.code!r})") from error
+    except Exception as error:
+        raise OwnCodeError(described(error, folder)) from error
+
+
+def own_metrics(declaration: Declaration) -> dict[str, Metric]:
+    """Return the declared metrics with their roles, and those of the test samples."""
+    declared: Mapping[str, Metric] = declaration.metrics
+    metrics = {name: replace(metric, role=_role(name)) for name, metric in declared.items()}
+    for name, metric in declared.items():
+        if name.startswith("val_"):
+            help = f"as {name}, on the test samples; measured once, at the end"
+            metrics[name.replace("val_", "test_", 1)] = Metric(metric.unit, help, probed=False)
+    return metrics
+
+
+def _role(name: str) -> Role:
+    return "loss" if any(word in name for word in LOSSES) else "quality"
+
+
+def _described_files(root: Path) -> str:
+    """Return number, size and date of the files in a folder; of the first ones if there are many."""
+    status, truncated = [], False
+    for folder, _, names in os.walk(root) if root.is_dir() else [(str(root.parent), [], [root.name])]:
+        status += [os.stat(os.path.join(folder, name), follow_symlinks=False) for name in names]
+        if truncated := len(status) >= MAX_FILES:
+            break
+    newest = datetime.datetime.fromtimestamp(max((s.st_mtime for s in status), default=0.0), datetime.UTC)
+    count = f"{len(status):,} file{'' if len(status) == 1 else 's'}" + (" and more" if truncated else "")
+    return f"{count} of {sum(s.st_size for s in status):,} bytes, newest {newest:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,265 @@
+"""Trial as a training loop of a user's own sees it: epochs, steps to measure, reports."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from trainables import checkpoint
+from trainables.build import device_of
+from trainables.checkpoint import Checkpoint
+from trainables.contract import Cost, InfeasibleError, Measurement, OwnCodeError, Worker
+from trainables.measure.instruments import Instruments, StepWork
+from trainables.measure.probe_end import may_stop
+from trainables.settings import Settings
+from trainables.stages import Stage
+
+PROBE_EPOCHS = 1000  # more than a probe can reach
+
+Batch = TypeVar("Batch")
+Units = int | Callable[[Any], int] | None
+
+
+class ProbeEnd(BaseException):
+    """Raised in a user's loop at the end of a probe. `except Exception` does not catch it."""
+
+
+class OwnTrial:
+    """The second argument of a user's `train(config, trial)`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        worker: Worker,
+        unit: str,
+        metrics: Iterable[str],
+        *,
+        probe: bool,
+        most_seconds: float | None = None,
+    ) -> None:
+        """`metrics`: of each report; `probe`: end when the rate is known, or after `most_seconds`."""
+        self._most_seconds = most_seconds
+        self._settings, self._worker, self._unit, self.probe = settings, worker, unit, probe
+        self.metrics = tuple(metrics)
+        self.folder: Path = worker.folder  # of the trial, shared by its processes
+        self.root: str | None = worker.data.root  # `data.root` of the space file
+        self.device: torch.device = device_of(worker)
+        self.rank, self.world_size = worker.rank, worker.world_size
+        self.num_epochs: int = PROBE_EPOCHS if probe else worker.epochs
+        last = None if probe else checkpoint.load(worker.folder, self._network)
+        self.checkpoint: Any = last.state["own"] if last else None  # of the last report; None: start from the beginning
+        self._last, self._epoch, self._active, self._going_on = last, 0, False, True
+        self._instruments: Instruments | None = None
+        self._steps, self._units, self._steps_per_epoch = 0, 0, 0
+        self._started, self._seconds, self._resumed = math.inf, 0.0, 0.0
+        self._loaded = self._marked = False
+
+    @property
+    def first_epoch(self) -> int:
+        """The epoch to begin with: 1, or that after the checkpoint's."""
+        return self._last.measurement.epoch + 1 if self._last else 1
+
+    def epochs(self) -> Iterator[int]:
+        """Yield the epochs after the checkpoint, up to `num_epochs` or until the trial is ended."""
+        epoch = self.first_epoch
+        while self._going_on and epoch <= self.num_epochs:
+            yield epoch
+            if not self.probe and self._going_on and self._epoch != epoch:
+                raise OwnCodeError(f"epoch {epoch} ended without trial.report({epoch}, ...)")
+            epoch += 1
+
+    def steps(self, loader: Iterable[Batch], units: Units = None) -> Iterator[Batch]:
+        """Yield the batches of an epoch and measure the steps that they are used in.
+
+        Args:
+            loader: batches, in any form.
+            units: of a step in this process, such as its tokens, or a function of the batch; by default its samples.
+        """
+        self.resume(len(loader) if isinstance(loader, Sized) else None)
+        try:
+            for batch in loader:
+                self.loaded()
+                yield batch
+                self.step(units_of(batch, units))
+        finally:
+            self.pause()
+
+    def report(self, epoch: int, checkpoint: Any = None, **metrics: float | Tensor) -> bool:
+        """Report an epoch; False: the trial is ended, and `train` must return.
+
+        Args:
+            epoch: as `epochs` yielded it.
+            checkpoint: tensors, numbers and strings, in dictionaries or lists; a later process finds it in
+                `trial.checkpoint`, and goes on after this epoch. Without it, an interrupted trial starts again.
+            metrics: those that METRICS declares, and `train_loss` if wanted.
+
+        Raises:
+            OwnCodeError: metrics are missing or not declared.
+            FloatingPointError: one is not finite.
+        """
+        if self.probe:
+            return True
+        if not self._steps:
+            raise OwnCodeError(f"trial.report({epoch}) without a step; go through the batches by trial.steps(loader)")
+        self.pause()
+        values = {name: float(value) for name, value in metrics.items()}
+        self._check(epoch, values)
+        self._epoch = epoch
+        assert self._instruments is not None
+        found = {**values, "epoch_seconds": self._seconds, **self._instruments.metrics()}
+        measurement, self._seconds = Measurement(epoch, found), 0.0
+        started = time.perf_counter()
+        if checkpoint is not None and self.rank == 0:
+            _save(self.folder, Checkpoint(self._network, measurement, {"own": checkpoint}))
+        self.checkpoint = checkpoint
+        found["checkpoint_seconds"] = time.perf_counter() - started
+        self._going_on = self._worker.report(measurement) and epoch < self.num_epochs
+        return self._going_on
+
+    # What callbacks of other libraries use in place of `steps`.
+
+    def resume(self, steps_per_epoch: int | None = None) -> None:
+        """Start measuring, at the beginning of an epoch or after something that is not training."""
+        if self._active:
+            return
+        if self._instruments is None:
+            self._steps_per_epoch = steps_per_epoch or 0
+            epochs = self.num_epochs - self.first_epoch + 1
+            steps = None if self.probe or steps_per_epoch is None else epochs * steps_per_epoch
+            work = StepWork(self._unit, 1, None, None, None)
+            self._instruments = Instruments(self._settings, self._worker, self.device, steps, work)
+            self._started = time.perf_counter()
+        self._active, self._resumed = True, time.perf_counter()
+        self._loaded = self._marked = False
+        self._instruments.resume()
+
+    def pause(self) -> None:
+        """Stop measuring until `resume`."""
+        if self._active and self._instruments is not None:
+            self._instruments.pause()
+            self._active = False
+            self._seconds += time.perf_counter() - self._resumed
+
+    def loaded(self) -> None:
+        """Say that the batch of a step is there."""
+        self.mark("load")
+        self._loaded, self._marked = True, False
+
+    def mark(self, stage: Stage) -> None:
+        """Say that a stage of the step has ended: transfer, forward, backward, communicate or update."""
+        self._marked = True
+        if self._instruments is not None:
+            self._instruments.timeline.mark(stage)
+
+    def step(self, units: int) -> None:
+        """Count a step of this process.
+
+        Raises:
+            ProbeEnd: the probe has measured enough.
+        """
+        assert self._instruments is not None
+        self.mark("update" if self._marked else "forward")
+        self._instruments.step(units * self.world_size)
+        self._steps += 1
+        self._units += units * self.world_size
+        if self.probe and self._may_stop(time.perf_counter() - self._started):
+            self.pause()
+            raise ProbeEnd
+
+    # What the trainable uses.
+
+    def probed(self) -> Measurement:
+        """Return the metrics of a probe.
+
+        Raises:
+            OwnCodeError: no step was counted.
+        """
+        if self._instruments is None or not self._steps:
+            raise OwnCodeError("train returned without a step; go through the batches by trial.steps(loader)")
+        self.pause()
+        return Measurement(0, self._instruments.metrics())
+
+    def cost(self) -> Cost:
+        """Return rate and length of an epoch, from the steps so far.
+
+        Raises:
+            InfeasibleError: no step was counted, or the loader has no length.
+        """
+        self.pause()
+        if not self._steps or not self._steps_per_epoch:
+            raise InfeasibleError("the length of an epoch is not known: no step, or a loader without a length")
+        per_epoch = round(self._steps_per_epoch * self._units / self._steps)
+        return Cost(self._units / self._seconds, per_epoch, checkpoint_bytes=None)
+
+    def reported_again(self) -> bool:
+        """Report the checkpoint's epoch again, as after a restart; return whether there are epochs to train."""
+        if self._last is None:
+            return True
+        self._epoch = self._last.measurement.epoch
+        return self._worker.report(self._last.measurement) and self._epoch < self.num_epochs
+
+    def check_finished(self) -> None:
+        """Check that `train` has reported all epochs, if it was not told to end.
+
+        Raises:
+            OwnCodeError: it has not.
+        """
+        if self._going_on:
+            raise OwnCodeError(
+                f"train returned after epoch {self._epoch} of {self.num_epochs}; "
+                "go through the epochs by trial.epochs(), and call trial.report in each"
+            )
+
+    def close(self) -> None:
+        """End measuring."""
+        if self._instruments is not None:
+            self._instruments.close()
+
+    @property
+    def _network(self) -> dict[str, Any]:
+        return {"source": self._settings.source}
+
+    def _may_stop(self, seconds: float) -> bool:
+        assert self._instruments is not None
+        if self._most_seconds is not None:
+            return seconds >= self._most_seconds
+        return may_stop(self._instruments, self._worker, self.device, self._steps, seconds)
+
+    def _check(self, epoch: int, values: Mapping[str, float]) -> None:
+        expected = max(self._epoch + 1, self.first_epoch)
+        if epoch != expected:
+            raise OwnCodeError(f"trial.report({epoch}, ...) where epoch {expected} is expected")
+        missing = [name for name in self.metrics if name not in values]
+        unknown = [name for name in values if name not in (*self.metrics, "train_loss")]
+        if missing or unknown:
+            given, declared = ", ".join(values) or "nothing", ", ".join(self.metrics)
+            raise OwnCodeError(f"trial.report was given {given}; METRICS declares {declared}")
+        for name, value in values.items():
+            if not math.isfinite(value):
+                raise FloatingPointError(f"{name} is {value} after epoch {epoch}")
+
+
+def _save(folder: Path, content: Checkpoint) -> None:
+    try:
+        checkpoint.save(folder, content)
+    except (TypeError, AttributeError) as error:
+        raise OwnCodeError(f"the checkpoint cannot be written: {error}") from error
+
+
+def units_of(batch: Any, units: Units) -> int:
+    """Return the units of a step with this batch."""
+    if isinstance(units, int):
+        return units
+    if units is not None:
+        return int(units(batch))
+    tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.ndim]
+    if not tensors:
+        raise OwnCodeError("trial.steps: a batch without tensors; say its size, as in trial.steps(loader, units=32)")
+    return len(tensors[0])
