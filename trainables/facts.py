@@ -31,7 +31,7 @@ def facts(trainable: OwnTrainable, data: Data) -> dict[str, Any]:
 
     settings = trainable.settings()
     workload = workload_of(settings)
-    shape = workload.sample_shape(data)
+    shape = workload.sample_shape(settings, data)
     weights = network(settings, shape, torch.device("cpu")).parameters()
     return {
         "samples": workload.training_count(data),

@@ -143,7 +143,7 @@ def _opened(settings: Settings, worker: Worker) -> SampleShape:
     """Return the shape of a sample; the training samples are then read or in a cache."""
     workload = workload_of(settings)
     workload.training_indices(worker.data)
-    return workload.sample_shape(worker.data)
+    return workload.sample_shape(settings, worker.data)
 
 
 def _step_work(

@@ -36,7 +36,7 @@ class Workload(Protocol):
     def training_count(self, data: Data) -> int:
         """Return the number of training samples, if possible without reading any."""
 
-    def sample_shape(self, data: Data) -> SampleShape:
+    def sample_shape(self, settings: Settings, data: Data) -> SampleShape:
         """Return the shape of a training sample."""
 
     def units_per_sample(self, data: Data) -> int:

@@ -92,7 +92,7 @@ class Job:
 def job_of(settings: Settings, data: Data, layout: Layout) -> Job:
     """Return the job of a trial on located `data`."""
     workload, device = workload_of(settings), torch.device("cuda") if layout.gpus_per_process else CPU
-    return Job(workload.sample_shape(data), workload.training_count(data), layout.processes, device)
+    return Job(workload.sample_shape(settings, data), workload.training_count(data), layout.processes, device)
 
 
 def memory_need(settings: Settings, job: Job, calibration: Calibration | None = None) -> MemoryNeed | None:

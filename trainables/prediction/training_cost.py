@@ -27,7 +27,7 @@ def training_cost(settings: Settings, data: Data) -> Cost:
         InfeasibleError: out of memory, or a batch larger than the data.
     """
     workload = workload_of(settings)
-    count, shape = workload.training_count(data), workload.sample_shape(data)
+    count, shape = workload.training_count(data), workload.sample_shape(settings, data)
     if settings.batch_size > count:
         raise InfeasibleError(f"batch_size {settings.batch_size}: there are {count:,} training samples")
     alone = replace(settings, strategy="single", world_size=None)

@@ -39,7 +39,9 @@ class Pictures:
 
 
 @dataclass(frozen=True)
-class _File:
+class PictureFile:
+    """A picture in a folder of classes."""
+
     path: Path
     label: int
     size: int
@@ -62,7 +64,7 @@ def locate(data: Data) -> Data:
             return replace(data, name="cifar10", root=str(root))
     for root in places if data.name in ("auto", "folder") else ():
         with suppress(DataError):
-            _tree(root, "train")
+            picture_files(root, "train")
             return replace(data, name="folder", root=str(root))
     if data.name != "folder" and data.download:
         try:
@@ -112,7 +114,7 @@ def _not_found(name: str, places: Sequence[Path]) -> str:
 def _counts(data: Data) -> tuple[int, int, int]:
     """Number of training images (validation included), of test images, and of classes."""
     if data.name == "folder":
-        (train, classes), (test, _) = (_tree(Path(data.root or ""), part) for part in ("train", "test"))
+        (train, classes), (test, _) = (picture_files(Path(data.root or ""), part) for part in ("train", "test"))
         return len(train), len(test), classes
     if data.name == "cifar10":
         return 50_000, 10_000, 10
@@ -153,7 +155,7 @@ def _pictures(name: str, root: str, generated_count: int, part: Part, cache_fold
         source = [name, part, root, [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in batches]]
         arrays = cached_arrays(source, lambda: _archive(Path(root), part), cache_folder)
         return Pictures(arrays["images"], arrays["labels"])
-    files, num_classes = _tree(Path(root), part)
+    files, num_classes = picture_files(Path(root), part)
     fingerprint = hashlib.sha256(repr(files).encode()).hexdigest()  # changes with each file's size and date
     arrays = cached_arrays([name, part, root, fingerprint], lambda: _decode(files), cache_folder)
     return Pictures(arrays["images"], arrays["labels"], num_classes, tuple(file.path for file in files))
@@ -179,7 +181,7 @@ def _archive(root: Path, part: Part, download: bool = False) -> Arrays:
     return {"images": dataset.data, "labels": np.asarray(dataset.targets, dtype=np.int64)}
 
 
-def _tree(root: Path, part: Part) -> tuple[list[_File], int]:
+def picture_files(root: Path, part: Part) -> tuple[list[PictureFile], int]:
     """List the image files of one part, in an order that does not depend on the file system; count the classes.
 
     torchvision's ImageFolder would import torch (6 s, 650 MB resident) into processes that only list files.
@@ -198,7 +200,7 @@ def _tree(root: Path, part: Part) -> tuple[list[_File], int]:
     for label, name in enumerate(classes):
         for entry in _images_in(folder / name):
             status = entry.stat()
-            files.append(_File(folder / name / entry.name, label, status.st_size, status.st_mtime_ns))
+            files.append(PictureFile(folder / name / entry.name, label, status.st_size, status.st_mtime_ns))
     if not divided:
         held_out, rest = stratified_sample(np.array([f.label for f in files]), len(files) // 6, seed=SPLIT_SEED)
         files = [files[i] for i in (held_out if part == "test" else rest)]
@@ -222,7 +224,7 @@ def _images_in(folder: Path) -> list[os.DirEntry[str]]:
     return [e for e in _visible(folder) if os.path.splitext(e.name)[1].lower() in known and e.is_file()]
 
 
-def _decode(files: Sequence[_File]) -> Arrays:
+def _decode(files: Sequence[PictureFile]) -> Arrays:
     images = np.empty((len(files), SIZE, SIZE, 3), dtype=np.uint8)
     for i, file in enumerate(files):
         images[i] = np.asarray(open_picture(file.path))

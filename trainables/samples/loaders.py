@@ -43,16 +43,16 @@ class Draws:
     flips: NDArray[np.bool_]
 
 
-def drawn(plan: Plan, epoch: int) -> Draws:
-    """Draw for the whole epoch and all shares."""
+def drawn(plan: Plan, epoch: int, positions: int = 2 * PADDING + 1) -> Draws:
+    """Draw for the whole epoch and all shares; `positions` of a crop in each direction."""
     order, rng = plan.order(epoch)
-    corners = rng.integers(0, 2 * PADDING + 1, size=(len(order), 2))
+    corners = rng.integers(0, positions, size=(len(order), 2))
     return Draws(order, corners, rng.random(len(order)) < 0.5)
 
 
-def share_drawn(plan: Plan, epoch: int) -> Iterator[Draws]:
+def share_drawn(plan: Plan, epoch: int, positions: int = 2 * PADDING + 1) -> Iterator[Draws]:
     """Yield the share's draws, batch by batch."""
-    whole = drawn(plan, epoch)
+    whole = drawn(plan, epoch, positions)
     for mine in plan.slices():
         yield Draws(whole.indices[mine], whole.corners[mine], whole.flips[mine])
 
@@ -75,7 +75,7 @@ def training_batches(
             return _DeviceBatches(pictures, plan, device)
     return WorkerBatches(
         _EachPicture(pictures),
-        _choices,
+        choices,
         plan,
         device,
         num_workers=num_workers,
@@ -146,13 +146,16 @@ def augmented(images: Tensor, corners: Tensor, flips: Tensor) -> Tensor:
     return torch.where(flips[:, None, None, None], crops.flip(3), crops)
 
 
-def normalization(device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Return a function from bytes (batch, 3, height, width) to floats with mean 0 and deviation 1 on CIFAR-10."""
+Channels = tuple[float, float, float]
+
+
+def normalization(device: torch.device, mean: Channels = MEAN, std: Channels = STD) -> Callable[[Tensor], Tensor]:
+    """Return a function from bytes (batch, 3, height, width) to floats with mean 0 and deviation 1."""
     # copied once: a copy from the host waits for the steps before it
-    mean, std = (torch.tensor(x, device=device).view(3, 1, 1) for x in (MEAN, STD))
+    means, deviations = (torch.tensor(x, device=device).view(3, 1, 1) for x in (mean, std))
 
     def normalized(images: Tensor) -> Tensor:
-        return images.float().div_(255).sub_(mean).div_(std)  # bit for bit the same as torchvision's
+        return images.float().div_(255).sub_(means).div_(deviations)  # bit for bit the same as torchvision's
 
     return normalized
 
@@ -160,9 +163,9 @@ def normalization(device: torch.device) -> Callable[[Tensor], Tensor]:
 Choice = tuple[int, int, int, bool]  # image, top, left, flipped
 
 
-def _choices(plan: Plan, epoch: int) -> Iterator[list[Choice]]:
+def choices(plan: Plan, epoch: int, positions: int = 2 * PADDING + 1) -> Iterator[list[Choice]]:
     """Yield the share's pictures with their random choices, so that loader processes draw nothing themselves."""
-    for draws in share_drawn(plan, epoch):
+    for draws in share_drawn(plan, epoch, positions):
         columns = (draws.indices, *draws.corners.T, draws.flips)
         yield list(zip(*(column.tolist() for column in columns), strict=True))
 

@@ -57,7 +57,7 @@ class OwnFile:
         """Return the number of training samples."""
         return len(self.training_indices(data))
 
-    def sample_shape(self, data: Data) -> SampleShape:
+    def sample_shape(self, settings: Settings, data: Data) -> SampleShape:
         """Return the shape of the first training sample, as the file's `collate` arranges it."""
         if data.root not in self._shapes:
             inputs, targets = tree_map(lambda x: x[0], self._first_batch(data))
@@ -101,7 +101,7 @@ class OwnFile:
     def training_batches(self, settings: Settings, data: Data, plan: Plan, device: torch.device) -> Batches:
         """Create loader processes, or load in this process."""
         if plan.share.number is None:
-            return EmptyBatches(plan, self.sample_shape(data).empty(0, device))
+            return EmptyBatches(plan, self.sample_shape(settings, data).empty(0, device))
         batches = self._batches("train", _seeded_order, settings, data, plan, device)
         return _Augmented(batches, self._module.augment) if hasattr(self._module, "augment") else batches
 
@@ -144,7 +144,7 @@ class OwnFile:
             device,
             num_workers=settings.num_workers,
             pin_memory=settings.pin_memory and device.type == "cuda",
-            bytes_per_sample=self.sample_shape(data).bytes_per_sample,
+            bytes_per_sample=self.sample_shape(settings, data).bytes_per_sample,
             collate=self._collate,
             explain=partial(_unlike, self._path),
         )

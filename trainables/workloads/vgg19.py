@@ -40,7 +40,7 @@ def training_count(data: Data) -> int:
     return cifar10.training_count(data)[0]
 
 
-def sample_shape(data: Data) -> SampleShape:
+def sample_shape(settings: Settings, data: Data) -> SampleShape:
     """Return the shape of a normalised picture and its class."""
     return shape_for(cifar10.training_count(data)[1])
 

@@ -1,0 +1,116 @@
+"""A network of torchvision on a folder of pictures."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.trainables.ranked import on_ranks
+from trainables.contract import Data, DataError, Resources, load_trainable
+from trainables.image_folder_settings import ImageFolderSettings, networks
+from trainables.local_worker import LocalWorker
+from trainables.plan import Plan
+from trainables.sample_shape import SampleShape
+from trainables.stages import Timeline
+from trainables.workloads import image_folder
+
+SMALL = {"network": "resnet18", "image_size": 32, "batch_size": 4, "precision": "fp32", "threads": 1}
+CPU = torch.device("cpu")
+trainable = load_trainable("image_folder")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Pictures of two classes, of different sizes and file formats."""
+    monkeypatch.setenv("TRAINING_SEARCH_CACHE", str(tmp_path / "cache"))
+    generator = np.random.default_rng(0)
+    for part, count in (("train", 12), ("test", 4)):
+        for label, name in enumerate(("cats", "dogs")):
+            (folder := tmp_path / "pictures" / part / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = generator.integers(0, 120, (40 + number, 60, 3)) + 100 * label
+                Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.{'png' if number % 2 else 'jpg'}")
+    return tmp_path / "pictures"
+
+
+def trained(folder: Path, root: Path, epochs: int = 2, rank: int = 0, ranks: int = 1, **config: Any) -> LocalWorker:
+    folder.mkdir(exist_ok=True)
+    worker = LocalWorker(folder, epochs, trainable.locate_data(Data(root=str(root))), Resources(2), rank, ranks)
+    trainable.train({**SMALL, **config}, worker)
+    return worker
+
+
+def metrics_of_ranks(rank: int, world_size: int, folder: Path, root: Path, config: dict[str, Any]) -> dict[str, float]:
+    return dict(trained(folder, root, 1, rank, world_size, **config).reported[-1].metrics)
+
+
+def test_it_trains_validates_and_tests(tmp_path: Path, root: Path) -> None:
+    worker = trained(tmp_path / "trial", root)
+    assert {"val_accuracy", "val_loss", "train_loss"} <= set(worker.reported[-1].metrics)
+    assert set(trainable.test(SMALL, worker)) == {"test_accuracy", "test_loss"}
+    assert worker.data.val_images == 2
+    assert "pictures" in trainable.describe_data(worker.data)
+
+
+def test_both_loaders_give_the_same_pictures(root: Path) -> None:
+    data, given = trainable.locate_data(Data(root=str(root))), {}
+    plan = Plan(image_folder.training_indices(data), 4, seed=1)
+    for loader, num_workers in (("workers", 0), ("workers", 2), ("memory", 0)):
+        settings = replace(ImageFolderSettings(image_size=32), loader=loader, num_workers=num_workers)
+        batches = image_folder.training_batches(settings, data, plan, CPU)
+        given[loader, num_workers] = list(batches.epoch(1, Timeline(CPU)))
+        batches.close()
+    first, *others = given.values()
+    assert first[0][0].shape == (4, 3, 32, 32)
+    for other in others:
+        for (images, labels), (same_images, same_labels) in zip(first, other, strict=True):
+            assert torch.equal(images, same_images)
+            assert torch.equal(labels, same_labels)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_strategies_train_it(tmp_path: Path, root: Path, strategy: str) -> None:
+    config = {"network": "squeezenet1_1", "image_size": 64}
+    (tmp_path / strategy).mkdir()
+    one, two = on_ranks(metrics_of_ranks, 2, tmp_path / strategy, root, {**config, "strategy": strategy})
+    assert one["train_loss"] == two["train_loss"]
+    assert one["val_loss"] > 0
+
+
+def test_networks_are_those_of_torchvision() -> None:
+    from torchvision import models
+
+    expected = set(models.list_models(module=models))
+    assert set(networks()) == expected
+    assert (trainable.PARAMETERS or {})["network"].choices == networks()
+
+
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3", "vit_b_32", "maxvit_t", "mobilenet_v3_small", "swin_t"])
+def test_unusual_networks_are_built_for_the_size_and_the_classes(name: str) -> None:
+    settings = ImageFolderSettings(network=name, image_size=224)
+    shape = SampleShape(torch.empty(3, 224, 224), torch.empty(()), 7)
+    with torch.device("meta"):
+        network = image_folder.network(settings, shape)
+        assert network(torch.empty(2, 3, 224, 224)).shape == (2, 7)
+
+
+def test_what_is_wrong_with_the_folder_is_said(tmp_path: Path, root: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.root: image_folder needs a folder of pictures"):
+        trainable.locate_data(Data())
+    with pytest.raises(DataError, match="no train/<class>/"):
+        trainable.locate_data(Data(root=str(tmp_path / "none")))
+    (root / "train" / "cats" / "0.jpg").write_bytes(b"no picture")
+    for loader in ("workers", "memory"):
+        with pytest.raises(DataError, match=r"cats/0\.jpg cannot be read as a picture"):
+            trained(tmp_path / loader, root, loader=loader)
+
+
+def test_memory_is_predicted_with_the_pictures_that_are_kept(root: Path) -> None:
+    data = trainable.locate_data(Data(root=str(root)))
+    kept = trainable.memory({**SMALL, "loader": "memory"}, data, Resources(2))
+    assert kept is not None
+    assert kept.parts["samples"] == 22 * 3 * 36**2
