@@ -14,6 +14,7 @@ import pytest
 from search.execution.nodes import resources_of_largest_nodes
 from search.results import Run, load
 from search.space.space import parse_space
+from tests.trainables.own_files import written
 from trainables.contract import Resources
 
 SPACE = """\
@@ -46,8 +47,15 @@ def lose_a_node():
     used = {node for group in groups for node in group["bundles_to_node_id"].values()}
     cluster.remove_node(next(node for node in others if node.node_id in used), allow_graceful=False)
 
+def lose_the_file():
+    while not Path("results/run/source/rows.py").exists():
+        time.sleep(0.005)
+    Path("rows.py").unlink()
+
 if "--lose-a-node" in sys.argv:
     threading.Thread(target=lose_a_node, daemon=True).start()
+if "--lose-the-file" in sys.argv:
+    threading.Thread(target=lose_the_file, daemon=True).start()
 from search.run import main
 code = main(["space.yaml", "--address", cluster.address, "--name", "run", "--no-dashboard"])
 cluster.shutdown()
@@ -103,6 +111,21 @@ def test_a_trial_that_needs_the_node_that_is_gone_fails_and_others_do_not(tmp_pa
     assert (wide.state, wide.retries, wide.epochs) == ("failed", 1, 1)
     assert "2 processes with 2 cores each: more than the 2 cores that the cluster still has" in wide.reason
     assert (narrow.state, narrow.retries, narrow.epochs) == ("complete", 0, 3)
+
+
+@pytest.mark.slow
+def test_nodes_without_a_users_file_train_its_copy(tmp_path: Path) -> None:
+    """The file is gone before a node could read it, as where only the driver's machine has it."""
+    written(tmp_path, "rows.py")
+    space = (
+        SPACE.replace("vgg19_cifar10", "rows.py").replace("val_accuracy", "val_sign").replace("images_per", "rows_per")
+    )
+    space = space.replace("batch_size: 64, width: 0.0625, conv_kernel: library", "batch_size: 8")
+    space = space.replace("data: {name: generated, train_images: 512, val_images: 64}\n", "")
+    trials = run_on_nodes(tmp_path, 2, space, "--lose-the-file").trials.set_index("config.placement")
+    assert not (tmp_path / "rows.py").exists()
+    assert trials.state.tolist() == ["complete", "complete"], trials.reason.tolist()
+    assert (trials.nodes["pack"], trials.nodes["spread"]) == (1, 2)
 
 
 def test_trials_run_on_nodes_that_are_alike() -> None:

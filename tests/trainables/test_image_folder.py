@@ -1,6 +1,5 @@
 """A network of torchvision on a folder of pictures."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ import torch
 from PIL import Image
 
 from tests.trainables.ranked import on_ranks
-from trainables.contract import Data, DataError, Resources, load_trainable
+from trainables import image_folder as module
+from trainables.contract import Data, DataError, Resources
 from trainables.image_folder_settings import ImageFolderSettings, networks
 from trainables.local_worker import LocalWorker
 from trainables.plan import Plan
@@ -20,7 +20,7 @@ from trainables.workloads import image_folder
 
 SMALL = {"network": "resnet18", "image_size": 32, "batch_size": 4, "precision": "fp32", "threads": 1}
 CPU = torch.device("cpu")
-trainable = load_trainable("image_folder")
+trainable = module.trainable
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_both_loaders_give_the_same_pictures(root: Path) -> None:
     data, given = trainable.locate_data(Data(root=str(root))), {}
     plan = Plan(image_folder.training_indices(data), 4, seed=1)
     for loader, num_workers in (("workers", 0), ("workers", 2), ("memory", 0)):
-        settings = replace(ImageFolderSettings(image_size=32), loader=loader, num_workers=num_workers)
+        settings = trainable._settings({"image_size": 32, "loader": loader, "num_workers": num_workers})
         batches = image_folder.training_batches(settings, data, plan, CPU)
         given[loader, num_workers] = list(batches.epoch(1, Timeline(CPU)))
         batches.close()
