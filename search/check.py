@@ -144,7 +144,8 @@ def _compared(
             yield strategy, f"not possible: {RANK.sub('', other.error)}", True
             continue
         near = _difference(single, other) <= TOLERANCE
-        yield strategy, "equal up to rounding" if near else f"differs: {_values(other)}", True
+        differs = f"differs: {_values(other)}; dropout, for one, draws anew in each process"
+        yield strategy, "equal up to rounding" if near else differs, True
 
 
 def _measured(check: Check, rate: str, settings: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str, bool]]:

@@ -26,7 +26,8 @@ from trainables.machine.exception_chain import described
 from trainables.source_files import check_module_name, digest_of, imported_files, imported_packages
 
 MAX_FILES = 20_000  # of the data folder, that are described
-LOSSES = ("loss", "error", "perplexity")  # parts of names of metrics of which less is better
+# Words in names of metrics of which less is better.
+LOSSES = {"loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer", "fid"}
 EXPECTED = (InfeasibleError, DataError, PeerLostError, HelperLostError, OwnCodeError, FloatingPointError, OSError)
 
 
@@ -102,7 +103,7 @@ def own_metrics(declaration: Declaration) -> dict[str, Metric]:
 
 
 def _role(name: str) -> Role:
-    return "loss" if any(word in name for word in LOSSES) else "quality"
+    return "quality" if LOSSES.isdisjoint(name.split("_")) else "loss"
 
 
 def _described_files(root: Path) -> str:

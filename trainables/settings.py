@@ -105,7 +105,7 @@ def parameters_of(settings: type[Settings], strategies: Mapping[str, Strategy]) 
         if isinstance(kind, UnionType):  # with None
             kind = get_args(kind)[0]
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        name: Any = "str" if choices else kind.__name__
+        name: Any = type(choices[0]).__name__ if choices else kind.__name__
         default: Any = row.default
         found[row.name] = Parameter(type=name, default=default, choices=choices, **row.metadata)
     names = "; ".join(f"{name}: {strategy.help}" for name, strategy in strategies.items())

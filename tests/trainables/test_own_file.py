@@ -70,6 +70,29 @@ def test_units_count_in_the_rate(tmp_path: Path, name: str) -> None:
     assert last["throughput_rows"] % (8 * 4) == 0
 
 
+def test_choices_may_be_numbers(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, ('{"hidden": 8}', '{"hidden": {"default": 8, "choices": [4, 8]}}'))
+    assert trained(path, tmp_path / "trial", epochs=1, hidden=4).reported
+    with pytest.raises(ValueError, match="hidden: 5 is none of 4, 8"):
+        load_trainable(path).layout({"hidden": 5}, Resources(1))
+
+
+def test_the_memory_of_a_dataset_is_predicted(tmp_path: Path, name: str) -> None:
+    kept = "        self.kept = torch.ones(64 * 2**20)\n        self.y ="
+    path = written(tmp_path, name, ("        self.y =", kept))
+    need = load_trainable(path).memory(CONFIG, load_trainable(path).locate_data(Data()), Resources(1))
+    assert need is not None
+    assert 250 * 2**20 < need.parts["samples"] < 600 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("metric", "role"), [("val_rmse", "loss"), ("val_loss", "loss"), ("val_dice", "quality"), ("val_closse", "quality")]
+)
+def test_what_is_better_is_guessed_from_words(tmp_path: Path, name: str, metric: str, role: str) -> None:
+    path = written(tmp_path, name, ('"val_sign": "fraction"', f'"{metric}": ""'), ('"val_loss": "1", ', ""))
+    assert (load_trainable(path).METRICS or {})[metric].role == role
+
+
 def test_loader_processes_do_not_change_what_is_learned(tmp_path: Path, name: str) -> None:
     """Also not the random noise that the dataset adds."""
     path = written(tmp_path, name)

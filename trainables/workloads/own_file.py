@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
@@ -48,6 +49,7 @@ class OwnFile:
         self._module = imported(self._path)
         self._datasets: dict[tuple[str, str | None], Any] = {}
         self._shapes: dict[str | None, SampleShape] = {}
+        self._kept_bytes = 0
 
     def training_indices(self, data: Data) -> Indices:
         """Return the indices of the training samples: all, or `data.train_images` of them."""
@@ -131,8 +133,8 @@ class OwnFile:
         return LOADED_COPIES * shape.bytes_per_sample * batch
 
     def kept_bytes(self, settings: Settings, data_samples: int, device_type: str) -> int:
-        """Return 0: what the dataset keeps in memory is not known."""
-        return 0
+        """Return the host memory that the datasets took when they were made."""
+        return self._kept_bytes if device_type == "cpu" else 0
 
     def _batches(
         self, part: str, order: Any, settings: Settings, data: Data, plan: Plan, device: torch.device
@@ -162,7 +164,9 @@ class OwnFile:
         """
         key = part, data.root
         if key not in self._datasets:
+            before = psutil.Process().memory_info().rss
             found = self._module.dataset(part, data.root)
+            self._kept_bytes += max(0, psutil.Process().memory_info().rss - before)
             what = f'{self._path.name}: dataset("{part}")'
             if not hasattr(found, "__getitem__") or not hasattr(found, "__len__"):
                 raise DataError(f"{what} returned {type(found).__name__}, expected samples with a length and an index")
