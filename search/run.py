@@ -284,10 +284,10 @@ def _described(space: Space, data: Data, results: Path) -> dict[str, Any]:
         "trainable": name,
         "source": source.digest if source else "",
         "objectives": [{"metric": o.metric, "goal": o.goal} for o in space.objectives],
-        "constraints": [str(constraint) for constraint in space.constraints],
+        "constraints": [str(constraint) for constraint in space.stated_constraints],
         "budget": space.budget.model_dump(),
         "grid_points": space.grid_points,
-        "metrics": {name: metric.unit for name, metric in (trainable.METRICS or {}).items()},
+        "metrics": {name: metric.unit for name, metric in space.known_metrics.items()},
         "data": {"name": data.name, "description": trainable.describe_data(data)},
         "seed": space.searcher.seed,
     }

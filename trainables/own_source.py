@@ -109,7 +109,7 @@ def _role(name: str) -> Role:
 def _described_files(root: Path) -> str:
     """Return number, size and date of the files in a folder; of the first ones if there are many."""
     status, truncated = [], False
-    for folder, _, names in os.walk(root) if root.is_dir() else [(str(root.parent), [], [root.name])]:
+    for folder, _, names in os.walk(root, followlinks=True) if root.is_dir() else [(str(root.parent), [], [root.name])]:
         status += [os.stat(os.path.join(folder, name), follow_symlinks=False) for name in names]
         if truncated := len(status) >= MAX_FILES:
             break

@@ -7,8 +7,8 @@ from trainables.torch_trainable import TorchTrainable
 from trainables.vgg19_settings import Vgg19Settings
 
 OWN_METRICS = {
-    "val_accuracy": Metric("fraction", "accuracy on the validation pictures, after the epoch", probed=False),
-    "val_loss": Metric("nats", "cross-entropy on the validation pictures", probed=False),
+    "val_accuracy": Metric("fraction", "accuracy on the validation pictures, after the epoch", False, role="quality"),
+    "val_loss": Metric("nats", "cross-entropy on the validation pictures", probed=False, role="loss"),
     "train_loss": Metric("nats", "label-smoothed cross-entropy, mean over the epoch's steps", probed=False),
     "test_accuracy": Metric("fraction", "accuracy on the test pictures; measured once, at the end", probed=False),
 }

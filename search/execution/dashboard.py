@@ -21,6 +21,9 @@ HYPERVOLUME = (
 )
 
 
+ALLOWED = str.maketrans(".-+", "___")  # Prometheus refuses them in names, as of seconds_to_val_loss_0.5
+
+
 class Gauge(Protocol):
     """Interface of `ray.util.metrics.Gauge`, as far as it is used."""
 
@@ -87,7 +90,7 @@ class Metrics:
 
     def _set(self, name: str, description: str, value: float, **tags: str) -> None:
         if name not in self._gauges:
-            self._gauges[name] = self._gauge(f"search_{name}", description, ("run", *tags))
+            self._gauges[name] = self._gauge(f"search_{name.translate(ALLOWED)}", description, ("run", *tags))
         self._gauges[name].set(value, {"run": self._run_state.info.name, **tags})
 
 

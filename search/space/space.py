@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from search.front.objective import Constraint, Objective, constraint_text, read_constraint
 from search.front.roles import FIRST_RATE, rate_metric
+from search.front.targets import Target, as_objective, target_constraint, target_metrics, targets_of
 from search.space.budget import Budget, Count, Evaluation, SearcherSettings, StoppingSettings, find_budget_problems
 from search.space.parameters import (
     LIST_TO_TUPLE,
@@ -58,7 +59,9 @@ class Space(BaseModel):
     model_config = STRICT
     trainable: str | None = None
     evaluation: Evaluation = "coupled"
-    objectives: Annotated[tuple[Annotated[Objective, MAPPING_TO_DATACLASS], ...], LIST_TO_TUPLE]
+    objectives: Annotated[
+        tuple[Annotated[Objective, MAPPING_TO_DATACLASS, BeforeValidator(as_objective)], ...], LIST_TO_TUPLE
+    ]
     constraints: Annotated[tuple[ConstraintField, ...], LIST_TO_TUPLE] = ()
     parameters: dict[str, AnyParameter]
     fixed: dict[str, Scalar] = {}
@@ -86,29 +89,44 @@ class Space(BaseModel):
         if self.stopping.name != "auto":
             return self.stopping.name
         limited = self.budget.hours is not None or self.budget.total_epochs is not None
-        return "forecast" if self.searcher.name == "gp" and self.trial_kind == "train" and limited else "none"
+        # seconds until a value is reached grow with each epoch until then, which no forecast is made for
+        forecast = self.searcher.name == "gp" and self.trial_kind == "train" and limited and not self.targets
+        return "forecast" if forecast else "none"
 
     @property
-    def _known_metrics(self) -> Mapping[str, contract.Metric]:
-        return (load_trainable(self.trainable).METRICS if self.trainable else None) or {}
+    def known_metrics(self) -> Mapping[str, contract.Metric]:
+        """Metrics of the trainable, and those computed for objectives such as `time_to`."""
+        reported = (load_trainable(self.trainable).METRICS if self.trainable else None) or {}
+        return {**reported, **target_metrics(targets_of(o.metric for o in self.objectives), reported)}
+
+    @property
+    def targets(self) -> list[tuple[Target, bool]]:
+        """Values to reach, of objectives such as `time_to`, each with whether less of its metric is better."""
+        found = targets_of(objective.metric for objective in self.objectives)
+        return [(target, self.known_metrics[target.best].role == "loss") for target in found]
+
+    @property
+    def stated_constraints(self) -> tuple[Constraint, ...]:
+        """Constraints of the file, and that targets are reached."""
+        return (*self.constraints, *(target_constraint(target, lower) for target, lower in self.targets))
 
     @property
     def all_constraints(self) -> tuple[Constraint, ...]:
         """Constraints of the file, and the limits of the machine: no trial can use more memory than there is."""
-        limits = {name: metric.limit for name, metric in self._known_metrics.items() if metric.limit is not None}
+        limits = {name: metric.limit for name, metric in self.known_metrics.items() if metric.limit is not None}
         limited = {c.metric for c in self.constraints if c.operator == "<=" and not c.of_baseline}
         more = (Constraint(name, "<=", limit) for name, limit in limits.items() if name not in limited)
-        return (*self.constraints, *more)
+        return (*self.stated_constraints, *more)
 
     @property
     def counts_other_units(self) -> bool:
         """True if the rate of the training does not count images."""
-        return bool(self._known_metrics) and rate_metric(self._known_metrics) != FIRST_RATE
+        return bool(self.known_metrics) and rate_metric(self.known_metrics) != FIRST_RATE
 
     def is_probed(self, objective: Objective) -> bool:
         """Return whether a probe measures the objective; its value then does not depend on the number of epochs."""
-        if objective.probed is None and objective.metric in self._known_metrics:
-            return self._known_metrics[objective.metric].probed
+        if objective.probed is None and objective.metric in self.known_metrics:
+            return self.known_metrics[objective.metric].probed
         return bool(objective.probed)
 
     def affecting(self, what: Literal["probed", "trained"]) -> set[str]:
@@ -291,6 +309,18 @@ def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Proble
             yield Problem(path, f"{metric} is measured once, after the search; optimize a val_ metric instead")
     named += [(("constraints", i), constraint.metric) for i, constraint in enumerate(space.constraints)]
     reported = trainable.METRICS if trainable else None
+    for target in targets_of(metrics):
+        path = ("objectives", metrics.index(target.name), "metric")
+        if reported is None:
+            yield Problem(path, f"{target.name} needs a trainable that says what it reports")
+            return
+        if target.metric not in reported:
+            yield Problem(path, f'{owner} reports no "{target.metric}"{did_you_mean(target.metric, reported)}')
+        elif reported[target.metric].role not in ("quality", "loss"):
+            qualities = ", ".join(name for name, metric in reported.items() if metric.role in ("quality", "loss"))
+            yield Problem(path, f"{target.metric} says not how well it learned; there are {qualities}")
+    if reported is not None:
+        reported = {**reported, **target_metrics(targets_of(metrics), reported)}
     for path, metric in named:
         if reported is not None and metric not in reported:
             yield Problem(path, f'{owner} reports no "{metric}"{did_you_mean(metric, reported)}')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
 from search.execution.protocol import Ended, Task
 from search.execution.trial_actor import Finished, Measured
+from search.front.targets import with_targets
 from search.record.journal import Event, Journal
 from search.record.run_state import Trial
 from search.space.space import Space
@@ -99,7 +100,10 @@ class Study:
 
     def observe(self, trial_id: str, measured: Measured) -> Decision:
         """Journal a measurement with its answer. Out of time, a trial that has epochs to go is stopped."""
-        decision = self._advisor.observe(trial_id, measured.epoch, measured.metrics)
+        metrics: Mapping[str, float] = measured.metrics
+        if measured.epoch:
+            metrics = with_targets(self._space.targets, self._advisor.metrics(trial_id), metrics)
+        decision = self._advisor.observe(trial_id, measured.epoch, metrics)
         reason = STOPPED_BY[self._space.stopping_rule]
         if self._advisor.stop_reason == EPOCHS_SPENT:
             reason = EPOCHS_SPENT
@@ -109,7 +113,7 @@ class Study:
             "measurement",
             trial_id=trial_id,
             epoch=measured.epoch,
-            metrics=dict(measured.metrics),
+            metrics=dict(metrics),
             decision=decision.value,
             seconds=measured.seconds,
         )

@@ -145,7 +145,7 @@ def test_the_rank_that_went_wrong_is_named_not_one_that_noticed(
     ("arguments", "message"),
     [
         (["--trainable", "vgg19"], 'no trainable "vgg19"; did you mean "vgg19_cifar10"?'),
-        (["--trainable", "tests.vgg19"], 'no trainable "tests.vgg19"; there are vgg19_cifar10, replay'),
+        (["--trainable", "tests.vgg19"], 'no trainable "tests.vgg19"; there are vgg19_cifar10, image_folder, replay'),
         (["--data", "cifar"], 'no data "cifar"; did you mean "cifar10"?'),
         (["learning_rat=0.1"], 'no parameter "learning_rat"; did you mean "learning_rate"?'),
         (["learning_rate"], '"learning_rate" is no NAME=VALUE'),
