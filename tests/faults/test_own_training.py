@@ -98,7 +98,7 @@ def test_a_killed_search_of_an_own_loop_goes_on_from_its_checkpoints(tmp_path: P
     written(tmp_path, "rows.py", slow, ("import torch\n", "import time\n\nimport torch\n"), text=LOOP)
     space = SPACE.replace("{metric: val_sign, goal: maximize}", "{metric: rows_per_second, goal: maximize}")
     space = space.replace("batch_size: 8, precision: fp32", "batch_size: 4").replace("epochs: 3", "epochs: 6")
-    (tmp_path / "space.yaml").write_text(space.replace("TRIALS", "4"))
+    (tmp_path / "space.yaml").write_text(space.replace("TRIALS", "4, repeats: 0"))
     with running("space.yaml", "--name", "run", cwd=tmp_path) as process:
         wait_for(tmp_path / RUN / "journal.jsonl", '"trial_id":"t0002","epoch":3', process)
         process.kill()
