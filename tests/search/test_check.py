@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from search import check
+from search.__main__ import main as command
 from search.space.space import load_space
 from tests.trainables.own_files import written
 from trainables.contract import load_trainable, source_of
@@ -81,3 +82,10 @@ def test_a_whole_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "rows/s" in printed
     assert "GiB" in printed
     assert all(len(line) <= 80 for line in printed.splitlines())
+
+
+def test_the_command_has_the_check_and_otherwise_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["check", "flowers"]) == 2
+    assert "search.check: flowers: expected a Python file" in capsys.readouterr().err
+    assert command(["none.yaml"]) == 2
+    assert "none.yaml" in capsys.readouterr().err
