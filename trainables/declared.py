@@ -14,8 +14,7 @@ from trainables.metrics import common_metrics
 
 MAX_BYTES = 2**20
 REQUIRED = {"network": None, "dataset": 2, "loss": 2, "measures": 2}  # number of arguments; None: see `_check_network`
-LOOP = {"train": 2}  # of a loop
-LOOP_OPTIONAL = {"test": 2}
+LOOP = {"train": 2, "test": 2}  # of a loop; `test` is optional
 OPTIONAL = {"units": 2, "blocks": 1, "collate": 1, "augment": 1}
 ARGUMENTS = {
     "dataset": "part, root",
@@ -38,7 +37,7 @@ class DeclarationError(LookupError):
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a training file says of itself."""
+    """Declaration of a training file."""
 
     path: Path
     unit: str
@@ -77,7 +76,7 @@ def declaration_of(path: Path, reserved: Collection[str] = ()) -> Declaration:
     if not isinstance(unit, str) or not unit.isidentifier():
         names.fail("UNIT", f'UNIT is {unit!r}; expected a word such as "images"')
     parameters, metrics = _parameters(names, reserved), _metrics(names, loop)
-    known = {**LOOP, **LOOP_OPTIONAL} if loop else {**REQUIRED, **OPTIONAL}
+    known = LOOP if loop else {**REQUIRED, **OPTIONAL}
     for name, count in known.items():
         if count is not None and name in names.functions:
             _check_arguments(names, name, count)

@@ -30,7 +30,7 @@ from trainables.local_worker import LocalWorker, machine
 from trainables.metrics import common_metrics
 from trainables.own_source import OwnSource, own_errors, own_metrics
 from trainables.settings import Settings, checked, parameters_of
-from trainables.torch_trainable import isolated, too_few
+from trainables.torch_trainable import isolated, too_few_for
 
 if TYPE_CHECKING:
     from trainables.own_trial import OwnTrial
@@ -75,23 +75,14 @@ class OwnLoop:
         common = {name: world_size if name == "world_size" else rows[name] for name in PROCESS}
         self.PARAMETERS: Mapping[str, Parameter] | None = {**declaration.parameters, **common}
         stages = {"forward_seconds": Metric("s", "per step, all but loading; less if the loop marks stages")}
-        own = own_metrics(declaration)
-        if "test" not in declaration.functions:
-            own = {name: metric for name, metric in own.items() if name in declaration.metrics}
+        own = own_metrics(declaration, tested="test" in declaration.functions)
         self.METRICS: Mapping[str, Metric] | None = {**own, **common_metrics(declaration.unit), **stages}
         self.STRATEGIES: Mapping[str, Strategy] = {}
         self._settings_class: type[LoopSettings] = type("LoopSettings", (LoopSettings,), {"source": self.source.digest})
 
     def unavailable(self, parameter: str, value: Scalar, resources: Resources) -> str | None:
         """Return why these resources do not allow the value; None: they do."""
-        if parameter == "threads":
-            return too_few(int(value), "core", resources.node.cpus)
-        if parameter == "world_size":
-            devices, device = (resources.gpus, "GPU") if resources.gpus else (resources.cpus, "core")
-            return too_few(int(value), device, devices)
-        if (parameter, value) == ("placement", "spread") and resources.nodes == 1:
-            return "needs several nodes, there is 1"
-        return None
+        return too_few_for(parameter, value, resources) if parameter in PROCESS else None
 
     def layout(self, config: Config, resources: Resources) -> Layout:
         """Return one process with everything, or `world_size` processes with equal shares."""

@@ -91,12 +91,12 @@ def own_errors(folder: Path) -> Iterator[None]:
         raise OwnCodeError(described(error, folder)) from error
 
 
-def own_metrics(declaration: Declaration) -> dict[str, Metric]:
-    """Return the declared metrics with their roles, and those of the test samples."""
+def own_metrics(declaration: Declaration, tested: bool = True) -> dict[str, Metric]:
+    """Return the declared metrics with their roles and, if `tested`, those of the test samples."""
     declared: Mapping[str, Metric] = declaration.metrics
     metrics = {name: replace(metric, role=_role(name)) for name, metric in declared.items()}
     for name, metric in declared.items():
-        if name.startswith("val_"):
+        if tested and name.startswith("val_"):
             help = f"as {name}, on the test samples; measured once, at the end"
             metrics[name.replace("val_", "test_", 1)] = Metric(metric.unit, help, probed=False)
     return metrics

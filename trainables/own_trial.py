@@ -55,20 +55,16 @@ class OwnTrial:
         self.num_epochs: int = PROBE_EPOCHS if probe else worker.epochs
         last = None if probe else checkpoint.load(worker.folder, self._network)
         self.checkpoint: Any = last.state["own"] if last else None  # of the last report; None: start from the beginning
-        self._last, self._epoch, self._active, self._going_on = last, 0, False, True
+        self._last, self._epoch = last, last.measurement.epoch if last else 0  # the last one reported
+        self._active, self._going_on = False, True
         self._instruments: Instruments | None = None
         self._steps, self._units, self._steps_per_epoch = 0, 0, 0
         self._started, self._seconds, self._resumed = math.inf, 0.0, 0.0
-        self._loaded = self._marked = False
-
-    @property
-    def first_epoch(self) -> int:
-        """The epoch to begin with: 1, or that after the checkpoint's."""
-        return self._last.measurement.epoch + 1 if self._last else 1
+        self._marked = False
 
     def epochs(self) -> Iterator[int]:
         """Yield the epochs after the checkpoint, up to `num_epochs` or until the trial is ended."""
-        epoch = self.first_epoch
+        epoch = self._epoch + 1
         while self._going_on and epoch <= self.num_epochs:
             yield epoch
             if not self.probe and self._going_on and self._epoch != epoch:
@@ -131,13 +127,13 @@ class OwnTrial:
             return
         if self._instruments is None:
             self._steps_per_epoch = steps_per_epoch or 0
-            epochs = self.num_epochs - self.first_epoch + 1
+            epochs = self.num_epochs - self._epoch
             steps = None if self.probe or steps_per_epoch is None else epochs * steps_per_epoch
             work = StepWork(self._unit, 1, None, None, None)
             self._instruments = Instruments(self._settings, self._worker, self.device, steps, work)
             self._started = time.perf_counter()
         self._active, self._resumed = True, time.perf_counter()
-        self._loaded = self._marked = False
+        self._marked = False
         self._instruments.resume()
 
     def pause(self) -> None:
@@ -150,7 +146,7 @@ class OwnTrial:
     def loaded(self) -> None:
         """Say that the batch of a step is there."""
         self.mark("load")
-        self._loaded, self._marked = True, False
+        self._marked = False
 
     def mark(self, stage: Stage) -> None:
         """Say that a stage of the step has ended: transfer, forward, backward, communicate or update."""
@@ -202,7 +198,6 @@ class OwnTrial:
         """Report the checkpoint's epoch again, as after a restart; return whether there are epochs to train."""
         if self._last is None:
             return True
-        self._epoch = self._last.measurement.epoch
         return self._worker.report(self._last.measurement) and self._epoch < self.num_epochs
 
     def check_finished(self) -> None:
@@ -233,9 +228,8 @@ class OwnTrial:
         return may_stop(self._instruments, self._worker, self.device, self._steps, seconds)
 
     def _check(self, epoch: int, values: Mapping[str, float]) -> None:
-        expected = max(self._epoch + 1, self.first_epoch)
-        if epoch != expected:
-            raise OwnCodeError(f"trial.report({epoch}, ...) where epoch {expected} is expected")
+        if epoch != self._epoch + 1:
+            raise OwnCodeError(f"trial.report({epoch}, ...) where epoch {self._epoch + 1} is expected")
         missing = [name for name in self.metrics if name not in values]
         unknown = [name for name in values if name not in (*self.metrics, "train_loss")]
         if missing or unknown:

@@ -50,7 +50,6 @@ class TorchTrainable:
 
     def unavailable(self, parameter: str, value: Scalar, resources: Resources) -> str | None:
         """Return why these resources do not allow the value; None: they do."""
-        devices, device = (resources.gpus, "GPU") if resources.gpus else (resources.cpus, "core")
         row = STRATEGIES[str(value)] if parameter == "strategy" else None
         if resources.gpus == 0 and ((parameter, value) in CUDA_ONLY or (row and row.all_gpus)):
             return "needs a CUDA device"
@@ -60,14 +59,9 @@ class TorchTrainable:
             return "these GPUs have no instructions for it"
         if (parameter, value) == ("compile", True) and not any(map(shutil.which, COMPILERS)):
             return f"needs a C++ compiler, one of {', '.join(COMPILERS)}"
-        if parameter == "threads":
-            return too_few(int(value), "core", resources.node.cpus)
-        if (parameter, value) == ("placement", "spread") and resources.nodes == 1:
-            return "needs several nodes, there is 1"
-        needed = int(value) if parameter == "world_size" else 0
         if row and not row.one_process:
-            needed = 2  # one process alone is slower than `single`
-        return too_few(needed, device, devices)
+            return too_few_for("world_size", 2, resources)  # one process alone is slower than `single`
+        return too_few_for(parameter, value, resources)
 
     def layout(self, config: Config, resources: Resources) -> Layout:
         """Return one process with everything, or the strategy's processes with equal shares."""
@@ -178,6 +172,18 @@ def _shortage(message: str, need: MemoryNeed | None) -> tuple[str, dict[str, flo
     return f"{message} of {need.available / 2**30:.1f} GiB", {"peak_memory_fraction": fraction}
 
 
-def too_few(needed: int, what: str, there: int) -> str | None:
+def too_few_for(parameter: str, value: Scalar, resources: Resources) -> str | None:
+    """Return why there are too few cores, GPUs or nodes for a setting of the processes; None: there are enough."""
+    if parameter == "threads":
+        return _too_few(int(value), "core", resources.node.cpus)
+    if parameter == "world_size":
+        devices, device = (resources.gpus, "GPU") if resources.gpus else (resources.cpus, "core")
+        return _too_few(int(value), device, devices)
+    if (parameter, value) == ("placement", "spread") and resources.nodes == 1:
+        return "needs several nodes, there is 1"
+    return None
+
+
+def _too_few(needed: int, what: str, there: int) -> str | None:
     """Return that more of something is needed than there is; None: there is enough."""
     return f"needs {needed} {what}s, there {'is' if there == 1 else 'are'} {there}" if needed > there else None

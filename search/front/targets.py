@@ -69,9 +69,8 @@ def target_metrics(targets: Iterable[Target], known: Mapping[str, Metric]) -> di
             f"of training until {target.metric} is {target.value:g}; if it is not: so far",
         )
         found[target.name] = Metric(unit, help, probed=False)
-        if target.metric in known:
-            of = known[target.metric]
-            found[target.best] = Metric(of.unit, f"best {target.metric} so far", probed=False, role=of.role)
+        of = known.get(target.metric, Metric("", ""))
+        found[target.best] = Metric(of.unit, f"best {target.metric} so far", probed=False, role=of.role)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from search.front.targets import target_of
+from search.front.targets import target_metrics, targets_of
 from search.record.events import Opening
 from trainables.contract import Trainable, find_trainable
 
@@ -56,12 +56,9 @@ def _describe_column(name: str, units: Mapping[str, str], trainable: Trainable |
     if name.startswith("config."):
         setting = name.removeprefix("config.")
         return "", f"the setting `{setting}`" + (f": {parameters[setting].help}" if setting in parameters else "")
+    known = {**target_metrics(targets_of(units), known), **known}
     if name in known:
-        return known[name].unit, known[name].help
-    if target := target_of(name):
-        return units.get(name, ""), f"of training until `{target.metric}` is {target.value:g}; if it is not: so far"
-    if name.startswith("best_"):
-        return units.get(name, ""), f"best `{name.removeprefix('best_')}` so far"
+        return known[name].unit or units.get(name, ""), known[name].help
     stem, _, end = name.rpartition("_")
     if end in ENDS and stem in {*units, *known}:
         return units.get(stem, ""), f"{ENDS[end]} of the 95% interval of `{stem}`"

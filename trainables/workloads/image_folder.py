@@ -54,7 +54,7 @@ def sample_shape(settings: Settings, data: Data) -> SampleShape:
     """Return the shape of a normalised picture and its class."""
     size = _own(settings).image_size
     picture, label = torch.empty(3, size, size, device="meta"), torch.empty((), dtype=torch.int64, device="meta")
-    return SampleShape(picture, label, cifar10.training_count(data)[1])
+    return SampleShape(picture, label, _files(data.root or "", "train")[1])
 
 
 def units_per_sample(data: Data) -> int:
@@ -111,7 +111,7 @@ def training_batches(settings: Settings, data: Data, plan: Plan, device: torch.d
         num_workers=own.num_workers,
         pin_memory=own.pin_memory and device.type == "cuda",
         bytes_per_sample=sample_shape(settings, data).bytes_per_sample,
-        explain=lambda error: f"pictures cannot be put together: {error}",
+        explain=str,  # all pictures have one shape
     )
 
 
@@ -128,7 +128,8 @@ def evaluation_batches(
     batch_size = evaluation_batch_size(settings, -(-settings.batch_size // world_size))
     middle = [(index, margin // 2, margin // 2, False) for index in mine.tolist()]
     batches = [middle[start : start + batch_size] for start in range(0, len(middle), batch_size)]
-    pictures = _EachPicture(data, kept, size)
+    in_memory = own.loader == "memory" and part == "validation"  # among the training pictures, which are decoded
+    pictures = _EachPicture(data, kept, size, _decoded_once(data, size)["images"] if in_memory else None)
     for batch in batches:
         samples = pictures.__getitems__(batch)
         if isinstance(samples, LoadFailure):
@@ -195,24 +196,24 @@ def _labels(data: Data, part: cifar10.Part) -> NDArray[np.int64]:
 
 
 class _EachPicture(Dataset[tuple[Tensor, int]]):
-    """Pictures decoded, cut out, flipped and normalised one by one."""
+    """Pictures cut out, flipped and normalised one by one, of files or of `decoded_images` of them."""
 
-    def __init__(self, data: Data, part: cifar10.Part, image_size: int) -> None:
-        self._files, self._size = _files(data.root or "", part)[0], image_size
-        self._normalized = partial(_normalized, device=torch.device("cpu"))
+    def __init__(self, data: Data, part: cifar10.Part, image_size: int, decoded_images: Bytes | None = None) -> None:
+        self._files, self._size, self._images = _files(data.root or "", part)[0], image_size, decoded_images
 
     def __getitems__(self, choices: list[loaders.Choice]) -> Any:
         """Return the samples, or why one cannot be loaded."""
+        normalized = loaders.normalization(torch.device("cpu"), MEAN, STD)
         try:
-            return [self._sample(*choice) for choice in choices]
+            pixels = [self._pixels(*choice) for choice in choices]
         except DataError as error:
             return LoadFailure(str(error))
+        images = [normalized(torch.from_numpy(each).permute(2, 0, 1)).contiguous() for each in pixels]
+        return list(zip(images, (self._files[index].label for index, *_ in choices), strict=True))
 
-    def _sample(self, index: int, top: int, left: int, flipped: bool) -> tuple[Tensor, int]:
-        file = self._files[index]
-        pixels = decoded(file.path, self._size)[top : top + self._size, left : left + self._size]
-        image = torch.from_numpy(np.ascontiguousarray(pixels[:, ::-1] if flipped else pixels))
-        return self._normalized(image.permute(2, 0, 1)[None])[0], file.label
+    def _pixels(self, index: int, top: int, left: int, flipped: bool) -> Bytes:
+        whole = decoded(self._files[index].path, self._size) if self._images is None else self._images[index]
+        return np.ascontiguousarray(_cut(whole, top, left, flipped, self._size))
 
 
 class _MemoryBatches(Batches):
@@ -223,25 +224,26 @@ class _MemoryBatches(Batches):
         self._images, self._labels = arrays["images"], arrays["labels"]
         self._size, self._plan, self._device = own.image_size, plan, device
         self._pin_memory = own.pin_memory and device.type == "cuda"
+        self._normalized = loaders.normalization(device, MEAN, STD)
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
         draws = loaders.share_drawn(self._plan, epoch, resized(self._size) - self._size + 1)
         for images, labels in copied(map(self._batch, draws), self._device, timeline):
-            yield _normalized(images, self._device), labels
+            yield self._normalized(images).contiguous(), labels
 
     def _batch(self, draws: loaders.Draws) -> tuple[Tensor, Tensor]:
         images = np.empty((len(draws.indices), self._size, self._size, 3), dtype=np.uint8)
-        for place, (index, (top, left), flip) in enumerate(
-            zip(draws.indices.tolist(), draws.corners.tolist(), draws.flips.tolist(), strict=True)
-        ):
-            pixels = self._images[index, top : top + self._size, left : left + self._size]
-            images[place] = pixels[:, ::-1] if flip else pixels
+        choices = zip(draws.indices.tolist(), draws.corners.tolist(), draws.flips.tolist(), strict=True)
+        for place, (index, (top, left), flipped) in enumerate(choices):
+            images[place] = _cut(self._images[index], top, left, flipped, self._size)
         batch = torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(self._labels[draws.indices])
         return (batch[0].pin_memory(), batch[1].pin_memory()) if self._pin_memory else batch
 
 
-def _normalized(images: Tensor, device: torch.device) -> Tensor:
-    return loaders.normalization(device, MEAN, STD)(images).contiguous()
+def _cut(pixels: Bytes, top: int, left: int, flipped: bool, size: int) -> Bytes:
+    """Return a square of a decoded picture as a view, perhaps mirrored."""
+    square = pixels[top : top + size, left : left + size]
+    return square[:, ::-1] if flipped else square
 
 
 def _decoded_once(data: Data, image_size: int) -> Arrays:
