@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError, Parser
-from search.front.roles import rate_metric, rate_unit
+from search.front.roles import is_interval_end, rate_metric, rate_unit
 from search.space.machine import describe_machine
 from search.text.configurations import format_setting
 from search.text.markdown import wrap
@@ -236,7 +236,8 @@ def _trained(check: Check, probe: bool = False, **changed: str) -> Outcome:
 
 
 def _learned(outcome: Outcome) -> dict[str, float]:
-    return {name: value for name, value in outcome.metrics.items() if name == "train_loss" or name.startswith("val_")}
+    found = {name: value for name, value in outcome.metrics.items() if name.startswith(("train_loss", "val_"))}
+    return {name: value for name, value in found.items() if not is_interval_end(name, found)}
 
 
 def _difference(a: Outcome, b: Outcome) -> float:

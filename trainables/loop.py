@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from trainables.machine.devices import devices_of
 from trainables.machine.steps_in_flight import StepsInFlight
 from trainables.measure.instruments import Instruments, StepWork
 from trainables.measure.probe_end import may_stop
+from trainables.measure.sample_mean import SampleSums, mean_with_interval, sample_sums
 from trainables.parallel import ranks
 from trainables.plan import Batch, Batches, Plan
 from trainables.prediction import memory_need
@@ -34,7 +35,7 @@ from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.step import Step, arranged, autocast, in_floats, learning_rate
 from trainables.strategies import share_of
-from trainables.workload import workload_of
+from trainables.workload import num_samples, workload_of
 
 
 @dataclass(frozen=True)
@@ -116,27 +117,21 @@ def test(settings: Settings, worker: Worker) -> dict[str, float]:
 def evaluate(
     model: nn.Module, batches: Iterable[Batch], settings: Settings, device: torch.device, world_size: int = 1
 ) -> dict[str, float]:
-    """Return the means of the workload's measures over the batches of all ranks, of which some may have none."""
+    """Return the means of the workload's measures over the batches of all ranks, and the ends of their intervals."""
     workload = workload_of(settings)
     model.eval()
-    totals = torch.zeros(2, len(workload.MEASURES), dtype=torch.float64, device=device)  # sums and counts
+    sums = torch.zeros(len(SampleSums._fields), len(workload.MEASURES), dtype=torch.float64, device=device)
     for inputs, targets in batches:
         with autocast(settings, device):
             outputs = model(arranged(inputs, settings))
-        totals += _totals(workload.MEASURES, workload.measures(in_floats(outputs), targets))
+        measured = workload.measures(in_floats(outputs), targets)
+        sums += torch.stack([sample_sums(measured[name], num_samples(targets)) for name in workload.MEASURES], dim=1)
     model.train()
-    values = ranks.reduced(totals.flatten().tolist(), "sum", world_size, device)
-    sums, counts = values[: len(workload.MEASURES)], values[len(workload.MEASURES) :]
-    return {
-        name: total / count if count else math.nan
-        for name, total, count in zip(workload.MEASURES, sums, counts, strict=True)
-    }
-
-
-def _totals(names: Sequence[str], measured: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Return sum and number of the values of each measure, shape (2, measures)."""
-    sums = torch.stack([measured[name].sum(dtype=torch.float64) for name in names])
-    return torch.stack([sums, sums.new_tensor([measured[name].numel() for name in names])])
+    summed = np.reshape(ranks.reduced(sums.flatten().tolist(), "sum", world_size, device), sums.shape)
+    found: dict[str, float] = {}
+    for name, column in zip(workload.MEASURES, summed.T.tolist(), strict=True):
+        found |= mean_with_interval(name, SampleSums(*column))
+    return found
 
 
 def _opened(settings: Settings, worker: Worker) -> SampleShape:

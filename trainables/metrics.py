@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from trainables.contract import Metric
 
 
@@ -79,4 +81,13 @@ def common_metrics(unit: str) -> dict[str, Metric]:
             "fraction", "peak over that GPU's memory, or the machine's or container's", limit=1.0
         ),
         "predicted_memory_gib": Metric("GiB", "peak_memory_gib predicted before the start"),
+    }
+
+
+def interval_ends(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Return the ends of the intervals of means over samples, `val_loss_low` and `val_loss_high` for `val_loss`."""
+    return {
+        f"{name}_{end}": Metric(metric.unit, f"{which} end of the 95% interval over the samples", probed=False)
+        for name, metric in metrics.items()
+        for end, which in (("low", "lower"), ("high", "upper"))
     }

@@ -22,7 +22,7 @@ from trainables.contract import (
     Worker,
 )
 from trainables.machine import processor
-from trainables.metrics import common_metrics
+from trainables.metrics import common_metrics, interval_ends
 from trainables.parallel.layouts import layout_of
 from trainables.settings import Settings, checked, parameters_of
 from trainables.strategy_table import STRATEGIES
@@ -46,7 +46,13 @@ class TorchTrainable:
         self.settings = settings
         self.STRATEGIES: Mapping[str, Strategy] = STRATEGIES
         self.PARAMETERS: Mapping[str, Parameter] | None = parameters_of(settings, STRATEGIES)
-        self.METRICS: Mapping[str, Metric] | None = {**_of(own_metrics, "val_"), **common_metrics(unit), **own_metrics}
+        ends = interval_ends({**_of(own_metrics, "val_"), **_of(own_metrics, "test_")})
+        self.METRICS: Mapping[str, Metric] | None = {
+            **_of(own_metrics, "val_"),
+            **common_metrics(unit),
+            **own_metrics,
+            **ends,
+        }
 
     def unavailable(self, parameter: str, value: Scalar, resources: Resources) -> str | None:
         """Return why these resources do not allow the value; None: they do."""

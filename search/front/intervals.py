@@ -13,14 +13,16 @@ Metrics = Mapping[str, float]
 def half_interval(metrics: Metrics, metric: str, val_images: int | None = None) -> float | None:
     """Half of the 95% interval of a metric, in its unit; None: not known, or the value is exact.
 
-    A rate has the ends that were measured (`_low`, `_high`; in early runs a standard deviation, `_std`). A validation
-    accuracy has a binomial interval over the `val_images`.
+    A rate and a mean over validation samples have the ends that were measured (`_low`, `_high`). In early runs a rate
+    has a standard deviation, `_std`, and a validation accuracy a binomial interval over the `val_images`.
     """
     value, low, high = (metrics.get(f"{metric}{end}", math.nan) for end in ("", "_low", "_high"))
-    if metric == "val_accuracy" and val_images:
+    if math.isfinite(high - low):
+        half = (high - low) / 2
+    elif metric == "val_accuracy" and val_images:
         half = HALF_95 * math.sqrt(max(0.0, value * (1 - value)) / val_images)
     else:
-        half = (high - low) / 2 if math.isfinite(high - low) else metrics.get(f"{metric}_std", math.nan)
+        half = metrics.get(f"{metric}_std", math.nan)
     return half if math.isfinite(half) and half > 0 else None
 
 

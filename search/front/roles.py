@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+ENDS = ("_low", "_high")  # of the name of a metric's 95% interval
 FIRST_RATE = "images_per_second"  # VGG19's, and that of runs that recorded no metrics
 
 
 def rate_metric(names: Collection[str]) -> str:
     """Return the name of the training's rate: the metric per second that has an interval."""
     return next((n for n in names if n.endswith("_per_second") and f"{n}_low" in names), FIRST_RATE)
+
+
+def is_interval_end(name: str, names: Collection[str]) -> bool:
+    """Return whether a name is that of the lower or the upper end of another metric's interval."""
+    return name.endswith(ENDS) and name.rpartition("_")[0] in names
 
 
 def rate_unit(rate: str) -> str:
@@ -22,7 +28,7 @@ def sounds_learned(metric: str) -> bool:
     return metric.startswith(("val_", "test_")) or any(word in metric for word in ("accuracy", "loss"))
 
 
-def wanted_test_metrics(objectives: Iterable[str], known: Iterable[str]) -> list[str]:
+def wanted_test_metrics(objectives: Iterable[str], known: Collection[str]) -> list[str]:
     """Return the test metrics that people want to see: those of objectives, and accuracies."""
     wanted = {name.replace("val_", "test_", 1) for name in objectives if name.startswith("val_")}
-    return [name for name in known if name in wanted or "accuracy" in name]
+    return [name for name in known if name in wanted or ("accuracy" in name and not is_interval_end(name, known))]

@@ -21,7 +21,7 @@ from search.text.numbers import format_percent, plural
 RADIUS = {"front": 6, "tie": 5}
 OTHER_RADIUS = 4
 REACH = 2  # extents of the front: trials farther from it are drawn at the edge, or they would flatten the front
-INTERVALS = "Bars: 95% intervals; for an accuracy, the sampling error of the validation samples."
+INTERVALS = "Bars: 95% intervals; of a validation metric, the sampling error of its samples."
 AT_EDGE = "Trials far from the front are drawn, pale, at the edge."
 WITH_BARS = ("front", "tie")  # statuses whose intervals are shown; those of all trials would cover the chart
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from search.front.roles import wanted_test_metrics
 from search.page.front_status import STATUSES, FrontStatus
 from search.page.render import render
 from search.page.setting_axes import SettingAxis, setting_axes
@@ -60,7 +61,8 @@ def filter_form(status: FrontStatus) -> Markup:
 def _columns(status: FrontStatus) -> list[Column]:
     run_state = status.run.state
     trials = list(run_state.trials.values())
-    tested = dict.fromkeys(name for trial in trials for name in trial.test_metrics if "accuracy" in name)
+    objectives = [objective.metric for objective in run_state.objectives]
+    tested = dict.fromkeys(name for trial in trials for name in wanted_test_metrics(objectives, trial.test_metrics))
 
     def stated(name: str, suffix: str = "") -> Column:
         title = f"{run_state.label(name)}{suffix}"

@@ -2,6 +2,7 @@
 
     python -m search.pick RUN                                    # what the summary recommends
     python -m search.pick RUN --accuracy-within 0.005            # the fastest that is nearly as accurate
+    python -m search.pick RUN --within val_loss=0.02             # the same for any objective
     python -m search.pick RUN --at-least images_per_second=4000 --at-most peak_memory_fraction=0.5
 
 --yaml prints a space file with this configuration alone, --json prints JSON.
@@ -18,7 +19,8 @@ from collections.abc import Sequence
 from search.commandline import load_run, run_command, run_parser
 from search.exit_codes import InputError
 from search.front.objective import Constraint
-from search.pick.requirements import Requirements, best, probabilities
+from search.front.roles import is_interval_end, sounds_learned
+from search.pick.requirements import Requirements, accuracy_objective, best, probabilities
 from search.record.dataframes import Run
 from search.report.as_yaml import as_yaml, trained_for
 from search.report.command import continued, full_command, full_epochs
@@ -29,9 +31,9 @@ from search.text.markdown import wrap
 from search.text.numbers import format_percent, plural
 
 PLUS_MINUS = "±: half of a 95% interval."
-ACCURACY_INTERVAL = (
-    "The interval of an accuracy covers the choice of validation images. It does not cover the random seed: each "
-    "configuration was trained once."
+VALIDATION_INTERVAL = (
+    "The interval of a validation metric covers the choice of validation samples. It does not cover the random seed: "
+    "each configuration was trained once."
 )
 
 
@@ -42,7 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _answer(arguments: Sequence[str] | None) -> str:
     parser = run_parser("search.pick", __doc__)
-    parser.add_argument("--accuracy-within", type=float, metavar="X", help="at most X less accurate than the best")
+    parser.add_argument(
+        "--within",
+        action="append",
+        default=[],
+        metavar="METRIC=X",
+        help="at most X worse than the best",
+    )
+    parser.add_argument("--accuracy-within", type=float, metavar="X", help="--within the objective that is an accuracy")
     parser.add_argument("--at-least", action="append", default=[], metavar="METRIC=VALUE", help="may be repeated")
     parser.add_argument("--at-most", action="append", default=[], metavar="METRIC=VALUE", help="may be repeated")
     parser.add_argument("--knee", action="store_true", help="the compromise between all objectives (the default)")
@@ -55,15 +64,18 @@ def _answer(arguments: Sequence[str] | None) -> str:
     form.add_argument("--yaml", action="store_true", help="print a space file with this configuration alone")
     form.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
-    within = options.accuracy_within
-    if within is not None and not 0 <= within < math.inf:
-        raise InputError(f"--accuracy-within {within:g}: expected a fraction, as in --accuracy-within 0.005")
     if options.epochs is not None and options.epochs < 1:
         raise InputError(f"--epochs {options.epochs}: at least one is needed")
-    constraints = [_constraint("--at-least", text) for text in options.at_least]
-    constraints += [_constraint("--at-most", text) for text in options.at_most]
-    requirements = Requirements(tuple(constraints), within, options.knee)
+    constraints = [Constraint(name, ">=", bound) for name, bound in _bounds("--at-least", options.at_least)]
+    constraints += [Constraint(name, "<=", bound) for name, bound in _bounds("--at-most", options.at_most)]
+    within = dict(_bounds("--within", options.within, low=0.0))
+    slack = options.accuracy_within
+    if slack is not None and not 0 <= slack < math.inf:
+        raise InputError(f"--accuracy-within {slack:g}: expected a fraction, as in --accuracy-within 0.005")
     run = load_run(options.run)
+    if slack is not None:
+        within[accuracy_objective(run)] = slack
+    requirements = Requirements(tuple(constraints), within, options.knee)
     pick = best(run, requirements)
     if options.yaml:
         return as_yaml(run, pick)
@@ -74,15 +86,19 @@ def _answer(arguments: Sequence[str] | None) -> str:
     return as_text(run, pick, requirements, continued(command), epochs)
 
 
-def _constraint(option: str, text: str) -> Constraint:
-    metric, equals, value = text.partition("=")
-    try:
-        bound = float(value.replace(",", ""))
-    except ValueError:
-        bound = math.nan
-    if not (metric and equals and math.isfinite(bound)):
-        raise InputError(f"{option} {text}: expected METRIC=NUMBER, as in {option} images_per_second=4000")
-    return Constraint(metric, ">=" if option == "--at-least" else "<=", bound)
+def _bounds(option: str, texts: Sequence[str], low: float = -math.inf) -> list[tuple[str, float]]:
+    """Return the metric and the number of each text, which is METRIC=NUMBER."""
+    found = []
+    for text in texts:
+        metric, equals, value = text.partition("=")
+        try:
+            bound = float(value.replace(",", ""))
+        except ValueError:
+            bound = math.nan
+        if not (metric and equals and math.isfinite(bound) and bound >= low):
+            raise InputError(f"{option} {text}: expected METRIC=NUMBER, as in {option} images_per_second=4000")
+        found.append((metric, bound))
+    return found
 
 
 def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epochs: int) -> str:
@@ -99,7 +115,7 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
     table = "\n".join(f"  {label:<{width}}  {cell}" for label, cell in cells.items())
     blocks = [wrap(f"{trial.trial_id} of {run.name}: the {name}{also}"), table]
     if known := [o.metric for o in run.state.objectives if run.state.half_interval(trial, o.metric)]:
-        blocks.append(wrap(" ".join([PLUS_MINUS, *[ACCURACY_INTERVAL] * ("val_accuracy" in known)])))
+        blocks.append(wrap(" ".join([PLUS_MINUS, *[VALIDATION_INTERVAL] * any(map(sounds_learned, known))])))
     blocks.append(wrap(" ".join([f"Why: {pick.why}.", *against(run, trial)])))
     if found := probabilities(run, trial, requirements):
         text = "; ".join(f"{words}: {format_percent(probability)}" for words, probability in found.items())
@@ -119,7 +135,7 @@ def as_json(run: Run, pick: Pick, requirements: Requirements, command: str) -> s
     """Return the pick as JSON; null was not measured, `low` and `high` are the ends of a 95% interval."""
     trial, units, metrics = pick.trial, run.info.metrics, {}
     for name, value in trial.metrics.items():
-        if name.endswith(("_low", "_high")) and name.rpartition("_")[0] in trial.metrics:
+        if is_interval_end(name, trial.metrics):
             continue
         finite, half = math.isfinite(value), run.state.half_interval(trial, name)
         interval = {"low": value - half, "high": value + half} if half and finite else {}
@@ -135,7 +151,7 @@ def as_json(run: Run, pick: Pick, requirements: Requirements, command: str) -> s
         "front_probability": run.front_probabilities[trial.trial_id],
         "compared": len(run.state.candidates()),
         "wishes": [str(constraint) for constraint in requirements.constraints],  # the key's name in earlier versions
-        "accuracy_within": requirements.accuracy_within,
+        "within": dict(requirements.within),
         "command": command,
     }
     return json.dumps(content, indent=2, allow_nan=False)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import NormalDist
 
 from search.commandline import NoResultError
@@ -25,14 +25,14 @@ ROUNDING = 1e-9  # 0.71 - 0.01 must admit 0.70
 
 @dataclass(frozen=True)
 class Requirements:
-    """Constraints on metrics, the accepted loss of accuracy, and whether the knee is asked for.
+    """Constraints on metrics, how much worse than the best an objective may be, and whether the knee is asked for.
 
     Objectives without a requirement decide among the trials that meet all: one by its best value, several by their
     knee. Without any requirement it is the recommendation of the summary.
     """
 
     constraints: tuple[Constraint, ...] = ()
-    accuracy_within: float | None = None
+    within: Mapping[str, float] = field(default_factory=dict)  # by objective, in its unit
     knee: bool = False
 
 
@@ -101,29 +101,47 @@ def probabilities(run: Run, trial: Trial, requirements: Requirements) -> dict[st
 
 def _check(run: Run, requirements: Requirements) -> None:
     known = dict.fromkeys([*run.info.metrics, *(name for trial in run.state.trials.values() for name in trial.metrics)])
+    objectives = [o.metric for o in run.state.objectives]
     for constraint in requirements.constraints:
         if constraint.metric not in known:
-            names = known if len(known) <= 8 else [o.metric for o in run.state.objectives]
+            names = known if len(known) <= 8 else objectives
             raise InputError(f'{run.name} has no metric "{constraint.metric}"{did_you_mean(constraint.metric, names)}')
-    objectives = [o.metric for o in run.state.objectives]
-    if requirements.accuracy_within is not None and not any("accuracy" in metric for metric in objectives):
-        raise InputError(
-            f"--accuracy-within: the objectives of {run.name} are {join_words(objectives)}; --at-least and --at-most "
-            "take any metric"
-        )
+    for metric in requirements.within:
+        if metric not in objectives:
+            raise InputError(f"--within {metric}: {_take_any_metric(run)}")
+
+
+def accuracy_objective(run: Run) -> str:
+    """Return the name of the objective that is an accuracy.
+
+    Raises:
+        InputError: the run has none.
+    """
+    for objective in run.state.objectives:
+        if "accuracy" in objective.metric:
+            return objective.metric
+    raise InputError(f"--accuracy-within: {_take_any_metric(run)}")
+
+
+def _take_any_metric(run: Run) -> str:
+    objectives = join_words([o.metric for o in run.state.objectives])
+    return f"the objectives of {run.name} are {objectives}; --at-least and --at-most take any metric"
 
 
 def _resolve(run: Run, requirements: Requirements) -> list[_Requirement]:
-    """Return all requirements as constraints; an accepted loss of accuracy refers to the most accurate trial."""
+    """Return all requirements as constraints; those relative to the best refer to the trial that is best."""
     wanted = [
         _Requirement(c, f"{run.state.label(c.metric)} {WORDS[c.operator]} {c.bound:,g}")
         for c in requirements.constraints
     ]
-    if (within := requirements.accuracy_within) is not None:
-        metric = next(o.metric for o in run.state.objectives if "accuracy" in o.metric)
-        top = max(run.state.candidates(), key=lambda trial: trial.metrics[metric])
-        words = f"{run.state.label(metric)} within {within:g} of that of {top.trial_id}"
-        wanted.append(_Requirement(Constraint(metric, ">=", top.metrics[metric] - within), words, top))
+    for objective in run.state.objectives:
+        metric = objective.metric
+        if (within := requirements.within.get(metric)) is None:
+            continue
+        top = min(run.state.candidates(), key=lambda trial: objective.loss(trial.metrics[metric]))
+        value, words = top.metrics[metric], f"{run.state.label(metric)} within {within:g} of that of {top.trial_id}"
+        at_least, at_most = Constraint(metric, ">=", value - within), Constraint(metric, "<=", value + within)
+        wanted.append(_Requirement(at_least if objective.goal == "maximize" else at_most, words, top))
     return wanted
 
 

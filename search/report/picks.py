@@ -12,8 +12,6 @@ from search.record.dataframes import Run
 from search.record.run_state import Trial
 from search.text.numbers import plural
 
-# names of the best of an objective; the best rate is "fastest", others are "best <metric>"
-BEST = {"val_accuracy": "most accurate"}
 NEAREST = "nearest to the best values of all objectives, each scaled to its range"
 
 
@@ -50,7 +48,9 @@ def picks(run: Run) -> list[Pick]:
 
 def best_name(metric: str, rate: str) -> str:
     """Return the name of the point that is best in this metric; `rate`: the training's rate."""
-    return "fastest" if metric == rate else BEST.get(metric, f"best {metric}")
+    if metric == rate:
+        return "fastest"
+    return "most accurate" if metric == "val_accuracy" else f"best {metric}"
 
 
 def picks_by_trial(run: Run) -> list[list[Pick]]:

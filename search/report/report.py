@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from search.front.affects import without_effect
+from search.front.roles import sounds_learned
 from search.record.dataframes import Run
 from search.record.disk import write_atomically
 from search.record.events import NO_MACHINE
@@ -143,11 +144,21 @@ def _picks(run: Run) -> list[str]:
     )
     folder = shlex.quote(f"results/{run.name}")
     train = continued([f"python -m search.train {folder}", "--trial ID"])
-    accuracy = any(objective.metric == "val_accuracy" for objective in run.state.objectives)
-    wish = "--accuracy-within 0.005" if accuracy else "--at-most peak_memory_fraction=0.5"
+    wish = _example_requirement(run)
     pick = continued([f"python -m search.pick {folder}", wish])
     heading = f"To train one in full ({plural(full_epochs(run.info), 'epoch')}), and to pick by other requirements:"
     return [*blocks, wrap(note), heading, f"```sh\n{train}\n{pick}\n```"]
+
+
+def _example_requirement(run: Run) -> str:
+    """Return an option of `search.pick`: nearly the best of what the training learned."""
+    learned = next((o.metric for o in run.state.objectives if sounds_learned(o.metric)), None)
+    if learned is None:
+        return "--at-most peak_memory_fraction=0.5"
+    if learned == "val_accuracy":
+        return "--accuracy-within 0.005"
+    value = min((abs(trial.metrics[learned]) for trial in run.state.front()), default=1.0)
+    return f"--within {learned}={0.02 * value:.1g}"
 
 
 def _causes(run: Run) -> dict[str, list[str]]:

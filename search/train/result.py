@@ -12,6 +12,7 @@ from pathlib import Path
 
 from search.front.intervals import half_interval
 from search.front.objective import Objective
+from search.front.roles import is_interval_end, wanted_test_metrics
 from search.record.dataframes import Run
 from search.record.disk import write_atomically
 from search.record.run_state import Trial
@@ -53,8 +54,12 @@ def finished(folder: Path) -> str | None:
             row = next(csv.DictReader(file), {})
     except FileNotFoundError:
         return None
-    accuracies = [f"{k} {float(v):.4f}" for k, v in row.items() if v and k.startswith(("val_a", "test_"))]
-    return ", ".join([plural(int(row.get("epochs") or 0), "epoch"), *accuracies])
+    learned = [f"{k} {float(v):.4f}" for k, v in row.items() if v and _is_learned(k, row)]
+    return ", ".join([plural(int(row.get("epochs") or 0), "epoch"), *learned])
+
+
+def _is_learned(name: str, names: Mapping[str, str]) -> bool:
+    return name.startswith(("val_", "test_")) and not is_interval_end(name, names)
 
 
 def write_result(training: Training, conditions: Mapping[str, str | None]) -> None:
@@ -82,7 +87,8 @@ def comparison(training: Training) -> str:
     """Return a table of the main metrics: after full training, and as measured in the search."""
     metrics, searched, data = training.metrics, training.trial.metrics, training.run.info.data.name
     objectives = [o.metric for o in training.run.state.objectives]
-    candidates = dict.fromkeys([*objectives, *training.test_metrics, training.run.state.rate_metric])
+    tested = wanted_test_metrics(objectives, training.test_metrics)
+    candidates = dict.fromkeys([*objectives, *tested, training.run.state.rate_metric])
     names = [name for name in candidates if name in metrics]
     fidelity = plural(training.trial.epochs, "epoch") if training.trial.epochs else "probe"
     return format_table(

@@ -94,7 +94,7 @@ def test_how_sure_a_wish_is_met_comes_from_the_intervals(folder):
     assert probabilities(run, best(run, requirements).trial, requirements) == {
         "images_per_second at least 400": pytest.approx(0.69, abs=0.005)
     }
-    requirements = Requirements(accuracy_within=0.01)
+    requirements = Requirements(within={"val_accuracy": 0.01})
     assert probabilities(run, best(run, requirements).trial, requirements) == {
         "val_accuracy within 0.01 of that of t0003": pytest.approx(0.5)
     }
@@ -192,9 +192,26 @@ def test_three_objectives_leave_a_compromise(tmp_path):
         recorder.measure(name, 1, val_accuracy=accuracy, images_per_second=rate, peak_memory_gib=memory)
         recorder.finish(name)
     run = load(write_run(tmp_path / "run", recorder.events))
-    assert best(run, Requirements(accuracy_within=0.01)).trial.trial_id == "t0002"
+    assert best(run, Requirements(within={"val_accuracy": 0.01})).trial.trial_id == "t0002"
     with pytest.raises(NoResultError, match="nearest: t0004, peak_memory_gib"):
         best(run, Requirements((Constraint("peak_memory_gib", "<=", 0.05),)))
+
+
+def test_an_objective_may_be_nearly_the_best_in_its_own_direction(capsys, tmp_path):
+    objectives = [{"metric": "val_loss", "goal": "minimize"}, INFO["objectives"][1]]
+    recorder = Recorder(objectives=objectives)
+    for name, loss, rate in (("t0001", 1.50, 100.0), ("t0002", 1.52, 300.0), ("t0003", 1.90, 900.0)):
+        recorder.start(name, **config())
+        recorder.measure(name, 1, val_loss=loss, images_per_second=rate)
+        recorder.finish(name)
+    folder = write_run(tmp_path / "run", recorder.events)
+    out = flat(told(capsys, folder, "--within", "val_loss=0.05")[1])
+    assert "t0002" in out
+    assert "val_loss within 0.05 of that of t0001 (1.50, the best)" in out
+    assert told(capsys, folder, "--within", "val_loss=-1")[0] == 2
+    code, _, err = told(capsys, folder, "--within", "peak_memory_gib=1")
+    assert code == 2
+    assert "--within peak_memory_gib: the objectives" in err
 
 
 def test_as_json_it_is_complete_and_valid(capsys, folder):

@@ -44,7 +44,8 @@ def test_it_trains_validates_and_tests_with_the_metrics_that_it_declares(tmp_pat
     assert worker.reported[0].metrics["val_loss"] > last["val_loss"] > 0
     assert 0 <= last["val_sign"] <= 1
     tested = trainable.test(CONFIG, worker)
-    assert set(tested) == {"test_loss", "test_sign"}
+    assert set(tested) == {f"test_{name}{end}" for name in ("loss", "sign") for end in ("", "_low", "_high")}
+    assert tested["test_loss_low"] < tested["test_loss"] < tested["test_loss_high"]
     assert {"rows_per_second", "val_loss", "val_sign", "test_loss", "test_sign"} <= set(trainable.METRICS or {})
     assert (trainable.METRICS or {})["rows_per_second"].unit == "rows/s"
 

@@ -1,0 +1,51 @@
+"""Means over validation samples and their intervals."""
+
+import math
+
+import pytest
+import torch
+
+from trainables.measure.sample_mean import SampleSums, mean_with_interval, sample_sums
+
+
+def interval(values: torch.Tensor, samples: int) -> dict[str, float]:
+    return mean_with_interval("x", SampleSums(*sample_sums(values, samples).tolist()))
+
+
+def test_the_interval_of_an_accuracy_is_the_binomial_one() -> None:
+    found = interval(torch.tensor([True] * 300 + [False] * 100), 400)
+    half = 1.96 * math.sqrt(0.75 * 0.25 / 399)
+    assert found == pytest.approx({"x": 0.75, "x_low": 0.75 - half, "x_high": 0.75 + half})
+
+
+def test_the_interval_of_a_loss_is_that_of_its_standard_error() -> None:
+    values = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    half = 1.96 * values.std().item() / math.sqrt(1000)
+    assert interval(values, 1000)["x_high"] == pytest.approx(values.mean().item() + half, rel=1e-4)
+
+
+def test_values_of_one_sample_are_not_independent() -> None:
+    """A picture with 100 equal pixels says as much as one pixel."""
+    of_samples = torch.rand(50, generator=torch.Generator().manual_seed(0))
+    pixels = of_samples.repeat_interleave(100)
+    assert interval(pixels.reshape(50, 10, 10), 50) == pytest.approx(interval(of_samples, 50))
+    assert interval(pixels, 50) == pytest.approx(interval(of_samples, 50))  # as one long row, too
+
+
+def test_sums_of_batches_of_different_lengths_add_up() -> None:
+    """Texts of 3 and of 5 tokens: the mean is over tokens, the scatter is that of the texts (ratio estimator)."""
+    short, long = torch.tensor([[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]]), torch.tensor([[0.0, 1.0, 0.0, 1.0, 0.0]])
+    total = sample_sums(short, 2) + sample_sums(long, 1)
+    found = mean_with_interval("x", SampleSums(*total.tolist()))
+    mean = 14 / 11
+    residuals = [6 - 3 * mean, 6 - 3 * mean, 2 - 5 * mean]
+    half = 1.96 * math.sqrt(sum(r * r for r in residuals) * 3 / 2) / 11
+    assert found == pytest.approx({"x": mean, "x_low": mean - half, "x_high": mean + half})
+
+
+def test_one_value_for_the_whole_batch_counts_as_one_sample() -> None:
+    assert interval(torch.tensor(0.5), 32) == {"x": 0.5}
+
+
+def test_without_values_there_is_no_mean() -> None:
+    assert math.isnan(interval(torch.empty(0), 4)["x"])
