@@ -17,6 +17,8 @@ OWN_METRICS = {
 class Vgg19Cifar10(TorchTrainable):
     """VGG19 on pictures of 32x32."""
 
+    USUAL_EPOCHS = 200  # of a full training on CIFAR-10
+
     def locate_data(self, data: Data) -> Data:
         """Find the pictures."""
         from trainables.samples import cifar10

@@ -12,14 +12,13 @@ from search.record.run_state import Trial
 from search.record.source import recorded_copy
 from search.text.configurations import format_setting
 from search.text.markdown import WIDTH
-
-VGG19_EPOCHS = 200  # usual for VGG19 on CIFAR-10
+from trainables.contract import find_trainable
 
 
 def full_epochs(info: Opening) -> int:
-    """Return the epochs of a full training: the usual ones of VGG19; of others only those of the search are known."""
-    searched = info.budget.epochs if info.budget else 1
-    return VGG19_EPOCHS if info.trainable == "vgg19_cifar10" else searched
+    """Return the epochs of a full training: those that the trainable names as usual, or else those of the search."""
+    usual: int | None = getattr(find_trainable(info.trainable), "USUAL_EPOCHS", None)
+    return usual or (info.budget.epochs if info.budget else 1)
 
 
 def full_command(folder: Path, trial: Trial, epochs: int) -> list[str]:

@@ -114,7 +114,7 @@ def test_a_killed_search_of_an_own_loop_goes_on_from_its_checkpoints(tmp_path: P
     assert run.front["test_loss"].notna().all()
 
 
-WAYS = ["fine", "prints", "thread", "process", "exits", "missing", "nan", "memory", "endless"]
+WAYS = ["fine", "prints", "thread", "process", "exits", "missing", "nan", "memory", "allocates", "endless"]
 NETWORK = """def network(hidden, way):
     if way == "prints":
         print("x" * 100_000)
@@ -135,6 +135,8 @@ LOSS = """def loss(outputs, targets):
             time.sleep(1)
     if CHOSEN == "memory":
         torch.empty(2**60)
+    if CHOSEN == "allocates" and type(outputs) is torch.Tensor:  # not while memory is predicted
+        torch.empty(2**60)
     if CHOSEN == "nan":
         return outputs.sum() * float("nan")
 """
@@ -143,6 +145,7 @@ REASONS = {
     "missing": r"ModuleNotFoundError: No module named 'not_installed' \(rows\.py:\d+\)",
     "nan": r".*the training loss is nan in epoch 1 from step 1 of \d+ on.*",
     "memory": r"needs about .* no batch_size fits",
+    "allocates": r"out of memory: .*can't allocate memory.*",
     "endless": r"rank 0 did nothing for 15 s",
 }
 
@@ -168,5 +171,5 @@ def test_what_a_file_does_wrong_fails_its_own_trials_alone(tmp_path: Path) -> No
     for way in ("fine", "prints", "thread", "process"):
         assert ended[way][0] == "complete", ended
     for way, reason in REASONS.items():
-        assert ended[way][0] == ("infeasible" if way == "memory" else "failed"), ended
+        assert ended[way][0] == ("infeasible" if way in ("memory", "allocates") else "failed"), ended
         assert re.fullmatch(reason, ended[way][1]), ended
