@@ -239,8 +239,8 @@ class Worker(Protocol):
 class Trainable(Protocol):
     """A module with these names, or the object `trainable` in a module.
 
-    Its top level imports nothing heavy: a space file is checked against it in milliseconds. Optional: `USUAL_EPOCHS`, the
-    epochs of a full training, and `source`, the `Source` of a user's file.
+    Its top level imports nothing heavy: a space file is checked against it in milliseconds. Optional names are
+    `USUAL_EPOCHS`, the epochs of a full training, and `source`, the `Source` of a user's file.
     """
 
     PARAMETERS: Mapping[str, Parameter] | None  # None: any parameter is accepted

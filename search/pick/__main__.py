@@ -58,7 +58,7 @@ def _answer(arguments: Sequence[str] | None) -> str:
     parser.add_argument(
         "--epochs",
         type=int,
-        help="epochs of the printed command; default: usual ones of the training (VGG19: 200), else as in the search",
+        help="epochs of the printed command; default: the usual ones (VGG19: 200), or as in the search",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--yaml", action="store_true", help="print a space file with this configuration alone")

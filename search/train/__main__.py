@@ -65,7 +65,7 @@ def _job(words: Sequence[str]) -> Job:
     """Return the training that the command line asks for, after all checks of its input."""
     parser = run_parser(NAME, __doc__)
     parser.add_argument("--trial", required=True, metavar="ID", help="from the summary or from `python -m search.pick`")
-    parser.add_argument("--epochs", type=int, help="default: usual ones of the training (VGG19: 200), else as in the search")
+    parser.add_argument("--epochs", type=int, help="default: the usual ones (VGG19: 200), or as in the search")
     parser.add_argument("--root", help="folder of the images; default: the search's own places")
     parser.add_argument("--train-images", type=int, help="number of training images; default: all")
     parser.add_argument("--folder", type=Path, help="folder of the results; default: RUN/trained/ID")

@@ -33,6 +33,13 @@ def allocating(allocator: Allocator) -> Iterator[None]:
         _set_options(SYSTEM)
 
 
+def return_free_memory() -> None:
+    """Return the pages of freed blocks to the system, also those that `retain` keeps."""
+    if sys.platform == "linux":
+        with contextlib.suppress(AttributeError, OSError):  # not glibc
+            ctypes.CDLL(None).malloc_trim(0)
+
+
 def _set_options(options: dict[int, int]) -> bool:
     """Set the options; return True if the C library accepted all of them."""
     if sys.platform != "linux":

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -13,7 +11,7 @@ from typing import TypeVar
 import torch
 
 from trainables.contract import InfeasibleError
-from trainables.machine.allocator import Allocator, allocating
+from trainables.machine.allocator import Allocator, allocating, return_free_memory
 from trainables.machine.exception_chain import exception_chain
 
 # Messages of allocators: PyTorch's on the CPU, then those of CUDA, cuBLAS and cuDNN.
@@ -94,6 +92,4 @@ def _return_memory() -> None:
     gc.unfreeze()
     if _cuda_in_use():
         torch.cuda.empty_cache()
-    if sys.platform == "linux":
-        with contextlib.suppress(AttributeError, OSError):  # not glibc
-            ctypes.CDLL(None).malloc_trim(0)
+    return_free_memory()

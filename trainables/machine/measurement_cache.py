@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from trainables.machine.allocator import return_free_memory
 from trainables.machine.array_cache import default_folder
 from trainables.machine.locks import locked
 from trainables.machine.processor import name_and_generation
@@ -40,6 +41,7 @@ def cached_measurement(
             figures = _read(path, wanted)  # another process may have measured meanwhile
             if figures is None or not enough(figures):
                 figures = measure(figures)
+                return_free_memory()  # else it would count as the memory of the trial that measured
                 unfinished = path.with_suffix(".part")
                 unfinished.write_text(json.dumps({"source": source, "figures": figures}, indent=1))
                 unfinished.replace(path)
