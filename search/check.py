@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError, Parser
 from search.front.roles import is_interval_end, rate_metric, rate_unit
@@ -130,11 +131,15 @@ def _compared(
     check: Check, trainable: Trainable, resources: Resources, single: Outcome
 ) -> Iterator[tuple[str, str, bool]]:
     """Compare the losses of other ways to train with those of a single process."""
-    for name, workers in (("again", "0"), ("2 loaders", "2")):
-        other = _trained(check, num_workers=workers)
+    others = {
+        "again": ("the same seed in another process", _trained_twice(check)),
+        "2 loaders": ("loader processes", _trained(check, num_workers="2")),
+    }
+    for name, (meaning, other) in others.items():
         equal = not other.error and _difference(single, other) == 0
-        meaning = "the same seed" if name == "again" else "loader processes"
         verdict = f"equal with {meaning}" if equal else f"differs with {meaning}: {_values(other)}"
+        if name == "again" and not equal:
+            verdict += "; the file keeps something from one training to the next, or draws numbers without its seed"
         yield name, other.error or verdict, equal
     for strategy in trainable.STRATEGIES:
         if strategy == "single" or trainable.unavailable("strategy", strategy, resources):
@@ -206,8 +211,9 @@ def _values_of(parameter: Parameter) -> str:
     return f"{{values: [{', '.join(map(format_setting, values))}]}}"
 
 
-def _facts(check: Check) -> Mapping[str, object]:
-    command = [sys.executable, "-m", "trainables.facts", str(check.path), *([check.root] if check.root else [])]
+def _facts(check: Check, *arguments: str) -> Mapping[str, Any]:
+    root = ["--root", check.root] if check.root else []
+    command = [sys.executable, "-m", "trainables.facts", str(check.path), *root, *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     for line in reversed(done.stdout.splitlines()):  # the file may print, too
         try:
@@ -219,17 +225,29 @@ def _facts(check: Check) -> Mapping[str, object]:
     return {"error": (done.stderr.splitlines() or ["ended without a result"])[-1]}
 
 
+def _trained_twice(check: Check) -> Outcome:
+    """Train some steps in a process that has trained with another seed before."""
+    found = _facts(check, "--twice", *_limits(check), *_settings(check))
+    return Outcome({}, str(found["error"])) if "error" in found else Outcome(found)
+
+
+def _settings(check: Check, **changed: str) -> list[str]:
+    common = {"precision": "fp32", "batch_size": str(check.batch_size)} if check.workload else {}
+    return [f"{name}={value}" for name, value in {**common, **check.settings, **changed}.items()]
+
+
+def _limits(check: Check) -> list[str]:
+    return ["--train-images", str(STEPS * check.batch_size), "--val-images", str(check.batch_size)]
+
+
 def _trained(check: Check, probe: bool = False, **changed: str) -> Outcome:
     """Train some steps with equal seeds, or probe."""
-    common = {"precision": "fp32", "batch_size": str(check.batch_size)} if check.workload else {}
-    settings = {**common, **check.settings, **changed}
-    limits = [] if probe else ["--train-images", str(STEPS * check.batch_size), "--val-images", str(check.batch_size)]
     epochs: list[Epoch] = []
     reports = Reports(on_epoch=epochs.append, on_data=lambda text: None, on_other=lambda text: None)
     with tempfile.TemporaryDirectory() as folder:
-        arguments = ["--trainable", str(check.path), "--folder", folder, *limits, *["--probe"] * probe]
+        arguments = ["--trainable", str(check.path), "--folder", folder, *(["--probe"] if probe else _limits(check))]
         arguments += ["--root", check.root] if check.root else []
-        code = train([*arguments, *(f"{name}={value}" for name, value in settings.items())], reports)
+        code = train([*arguments, *_settings(check, **changed)], reports)
     if code or not epochs:
         return Outcome({}, (reports.errors or [f"ended with exit code {code}"])[0])
     return Outcome(epochs[-1].metrics)

@@ -1,6 +1,11 @@
 """Facts of a training that take its code to find out, as one line of JSON, for `search.check`.
 
-    python -m trainables.facts flowers.py [ROOT]
+    python -m trainables.facts flowers.py [--root DIR]
+    python -m trainables.facts flowers.py [--root DIR] --twice batch_size=32 ...
+
+With `--twice` it trains some steps in this process, first with another seed and then with the given settings, and
+prints the metrics of the second training: those differ from the metrics of a training in a new process where the file
+keeps something from the first. Without it:
 
 `samples`: numbers by part; `input` and `target`: shapes and types of one sample; `parameters`: weights of the network;
 `flops`: of a training step per sample, null where they cannot be counted.
@@ -8,9 +13,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +25,15 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from trainables.build import network
-from trainables.contract import Data, DataError, load_trainable
+from trainables.contract import Data, DataError, Scalar, load_trainable
+from trainables.local_worker import LocalWorker, machine
 from trainables.machine.exception_chain import described
 from trainables.own_trainable import OwnTrainable
 from trainables.prediction.flops import training_flops_per_sample
+from trainables.settings import parsed
 from trainables.workload import workload_of
+
+OTHER_SEED = 20090408
 
 
 def facts(trainable: OwnTrainable, data: Data) -> dict[str, Any]:
@@ -47,14 +58,35 @@ def _text(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
+def second_training(trainable: OwnTrainable, data: Data, config: Mapping[str, Scalar | None]) -> dict[str, float]:
+    """Return the metrics of an epoch of `config`, trained after an epoch with another seed in this process."""
+    metrics: Mapping[str, float] = {}
+    for other in ({"seed": OTHER_SEED}, {}):
+        with tempfile.TemporaryDirectory() as folder:
+            worker = LocalWorker(Path(folder), data=data, resources=machine())
+            trainable.train({**config, **other}, worker)
+        metrics = worker.reported[-1].metrics
+    return dict(metrics)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print the facts; return the exit code: 1 where the user's code raised."""
-    path = Path(arguments[0]).absolute()
+    parser = argparse.ArgumentParser(prog="python -m trainables.facts", allow_abbrev=False)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("settings", nargs="*", metavar="NAME=VALUE")
+    parser.add_argument("--root")
+    parser.add_argument("--twice", action="store_true")
+    parser.add_argument("--train-images", type=int)
+    parser.add_argument("--val-images", type=int, default=Data.val_images)
+    options = parser.parse_intermixed_args(arguments)
+    path, pairs = options.file.absolute(), (setting.partition("=") for setting in options.settings)
+    config = {name: parsed(value) for name, _, value in pairs}
     try:
         trainable = load_trainable(str(path))
         assert isinstance(trainable, OwnTrainable)
-        data = trainable.locate_data(Data(root=arguments[1] if len(arguments) > 1 else None))
-        print(json.dumps(facts(trainable, data)), flush=True)
+        limits = {"train_images": options.train_images, "val_images": options.val_images}
+        data = trainable.locate_data(Data(root=options.root, **limits))
+        print(json.dumps(second_training(trainable, data, config) if options.twice else facts(trainable, data)))
     except (LookupError, DataError) as error:
         print(json.dumps({"error": str(error)}), flush=True)
         return 1

@@ -75,13 +75,21 @@ def test_a_whole_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     path = written(tmp_path, "rows.py", ("48 if part", "4800 if part"), ("nn.Dropout(0.1)", "nn.Identity()"))
     assert check.main([path, "batch_size=8", "threads=1"]) == 0
     printed = capsys.readouterr().out
-    assert "equal with the same seed" in printed
+    assert "equal with the same seed in another process" in printed
     assert "equal with loader processes" in printed
     for strategy in ("ddp", "fsdp", "ring_allreduce"):
         assert f"{strategy:<18}equal up to rounding" in printed
     assert "rows/s" in printed
     assert "GiB" in printed
     assert all(len(line) <= 80 for line in printed.splitlines())
+
+
+def test_a_file_that_keeps_something_from_one_training_to_the_next_is_found(tmp_path: Path) -> None:
+    kept = "SEEN = []\n\n\ndef loss(outputs, targets):\n    SEEN.append(1)\n    outputs = outputs * len(SEEN)\n"
+    for name, replaced in (("clean.py", ()), ("keeping.py", (("def loss(outputs, targets):\n", kept),))):
+        one = check.Check(Path(written(tmp_path, name, *replaced)), None, {"batch_size": "8", "threads": "1"})
+        difference = check._difference(check._trained(one), check._trained_twice(one))
+        assert (difference == 0) == (name == "clean.py")
 
 
 def test_the_command_has_the_check_and_otherwise_the_search(capsys: pytest.CaptureFixture[str]) -> None:

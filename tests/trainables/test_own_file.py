@@ -241,6 +241,11 @@ MISTAKES = {
     "no tensor": (ITEM, 'return "text", self.y[i]', "expected tensors and numbers"),
     "no module": (NETWORK, "return 5", "network returned int, expected an nn.Module"),
     "wrong width": (NETWORK, "return nn.Linear(5, 1)", "RuntimeError: .*mat1 and mat2 shapes cannot be multiplied"),
+    "sparse": (
+        NETWORK,
+        NETWORK.replace("nn.Tanh()", "nn.Embedding(2, 3, sparse=True)"),
+        r"1 has sparse gradients, .*loop",
+    ),
     "network raises": (NETWORK, "raise ValueError('no')", r"ValueError: no \(own.*:23\)"),
     "loss no number": (LOSS, "return (outputs - targets) ** 2", r"loss returned shape \(8, 1\), expected a tensor"),
     "loss a float": (LOSS, "return 0.5", "loss returned float, expected a tensor with one number"),

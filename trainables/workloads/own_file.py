@@ -78,6 +78,12 @@ class OwnFile:
         network = self._module.network(**{name: getattr(settings, name) for name in self._own})
         if not isinstance(network, nn.Module):
             raise TypeError(f"{self._path.name}: network returned {type(network).__name__}, expected an nn.Module")
+        for name, module in network.named_modules():
+            if getattr(module, "sparse", False):  # nn.Embedding, nn.EmbeddingBag
+                raise TypeError(
+                    f"{self._path.name}: {name} has sparse gradients, which SGD with momentum and AdamW cannot use; "
+                    "make it sparse=False, or write a loop of your own with torch.optim.SparseAdam"
+                )
         return nn.Sequential(*self._module.blocks(network)) if hasattr(self._module, "blocks") else network
 
     def tune(self, network: nn.Module, settings: Settings, batch_size: int) -> None:
