@@ -27,7 +27,7 @@ def build(settings: Settings, shape: SampleShape, device: torch.device) -> Step:
     model = network(settings, shape, device, processes)
     ranks.meet(processes)
     if settings.batch_norm == "synchronised":
-        model = synchronised(model, device)
+        model = synchronised(model)
     return get_strategy(settings.strategy).build(model, settings, shape, device)
 
 

@@ -34,6 +34,15 @@ def timeout_seconds() -> float:
     return float(os.environ.get(TIMEOUT_VARIABLE) or os.environ.get(OLD_TIMEOUT_VARIABLE) or TIMEOUT_SECONDS)
 
 
+def group_timeout_seconds(on_gpus: bool, timeout: float) -> float:
+    """Return the timeout of a process group whose ranks wait `timeout` for each other.
+
+    NCCL's watchdog ends the processes that wait, not the one that hangs. Twice the time leaves it to others to find
+    that one first.
+    """
+    return 2 * timeout if on_gpus else timeout
+
+
 _waits: set[object] = set()  # of this process, now
 _last_wait_ended = -math.inf  # by `time.monotonic`
 
@@ -76,6 +85,10 @@ class OwnCodeError(Exception):
 
 class PeerLostError(Exception):
     """Raised when another process of the trial is gone or silent; that one has the reason to report."""
+
+
+class DeviceLostError(Exception):
+    """Raised when the GPU can no longer be used by this process, after an error such as an illegal memory access."""
 
 
 class HelperLostError(Exception):

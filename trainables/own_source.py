@@ -13,6 +13,7 @@ from types import ModuleType
 from trainables.contract import (
     Data,
     DataError,
+    DeviceLostError,
     HelperLostError,
     InfeasibleError,
     Metric,
@@ -28,7 +29,8 @@ from trainables.source_files import check_module_name, digest_of, imported_files
 MAX_FILES = 20_000  # of the data folder, that are described
 # Words in names of metrics of which less is better.
 LOSSES = {"loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer", "fid"}
-EXPECTED = (InfeasibleError, DataError, PeerLostError, HelperLostError, OwnCodeError, FloatingPointError, OSError)
+LOST = (PeerLostError, HelperLostError, DeviceLostError)
+EXPECTED = (InfeasibleError, DataError, *LOST, OwnCodeError, FloatingPointError, OSError)
 
 
 class OwnSource:

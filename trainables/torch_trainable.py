@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sysconfig
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 from trainables.contract import (
@@ -29,7 +31,7 @@ from trainables.strategy_table import STRATEGIES
 
 T = TypeVar("T")
 
-COMPILERS = ("g++", "clang++", "c++")
+COMPILERS = {"C++": ("g++", "clang++", "c++"), "C": ("gcc", "clang", "cc")}  # the second for Triton, on a GPU
 CUDA_ONLY = (
     ("precision", "fp16"),
     ("loader", "device"),
@@ -63,8 +65,8 @@ class TorchTrainable:
             return "PyTorch only emulates it on this processor, 10 to 100 times slower than fp32"
         if resources.gpus and (parameter, value) == ("precision", "bf16") and not processor.gpu_bf16():
             return "these GPUs have no instructions for it"
-        if (parameter, value) == ("compile", True) and not any(map(shutil.which, COMPILERS)):
-            return f"needs a C++ compiler, one of {', '.join(COMPILERS)}"
+        if (parameter, value) == ("compile", True) and (reason := _without_compiler(resources)):
+            return reason
         if row and not row.one_process:
             return too_few_for("world_size", 2, resources)  # one process alone is slower than `single`
         return too_few_for(parameter, value, resources)
@@ -150,16 +152,26 @@ def isolated(settings: Settings, worker: Worker, work: Callable[[], T]) -> T:
     Raises:
         OutOfMemoryError: it ran out of memory.
     """
-    from trainables.machine import affinity, isolation
+    from trainables.machine import affinity, devices, isolation
     from trainables.parallel import peers
 
-    with affinity.claimed_cores(worker.resources.cpus), peers.reported():
+    cpus, gpus = worker.resources.cpus, worker.resources.gpus
+    with affinity.claimed_cores(cpus), devices.claimed_gpus(gpus), peers.reported():
         return isolation.isolated(
             work,
             threads=settings.threads or worker.resources.cpus,
             allocator=settings.allocator,
             flush_denormals=settings.flush_denormals,
         )
+
+
+def _without_compiler(resources: Resources) -> str | None:
+    """Return what `torch.compile` needs and does not find; None: nothing."""
+    for language in ("C++", "C") if resources.gpus else ("C++",):
+        if not any(map(shutil.which, COMPILERS[language])):
+            return f"needs a {language} compiler, one of {', '.join(COMPILERS[language])}"
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    return None if header.is_file() else f"needs {header}, which comes with the development package of Python"
 
 
 def _of(metrics: Mapping[str, Metric], prefix: str) -> dict[str, Metric]:

@@ -34,12 +34,14 @@ from trainables.contract import (
     TRAINABLES,
     Data,
     DataError,
+    DeviceLostError,
     InfeasibleError,
     Layout,
     Measurement,
     OwnCodeError,
     PeerLostError,
     Resources,
+    group_timeout_seconds,
     load_trainable,
     timeout_seconds,
 )
@@ -48,9 +50,10 @@ from trainables.output import findings, line, record, report, report_error
 from trainables.settings import checked, did_you_mean, parsed
 
 LOST_ANOTHER = 75  # exit code of a rank that lost another rank
+ABORTED = -signal.SIGABRT  # by NCCL's watchdog, which ends the ranks that wait for another one
 GRACE_SECONDS = 5.0  # for the lost rank to end, too
 BAD_INPUT = (ValueError, InfeasibleError, DataError)
-FAILURES = (FloatingPointError, OSError, OwnCodeError)
+FAILURES = (FloatingPointError, OSError, OwnCodeError, DeviceLostError)
 DATA_NAMES = ("auto", "cifar10", "folder", "generated")
 
 
@@ -188,7 +191,8 @@ def run(job: Job) -> int:
             for process in (each for each in processes if each.pid is not None):
                 process.kill()  # a rank may wait for a failed one
                 process.join()
-    code, reason = attribute_failure(ended, len(processes), timeout_seconds())
+    waited = group_timeout_seconds(job.layout.gpus_per_process > 0, timeout_seconds())
+    code, reason = attribute_failure(ended, len(processes), waited)
     if reason is not None:
         report_error(reason, job.as_json)
     return code
@@ -205,7 +209,8 @@ def _wait(processes: Sequence[BaseProcess]) -> dict[int, int]:
         for rank, process in enumerate(processes):
             if rank not in ended and (code := process.exitcode) is not None:
                 ended[rank] = code
-                seconds = {0: timeout_seconds(), LOST_ANOTHER: GRACE_SECONDS}.get(code, 0.0)
+                lost_another = dict.fromkeys((LOST_ANOTHER, ABORTED), GRACE_SECONDS)
+                seconds = {0: timeout_seconds(), **lost_another}.get(code, 0.0)
                 deadline = min(deadline, time.monotonic() + seconds)
     return ended
 
@@ -215,15 +220,19 @@ def attribute_failure(ended: Mapping[int, int], processes: int, timeout: float) 
 
     `ended` has exit codes by rank in order of ending, negative for a signal; an absent rank did not end.
     """
+    aborted = [f"{rank}" for rank, code in ended.items() if code == ABORTED]
     for rank, code in ended.items():
-        if code < 0:
+        if code < 0 and code != ABORTED:
             return 1, f"rank {rank} was ended by {signal.Signals(-code).name}"
     for rank, code in ended.items():
-        if code not in (0, LOST_ANOTHER):
+        if code not in (0, LOST_ANOTHER, ABORTED):
             return code, f"rank {rank} failed"
     silent = [f"{rank}" for rank in range(processes) if rank not in ended]
     if silent:
-        return 1, f"rank {' and '.join(silent)} did not answer the others for {timeout:.0f} s"
+        waiting = f" (rank {' and '.join(aborted)} was ended by SIGABRT)" if aborted else ""
+        return 1, f"rank {' and '.join(silent)} did not answer the others for {timeout:.0f} s{waiting}"
+    if aborted:
+        return 1, f"rank {' and '.join(aborted)} was ended by SIGABRT"
     if LOST_ANOTHER in ended.values():
         return 1, f"the ranks waited for each other in vain, up to {timeout:.0f} s"
     return 0, None
@@ -237,7 +246,7 @@ def _process(job: Job, rank: int, meeting_point: str) -> None:
     backend = "nccl" if job.layout.gpus_per_process else "gloo"
     if backend == "nccl":
         torch.cuda.set_device(rank % torch.cuda.device_count())
-    timeout = timedelta(seconds=timeout_seconds())
+    timeout = timedelta(seconds=group_timeout_seconds(backend == "nccl", timeout_seconds()))
     dist.init_process_group(
         backend, init_method=meeting_point, rank=rank, world_size=job.layout.processes, timeout=timeout
     )

@@ -33,7 +33,12 @@ def attribute_failure(ends: Mapping[int, Ended], processes: int, timeout_seconds
 
 
 def are_in_step(ends: Mapping[int, Ended]) -> bool:
-    """Return whether ranks that have all ended can work together again: no collective operation is half done."""
+    """Return whether ranks that have all ended can work together again.
+
+    No collective operation is half done, and no process has lost its device.
+    """
+    if any(end.process_lost for end in ends.values()):
+        return False
     first, *others = ends.values()
     if not others or all(end.state == "complete" for end in ends.values()):
         return True

@@ -110,7 +110,7 @@ class Group:
         self._ends[rank] = ended
         if len(self._ends) == self.layout.processes:
             if not are_in_step(self._ends):
-                self.kill()  # collective operations are half done
+                self.kill()
             self._pass_end_on()
         elif ended.state != "complete" or len(self._ends) == 1:
             # the others may wait for this rank in a collective operation for ever, or hang at their own end

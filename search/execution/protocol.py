@@ -49,6 +49,7 @@ class Ended:
     peer_lost: bool = False  # this rank only noticed that another one is gone or silent
     retry: bool = False  # not caused by the configuration: try again from the checkpoint
     disk_full: bool = False  # no other trial can go on either
+    process_lost: bool = False  # this rank's process can run no other task
 
 
 @dataclass(frozen=True)

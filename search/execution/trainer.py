@@ -22,7 +22,7 @@ from ray.train.backend import Backend, BackendConfig
 
 from search.execution.ray_hooks import trainer_class
 from search.execution.worker_loop import run_worker_loop
-from trainables.contract import Layout
+from trainables.contract import Layout, group_timeout_seconds
 
 LEAVE_TIMEOUT_SECONDS = 10.0
 # Ray Train trains in a thread. The heap that glibc gives a thread cannot hold a block of 64 MB, so a large batch would
@@ -41,7 +41,7 @@ def run_group(
 ) -> tuple[int | None, BaseException | None]:
     """Run a worker group until it ends; return the rank that ended it, if one did, and the error, if there was one."""
     gpus = layout.gpus_per_process
-    backend = ProcessGroup("nccl" if gpus else "gloo", timeout_seconds)
+    backend = ProcessGroup("nccl" if gpus else "gloo", group_timeout_seconds(gpus > 0, timeout_seconds))
     trainer = trainer_class(hooks)(
         run_worker_loop,
         train_loop_config={"pool": pool, "group": number, "layout": layout, "timeout_seconds": timeout_seconds},

@@ -22,6 +22,7 @@ from search.execution.ray_watchdog import end_children
 from search.record.disk import describe_os_error, is_out_of_space
 from trainables.contract import (
     Data,
+    DeviceLostError,
     HelperLostError,
     InfeasibleError,
     Measurement,
@@ -87,6 +88,9 @@ def _run_task(task: Task, worker: RayWorker) -> Ended:
     except OwnCodeError as error:
         _save_traceback(worker)
         return Ended("failed", str(error))
+    except DeviceLostError as error:
+        _save_traceback(worker)
+        return Ended("failed", f"{error}; this process can no longer use its GPU and is ended", process_lost=True)
     except PeerLostError as error:
         return Ended("failed", str(error), peer_lost=True)
     except HelperLostError as error:

@@ -143,7 +143,11 @@ def visible_gpus() -> tuple[Gpu, ...]:
         try:
             handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
             uuids = [_decode(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-            shown = [handles[i] for i in visible_devices(uuids, os.environ.get("CUDA_VISIBLE_DEVICES"))]
+            setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+            if (setting or "").startswith("MIG-"):  # a part of a GPU; CUDA shows a process one at most
+                shown = [pynvml.nvmlDeviceGetHandleByUUID((setting or "").partition(",")[0].strip())]
+            else:
+                shown = [handles[i] for i in visible_devices(uuids, setting)]
             sizes = [pynvml.nvmlDeviceGetMemoryInfo(handle).total / GIB for handle in shown]
             return tuple(Gpu(_decode(pynvml.nvmlDeviceGetName(h)), gib) for h, gib in zip(shown, sizes, strict=True))
         finally:

@@ -90,6 +90,7 @@ def test_a_captured_step_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert [each.epoch for each in worker.reported] == [1, 2]
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # PyTorch calls it a prototype
 def test_a_step_does_not_wait_for_the_device() -> None:
     """Under `set_sync_debug_mode("error")` any waiting raises; the first steps make buffers and may wait."""
     config = {"batch_size": 64, "width": 0.125, "precision": "fp16"}

@@ -54,6 +54,7 @@ def test_copied_batches_are_those_of_the_cpu(pin_memory: bool) -> None:
 
 
 @pytest.mark.parametrize(("loader", "pin_memory"), [("device", False), ("memory", False), ("memory", True)])
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # PyTorch calls it a prototype
 def test_a_loader_does_not_wait_for_the_device(loader: str, pin_memory: bool) -> None:
     """Under `set_sync_debug_mode("error")` any waiting raises; the first batch of an epoch may wait."""
     pictures, device = Pictures(*generate(300, seed=0)), torch.device("cuda", 0)

@@ -21,7 +21,7 @@ def normalised(rank: int, world_size: int) -> Result:
     """By this rank's share: values, gradients by pictures, gradients by scales, running statistics."""
     images, gradients = (part[7 * rank // world_size : 7 * (rank + 1) // world_size] for part in whole_batch())
     images = images.clone().requires_grad_()
-    layer = synchronised(nn.Sequential(nn.BatchNorm2d(5)), CPU)
+    layer = synchronised(nn.Sequential(nn.BatchNorm2d(5)))
     values = layer(images)
     values.backward(gradients)
     assert images.grad is not None
@@ -44,7 +44,7 @@ def test_shares_are_normalised_as_the_whole_batch_would_be(world_size: int) -> N
 
 def sixteen_bits(rank: int, world_size: int) -> torch.dtype:
     """Of what a layer gives under autocast. Afterwards rank 0 alone evaluates: if it asked others it would hang."""
-    network = synchronised(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), CPU)
+    network = synchronised(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)))
     with torch.autocast("cpu", torch.bfloat16):
         given: Tensor = network(torch.randn(2, 3, 8, 8))
     if rank == 0:
@@ -58,4 +58,4 @@ def test_sixteen_bits_stay_sixteen_bits_and_evaluation_asks_nobody() -> None:
 
 def test_without_other_ranks_nothing_changes() -> None:
     network = nn.Sequential(nn.BatchNorm2d(3))
-    assert type(synchronised(network, CPU)[0]) is nn.BatchNorm2d  # type: ignore[index]
+    assert type(synchronised(network)[0]) is nn.BatchNorm2d  # type: ignore[index]

@@ -129,7 +129,7 @@ def weights_and_none(rank: int, world_size: int) -> float:
 def test_what_a_pipeline_cannot_do_is_refused_before_it_starts(
     config: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_trainable, "COMPILERS", ("sh",))  # there is one
+    monkeypatch.setattr(torch_trainable, "_without_compiler", lambda resources: None)
     given = {"batch_size": 16, "strategy": "pipeline", **config}
     with pytest.raises(InfeasibleError, match=message):
         vgg19_cifar10.layout(given, Resources(cpus=2))

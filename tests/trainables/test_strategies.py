@@ -63,7 +63,7 @@ def trained(
     plan = Plan(np.arange(len(pictures.labels)), settings.batch_size, 0, share_of(settings.strategy, rank, world_size))
     model = vgg19(width=settings.width, norm=norm).double()
     if settings.batch_norm == "synchronised":
-        model = synchronised(model, CPU)
+        model = synchronised(model)
     step = chosen.build(model, settings, VGG_SHAPE, CPU)
     if checkpoint:
         step.load_state_dict(copy.deepcopy(checkpoint))  # or training would change the one given

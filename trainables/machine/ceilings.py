@@ -48,7 +48,7 @@ class Ceilings:
 
 @cache
 def ceilings(threads: int, device: torch.device) -> Ceilings:
-    """Return the stored ceilings for `threads` and `device`, or measure them (2 s on a CPU)."""
+    """Return the stored ceilings of a CPU with `threads`, or of a GPU, or measure them (2 s on a CPU)."""
     return _as_ceilings(_figures(threads, device, lambda old: bool(old["quiet"] or old["tries"] >= MAX_TRIES)))
 
 

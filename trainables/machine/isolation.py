@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import torch
 
-from trainables.contract import InfeasibleError
+from trainables.contract import DeviceLostError, InfeasibleError
 from trainables.machine.allocator import Allocator, allocating, return_free_memory
 from trainables.machine.exception_chain import exception_chain
 
@@ -46,6 +46,7 @@ def isolated(
         # an error raised while OOM is handled, as at the end of a graph's capture, is part of it
         reason = next(filter(None, map(_out_of_memory, chain)), None)
         if reason is None:
+            _check_device(error)
             raise
     except BaseException as error:
         traceback.clear_frames(error.__traceback__)
@@ -53,6 +54,20 @@ def isolated(
     finally:
         _return_memory()
     raise OutOfMemoryError(reason)
+
+
+def _check_device(error: BaseException) -> None:
+    """Check that the GPU still answers.
+
+    Raises:
+        DeviceLostError: it does not, and will not answer this process again.
+    """
+    if not _cuda_in_use():
+        return
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        raise DeviceLostError(f"{error}".splitlines()[0]) from error
 
 
 def _out_of_memory(error: BaseException) -> str | None:
@@ -91,5 +106,6 @@ def _return_memory() -> None:
     gc.collect()
     gc.unfreeze()
     if _cuda_in_use():
-        torch.cuda.empty_cache()
+        with contextlib.suppress(RuntimeError):  # the device is lost, and the trial has failed for that
+            torch.cuda.empty_cache()
     return_free_memory()

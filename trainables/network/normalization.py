@@ -1,6 +1,6 @@
 """Batch normalisation over the whole batch, divided among several ranks: `batch_norm: synchronised`.
 
-CUDA uses PyTorch's own, which supports no other device; a CPU uses the one below.
+PyTorch's `SyncBatchNorm` supports no CPU, and on CUDA the host waits for the device in each of its layers.
 """
 
 from typing import Any
@@ -10,16 +10,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 
-def synchronised(model: nn.Module, device: torch.device) -> nn.Module:
+def synchronised(model: nn.Module) -> nn.Module:
     """Convert the network in place to statistics over the images of all ranks.
 
     Names and values of parameters and buffers stay, and so checkpoints remain valid. One rank alone changes nothing.
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return model
-    if device.type == "cuda":
-        whole: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-        return whole
     for module in model.modules():
         if type(module) is nn.BatchNorm2d:
             module.__class__ = SynchronisedBatchNorm2d
