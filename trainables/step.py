@@ -129,7 +129,18 @@ def optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     if settings.optimizer == "adamw":
         betas = (momentum, 0.999)
         return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=fused, capturable=settings.cuda_graphs)
-    return torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=momentum > 0, fused=fused)
+    sgd = torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=momentum > 0, fused=fused)
+    if momentum:
+        sgd.register_step_pre_hook(_zero_new_momentum)
+    return sgd
+
+
+def _zero_new_momentum(sgd: torch.optim.Optimizer, *_: Any) -> None:
+    """Create missing momentum as zeros: the fused kernel leaves its own uninitialised if the first step overflows."""
+    for group in sgd.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None and sgd.state[parameter].get("momentum_buffer") is None:
+                sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def loss_of(outputs: Any, targets: Any, settings: Settings) -> Tensor:

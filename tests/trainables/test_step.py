@@ -1,7 +1,9 @@
 """One training step: what is meant to be faster learns the same."""
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -50,6 +52,34 @@ def test_a_setting_for_speed_does_not_change_the_losses(change: dict[str, Any]) 
 def test_the_fused_adamw_learns_the_same() -> None:
     kinds = (losses(optimizer="adamw", conv_kernel="library", fused_optimizer=fused) for fused in (True, False))
     assert next(kinds) == pytest.approx(next(kinds), abs=1e-4)
+
+
+@pytest.fixture
+def _nan_in_new_memory() -> Iterator[None]:
+    """Fill uninitialised tensors with NaN."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("_nan_in_new_memory")
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_first_step_that_overflows_leaves_the_momentum_at_zero(resumed: bool) -> None:
+    config = settings(precision="fp16", conv_kernel="library")
+    step = build(config, VGG_SHAPE, CPU)
+    step._scaler = torch.amp.GradScaler("cpu", init_scale=1e38)
+    images, labels = torch.rand(8, 3, 32, 32), torch.arange(8)
+    step(images, labels, OFF)
+    assert step._scaler.get_scale() < 1e38
+    if resumed:
+        state = step.state_dict()
+        step = build(config, VGG_SHAPE, CPU)
+        step.load_state_dict(state)
+    momentum = [known["momentum_buffer"] for known in step.state_dict()["optimizer"].values()]
+    assert momentum
+    assert all(not each.any() for each in momentum)
+    step._scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+    assert all(np.isfinite(step(images, labels, OFF).item()) for _ in range(3))
 
 
 def test_the_losses_in_16_bits_are_near_those_in_32() -> None:
