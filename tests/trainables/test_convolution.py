@@ -1,11 +1,13 @@
 """Convolutions as few matrix products: equal to the library's, in every gradient, on maps of every form."""
 
+import gc
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from trainables.network.convolution import TILINGS, Convolution, Kernel, convolve
+from trainables.network.convolution import TILINGS, Convolution, Kernel, _Plan, convolve
 
 SIZES = [(1, 1), (2, 2), (3, 3), (4, 4), (8, 8), (7, 6), (5, 3), (2, 5), (1, 4), (16, 16)]
 FORMATS = [torch.contiguous_format, torch.channels_last]
@@ -85,3 +87,19 @@ def test_memory_can_be_counted_without_numbers() -> None:
     convolve(images, weight, "gemm_4x2").sum().backward()
     assert weight.grad is not None
     assert weight.grad.shape == weight.shape
+
+
+def plans() -> list[_Plan]:
+    gc.collect()
+    return [each for each in gc.get_objects() if type(each) is _Plan]
+
+
+def test_layers_share_their_matrices_which_are_freed_with_the_last_layer() -> None:
+    before = len(plans())
+    first, second = (layer("gemm_4x2", channels=(5, 5)) for _ in range(2))
+    images = torch.rand(2, 5, 6, 6)
+    for _ in range(2):
+        second(first(images)).sum().backward()
+    assert len(plans()) == before + 1
+    del first, second
+    assert len(plans()) == before

@@ -10,8 +10,9 @@ the library's: 0.34 (tiles of 4x4 outputs) or 0.39 (4x2) for maps of 4x4 and 8x8
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, Literal, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -42,22 +43,31 @@ class Convolution(nn.Conv2d):
         super().__init__(channels_in, channels_out, 3, padding=1, bias=bias)
         self.size = size
         self.kernel: Kernel = "library"
+        self._plans: dict[torch.device, _Plan] = {}  # copies of this layer on other devices share it
 
     def forward(self, images: Tensor) -> Tensor:
         """Convolve (batch, channels, height, width)."""
         if self.kernel == "library":
             return super().forward(images)
-        result: Tensor = convolve(images, self.weight, self.kernel)
+        result: Tensor = convolve(images, self.weight, self.kernel, self._plans)
         return result if self.bias is None else result + self.bias.to(result.dtype)[:, None, None]
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # a compiler would break up the small matrices
-def convolve(images: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
-    """Compute `conv2d(images, weight, padding=1)` for 3x3 weights, in the precision of autocast or of `images`."""
+def convolve(
+    images: Tensor, weight: Tensor, kernel: Kernel, plans: "dict[torch.device, _Plan] | None" = None
+) -> Tensor:
+    """Compute `conv2d(images, weight, padding=1)` for 3x3 weights, in the precision of autocast or of `images`.
+
+    `plans` keeps the matrices of each device for the next call.
+    """
     device = images.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         images = images.to(torch.get_autocast_dtype(device))
-    result: Tensor = _MinimalFiltering.apply(images, weight, TILINGS[kernel])
+    plan = _plan_for(images, TILINGS[kernel])
+    if plans is not None and type(images) is Tensor:
+        plans[images.device] = plan
+    result: Tensor = _MinimalFiltering.apply(images, weight, plan)
     return result
 
 
@@ -68,10 +78,9 @@ class _MinimalFiltering(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor, weight: Tensor, tiling: _Tiling) -> Tensor:
+    def forward(ctx: Any, images: Tensor, weight: Tensor, plan: "_Plan") -> Tensor:
         batch, channels, height, width = images.shape
         outputs = len(weight)
-        plan = _plan_for(images, tiling)
         # One pass both casts and reorders, unlike autocast's cast. No gradient flows through it.
         taps = weight.permute(0, 2, 3, 1).to(images.dtype, memory_format=torch.contiguous_format)
         factors = taps.new_empty(len(plan.taps), outputs, channels)
@@ -84,7 +93,7 @@ class _MinimalFiltering(torch.autograd.Function):
             products = torch.bmm(sums[-1], factors.transpose(1, 2))
             torch.mm(strip.collect, products.view(-1, batch * outputs), out=result[strip.writes])
         ctx.save_for_backward(images, weight, factors, *sums)
-        ctx.tiling = tiling
+        ctx.plan = plan
         return _as_images(result, batch, height, width, like=images)
 
     @staticmethod
@@ -92,7 +101,7 @@ class _MinimalFiltering(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, None]:
         images, weight, factors, *sums = ctx.saved_tensors
         batch, channels, height, width = images.shape
-        plan = _plan_for(images, ctx.tiling)
+        plan = ctx.plan
         slopes = _by_pixel(gradient)
         of_images = slopes.new_zeros(height * width, batch * channels) if ctx.needs_input_grad[0] else None
         of_factors = factors.new_empty(len(plan.strips), *factors.shape)
@@ -146,17 +155,21 @@ class _Plan:
     strips: tuple[_Strip, ...]
 
 
+# Plans in use, by everything that they depend on: a network's layers share them, and they are freed with it.
+_SHARED_PLANS: WeakValueDictionary[tuple[Any, ...], _Plan] = WeakValueDictionary()
+
+
 def _plan_for(images: Tensor, tiling: _Tiling) -> _Plan:
-    """Return the cached plan; fake tensors, which only count memory, get a plan of their own without values."""
+    """Return the shared plan; fake tensors, which only count memory, get a plan of their own without values."""
     height, width = images.shape[2:]
-    if type(images) is Tensor:
-        return _cached_plan(height, width, tiling, images.dtype, images.device)
-    return _plan(height, width, tiling, lambda matrix: images.new_empty(matrix.shape))
-
-
-@cache
-def _cached_plan(height: int, width: int, tiling: _Tiling, dtype: torch.dtype, device: torch.device) -> _Plan:
-    return _plan(height, width, tiling, partial(torch.tensor, dtype=dtype, device=device))
+    if type(images) is not Tensor:
+        return _plan(height, width, tiling, lambda matrix: images.new_empty(matrix.shape))
+    key = (height, width, tiling, images.dtype, images.device)
+    plan = _SHARED_PLANS.get(key)
+    if plan is None:
+        plan = _plan(height, width, tiling, partial(torch.tensor, dtype=images.dtype, device=images.device))
+        _SHARED_PLANS[key] = plan
+    return plan
 
 
 def _plan(height: int, width: int, tiling: _Tiling, tensor: Callable[[Matrix], Tensor]) -> _Plan:
