@@ -18,28 +18,34 @@ WARMUP_STEPS = 3  # choose kernels and allocate buffers before the capture; thes
 
 
 class CapturedStep(Step):
-    """Plain step, captured once and replayed. Profiled steps run kernel by kernel."""
+    """Plain step, captured once and replayed. Profiled steps run kernel by kernel.
+
+    All of them run on one stream, because memory freed on one stream is not reused on another. The graph's memory is
+    its own: a profiled step takes as much again.
+    """
 
     def __init__(self, model: nn.Module, forward: nn.Module, settings: Settings, device: torch.device) -> None:
         if not settings.fused_optimizer:
             raise InfeasibleError("cuda_graphs: needs fused_optimizer; other optimizers wait for the device")
         super().__init__(model, forward, settings, device)
+        # not the default stream: a capture must not depend on its work
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._eager_steps = 0
 
     def __call__(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         """Train on a batch; return its mean loss, detached, on the device."""
         if timeline.on:
-            return super().__call__(inputs, targets, timeline)
+            return self._eager(inputs, targets, timeline)
         if self._eager_steps < WARMUP_STEPS:
             self._eager_steps += 1
-            return self._aside(inputs, targets, timeline)
+            return self._eager(inputs, targets, timeline)
         if self._graph is None:
             self._inputs, self._targets = tree_map(torch.clone, (inputs, targets))
             self._optimizer.zero_grad(set_to_none=True)  # gradients must be in the graph's own memory
             self._graph = torch.cuda.CUDAGraph()
             # thread_local: other threads may use CUDA meanwhile, for instance to pin the next batch
-            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
                 self._loss = super().__call__(self._inputs, self._targets, timeline)
         places = tree_leaves((self._inputs, self._targets))
         for place, value in zip(places, tree_leaves((inputs, targets)), strict=True):
@@ -59,11 +65,10 @@ class CapturedStep(Step):
         for group in self._optimizer.param_groups:
             group["lr"] = torch.as_tensor(group["lr"]).to(self._device)
 
-    def _aside(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
-        """Run a step on a separate stream: a capture must not depend on work of the default stream."""
-        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(stream):
+    def _eager(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
+        """Run a step kernel by kernel on the stream of the capture."""
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
             loss = super().__call__(inputs, targets, timeline)
-        torch.cuda.current_stream(self._device).wait_stream(stream)
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
         return loss
