@@ -2,9 +2,9 @@
 
     python benchmarks/memory.py [--root DIR] [--only 3] [--tolerance 0.15]
 
-On a CPU, the memory is the peak resident memory of all processes of the trial; on a GPU, it is the peak memory of the
-tensors. It includes training and evaluation. Without --root, the images are generated. The last line is one JSON
-object.
+On a CPU, the memory is the peak resident memory of all processes of the trial; on a GPU, it is the memory that
+PyTorch's allocator reserved on the fullest one. It includes training and evaluation. Without --root, the images are
+generated. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def _relative_error(config: dict[str, Any], root: str | None) -> float:
     train_images = STEPS * config["batch_size"]
     data = Data("auto" if root else "generated", root, train_images=train_images, val_images=VAL_IMAGES)
     with tempfile.TemporaryDirectory() as folder:
-        measured = run_training(config, data, Path(folder), probe=False)["peak_memory_gib"]
+        metrics = run_training(config, data, Path(folder), probe=False)
+        measured = metrics.get("peak_reserved_gib", metrics["peak_memory_gib"])
     trainable = load_trainable("vgg19_cifar10")
     resources = Resources(cpus=os.cpu_count() or 1, gpus=torch.cuda.device_count())
     need = trainable.memory(config, trainable.locate_data(data), resources)

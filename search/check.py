@@ -164,7 +164,8 @@ def _measured(check: Check, rate: str, settings: Mapping[str, Mapping[str, str]]
         if name == "rate" and "peak_memory_gib" in metrics:
             predicted = metrics.get("predicted_memory_gib")
             text = "not predicted" if predicted is None else f"{predicted:.2f} predicted"
-            yield "memory", f"{metrics['peak_memory_gib']:.2f} GiB, {text}", True
+            peak = metrics.get("peak_reserved_gib", metrics["peak_memory_gib"])
+            yield "memory", f"{peak:.2f} GiB, {text}", True
 
 
 def space_file(check: Check, trainable: Trainable, source: Source) -> str:

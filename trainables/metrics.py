@@ -77,10 +77,15 @@ def common_metrics(unit: str) -> dict[str, Metric]:
         "peak_memory_gib": Metric(
             "GiB", "peak so far: tensors on the fullest GPU, or resident memory of all processes"
         ),
-        "peak_memory_fraction": Metric(
-            "fraction", "peak over that GPU's memory, or the machine's or container's", limit=1.0
+        "peak_reserved_gib": Metric(
+            "GiB", "peak so far of PyTorch's allocator on the fullest GPU: tensors, graphs, workspaces, what it keeps"
         ),
-        "predicted_memory_gib": Metric("GiB", "peak_memory_gib predicted before the start"),
+        "peak_memory_fraction": Metric(
+            "fraction",
+            "peak_reserved_gib over that GPU's memory, or peak_memory_gib over the machine's or container's",
+            limit=1.0,
+        ),
+        "predicted_memory_gib": Metric("GiB", "peak_reserved_gib predicted before the start, on a CPU peak_memory_gib"),
     }
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from trainables.contract import Scalar, Strategy
 from trainables.settings import Settings
 
+MIB = 2**20
+
 
 @dataclass(frozen=True)
 class MemoryShare:
@@ -36,6 +38,7 @@ class StrategyRow(Strategy):
     fewest_processes: int = 1  # 1: also runs alone, as the baseline of its own scaling
     all_gpus: bool = False  # the only process uses all GPUs of its node, and needs one
     micro_batches: bool = False  # a batch is cut into `num_microbatches` equal parts
+    bucket_bytes: int = 0  # gradients are collected in vectors of about this size, which are sent in place on GPUs
     readers: Callable[[int], int] = lambda processes: processes  # processes that read samples, of so many
     unsupported: Mapping[str, Scalar] = field(default_factory=dict)  # values of parameters
 
@@ -83,6 +86,7 @@ STRATEGIES = {
         module="trainables.strategies.ddp",
         settings=("batch_norm",),
         memory_shares=_equal(MemoryShare(messages=2.0)),  # the first and the lasting buckets
+        bucket_bytes=25 * MIB,  # DDP's default
         unsupported={"cuda_graphs": True},
     ),
     "fsdp": StrategyRow(
@@ -97,6 +101,7 @@ STRATEGIES = {
         module="trainables.strategies.ring_allreduce",
         settings=("batch_norm",),
         memory_shares=_equal(MemoryShare(messages=1.0)),  # the buckets
+        bucket_bytes=4 * MIB,
         unsupported={"cuda_graphs": True},
     ),
     "parameter_server": StrategyRow(

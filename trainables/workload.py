@@ -73,7 +73,7 @@ class Workload(Protocol):
         """Return settings with the same tensors and without own parts that change no tensor's size."""
 
     def loaded_bytes(self, settings: Settings, shape: SampleShape, batch: int, device_type: str) -> int:
-        """Return the bytes of a batch of `batch` samples while it is loaded."""
+        """Return the bytes of a batch of `batch` samples while it is loaded; on CUDA those that are copied there."""
 
     def kept_bytes(self, settings: Settings, data_samples: int, device_type: str) -> int:
         """Return the bytes of samples that stay in memory while training on `data_samples` of them."""

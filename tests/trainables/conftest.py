@@ -16,7 +16,7 @@ def _own_world(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     monkeypatch.setenv("TRAINING_SEARCH_CACHE", str(tmp_path_factory.getbasetemp() / "prepared"))
     monkeypatch.delenv("TRAINING_SEARCH_DATA", raising=False)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    monkeypatch.setattr(memory_need, "machine_calibration", lambda device: memory_need.TYPICAL)
+    monkeypatch.setattr(memory_need, "machine_calibration", lambda device: memory_need.TYPICAL[device.type])
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

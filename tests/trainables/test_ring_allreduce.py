@@ -10,6 +10,7 @@ from tests.trainables.shapes import VGG_SHAPE
 from tests.trainables.test_strategies import CPU, OFF, settings_of, trained
 from trainables.network.vgg import vgg19
 from trainables.parallel import ranks, ring
+from trainables.parallel.ranks import bucket_groups
 from trainables.strategies import ring_allreduce
 
 
@@ -23,10 +24,9 @@ def test_one_rank_is_single(alone: None) -> None:
     assert trained("ring_allreduce", 0, 1).losses == trained("single", 0, 1).losses
 
 
-def test_buckets_hold_all_parameters_from_the_last_to_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring_allreduce, "BUCKET_BYTES", 100)
+def test_buckets_hold_all_parameters_from_the_last_to_the_first() -> None:
     parameters = [nn.Parameter(torch.zeros(size)) for size in (60, 3, 20, 10, 1)]
-    sizes = [[len(each) for each in bucket] for bucket in ring_allreduce._bucket_groups(reversed(parameters))]
+    sizes = [[len(each) for each in bucket] for bucket in bucket_groups(reversed(parameters), 100)]
     assert sizes == [[1, 10, 20], [3, 60]]
 
 

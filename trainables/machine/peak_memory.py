@@ -1,4 +1,4 @@
-"""Peak memory of a trial: allocated on its devices, or resident in its processes and their loaders."""
+"""Peak memory of a trial: allocated and reserved on its devices, or resident in its processes and their loaders."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class PeakMemory:
         self._devices = devices
         self._on_gpus = devices[0].type == "cuda"
         if self._on_gpus:
+            torch.cuda.empty_cache()  # of earlier work, which would count as reserved
             for device in devices:
                 torch.cuda.reset_peak_memory_stats(device)
         else:
@@ -45,6 +46,12 @@ class PeakMemory:
             return []
         children = multiprocessing.active_children()
         return [(peak + sum(private_bytes(child.pid) for child in children)) / GIB]
+
+    def peak_reserved_gib(self) -> float | None:
+        """Return the peak of the allocator, its cache included, on the fullest GPU; None: on a CPU."""
+        if not self._on_gpus:
+            return None
+        return max(torch.cuda.max_memory_reserved(device) / GIB for device in self._devices)
 
     def available_gib(self) -> float | None:
         """Return the total memory of a device, or of the machine or container."""

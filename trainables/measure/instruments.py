@@ -214,16 +214,18 @@ class Instruments:
 
     def _memory(self) -> dict[str, float]:
         """Peak memory of the trial: resident, summed over its processes, or of the fullest GPU."""
-        found = self._peak_memory.peak_gib(), self._peak_memory.available_gib()
-        peak, available = (math.nan if x is None else x for x in found)
-        world_size = self._worker.world_size
+        watched, world_size = self._peak_memory, self._worker.world_size
+        found = watched.peak_gib(), watched.peak_reserved_gib(), watched.available_gib()
+        peak, reserved, available = (math.nan if x is None else x for x in found)
         if self._device.type == "cuda":
-            peak, fraction = ranks.reduced([peak, peak / available], "max", world_size, self._device)
+            mine = [peak, reserved, reserved / available]
+            peak, reserved, fraction = ranks.reduced(mine, "max", world_size, self._device)
         else:
             (peak,) = ranks.reduced([peak], "sum", world_size, self._device)
             fraction = peak / available
         predicted = math.nan if self._work.peak_bytes is None else self._work.peak_bytes / GIB
-        return {"peak_memory_gib": peak, "peak_memory_fraction": fraction, "predicted_memory_gib": predicted}
+        known = {"peak_memory_gib": peak, "peak_reserved_gib": reserved, "peak_memory_fraction": fraction}
+        return {**known, "predicted_memory_gib": predicted}
 
     def _achieved(self, steps_per_second: float) -> dict[str, float]:
         """Operations and bytes per second, compared with the ceilings of all ranks together."""

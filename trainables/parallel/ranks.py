@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from statistics import fmean
 from typing import Literal
@@ -89,3 +89,15 @@ def flattened(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
     vector = tensors[0].detach().new_zeros(sum(sizes))
     parts = zip(torch.split(vector, sizes), tensors, strict=True)
     return vector, [part.as_strided(tensor.shape, tensor.stride()) for part, tensor in parts]
+
+
+def bucket_groups(tensors: Iterable[Tensor], bucket_bytes: int) -> Iterator[list[Tensor]]:
+    """Divide the tensors, in their order, into groups of at least so many bytes; the last may have fewer."""
+    group: list[Tensor] = []
+    for tensor in tensors:
+        group.append(tensor)
+        if sum(each.nbytes for each in group) >= bucket_bytes:
+            yield group
+            group = []
+    if group:
+        yield group

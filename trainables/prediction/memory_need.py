@@ -3,6 +3,10 @@
 Tensors are counted on fake tensors (see `tensor_memory`). The overhead that cannot be counted (the process with its
 libraries, their memory within an operator, fragmentation of the heap) is measured once per machine by two tiny
 trainings, and stored. `benchmarks/memory.py` compares predictions with measured peaks.
+
+On a GPU, the prediction is what PyTorch's allocator reserves (`peak_reserved_gib`). The CUDA context lies outside of
+it. The overhead there is cuDNN's: its workspaces depend on the kernels that it selects and cannot be counted. An
+allowance stands for them, or that measurement where memory is short.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from trainables.machine.peak_memory import GIB, PeakMemory, available, private_b
 from trainables.machine.processor import precision_of, precisions
 from trainables.parallel.layouts import samples_per_reader
 from trainables.plan import Plan
+from trainables.prediction.caching_allocator import reserved_for
 from trainables.prediction.countable import counted_or_none
 from trainables.prediction.largest import largest
 from trainables.prediction.tensor_memory import TensorMemory, tensor_memory
@@ -56,7 +61,7 @@ CERTAIN_FACTOR = 2  # a need of less than 1/2 of the memory certainly fits; the 
 WITHOUT_EFFECT = (
     *("batch_size", "learning_rate", "seed", "threads", "num_workers", "pin_memory", "trace_steps"),
     *("flush_denormals", "allocator", "strategy", "world_size", "placement", "server", "batch_norm"),
-    *("num_microbatches", "schedule", "compile", "cuda_graphs"),
+    *("num_microbatches", "schedule", "compile"),
 )
 DEFAULTS = {name: getattr(Settings(), name) for name in WITHOUT_EFFECT}
 
@@ -69,14 +74,19 @@ log = logging.getLogger(__name__)
 class Calibration:
     """Overhead in bytes beyond counted tensors; measured once per machine."""
 
-    process: Mapping[str, int]  # by precision: interpreter and libraries; on CUDA their memory on the device
+    process: Mapping[str, int]  # by precision: interpreter and libraries; on CUDA workspaces of libraries
     loader_process: int  # private memory of each
 
 
-TYPICAL = Calibration(process={"fp32": 800 * MIB, "bf16": 750 * MIB}, loader_process=100 * MIB)
+CUDNN_WORKSPACE = 64 * MIB  # a guess
+TYPICAL = {
+    "cpu": Calibration(process={"fp32": 800 * MIB, "bf16": 750 * MIB}, loader_process=100 * MIB),
+    "cuda": Calibration(process={"fp32": CUDNN_WORKSPACE, "bf16": CUDNN_WORKSPACE}, loader_process=0),
+}
 # Width and batch. On a CPU the overhead hardly grows with them: 0.70 to 0.86 GiB in 14 trials with 0.1 to 1.8 GiB of
 # counted tensors. On CUDA it includes cuDNN's workspaces, which grow.
 PROBES = {"cpu": (0.25, 256), "cuda": (1.0, 512)}
+COPIED_BATCHES = 2  # one in transfer, one that is trained on
 
 
 @dataclass(frozen=True)
@@ -96,13 +106,15 @@ def job_of(settings: Settings, data: Data, layout: Layout) -> Job:
 
 
 def memory_need(settings: Settings, job: Job, calibration: Calibration | None = None) -> MemoryNeed | None:
-    """Predict the memory of each GPU, or on a CPU of all processes and loaders, as `PeakMemory` measures it.
+    """Predict the memory reserved on the fullest GPU, or on a CPU that of all processes and loaders.
 
     `calibration` is that of this machine, unless given. None: the network cannot be counted.
     """
     device = job.device
     batch = samples_per_reader(settings, job.processes)
-    counted = counted_or_none(lambda: _counted(plain(settings, device), job.shape, batch, device))
+    row = STRATEGIES[settings.strategy]
+    bucket_bytes = row.bucket_bytes if device.type == "cuda" else 0
+    counted = counted_or_none(lambda: _counted(plain(settings, device), job.shape, batch, device, bucket_bytes))
     if counted is None:
         return None
     calibration = calibration or machine_calibration(device)
@@ -113,8 +125,11 @@ def memory_need(settings: Settings, job: Job, calibration: Calibration | None = 
     kept = workload_of(settings).kept_bytes(settings, job.train_samples, device.type)
     precision = "fp32" if precision_of(settings.precision, device.type) == "fp32" else "bf16"
     loader = _loader(settings, job, calibration, batch)
-    others = {"samples": kept, "loader": loader, "process": calibration.process[precision]}
-    shares = STRATEGIES[settings.strategy].memory_shares(settings, job.processes)
+    process = "process" if device.type == "cpu" else "libraries"
+    others = {"samples": kept, "loader": loader, process: calibration.process[precision]}
+    shares = row.memory_shares(settings, job.processes)
+    if bucket_bytes:  # they are counted as gradients, and sent in place
+        shares = [replace(share, messages=0.0) for share in shares]
     each = [{**_of_process(counted, retained, share), **others} for share in shares]
     if device.type != "cpu":
         each = [max(each, key=lambda parts: sum(parts.values()))]  # the fullest GPU
@@ -134,16 +149,21 @@ def _of_process(counted: TensorMemory, retained: int, share: MemoryShare) -> dic
         "activations": int(share.activations * counted.activations),
         "workspace": int(share.activations * (counted.training - known)),
         "retained": int(share.activations * retained),
+        "graph": counted.graph,
+        "cached": int(share.activations * counted.cached),
         "communication": communication,
         "evaluation": max(0, evaluation - communication),
     }
 
 
 def _loader(settings: Settings, job: Job, calibration: Calibration, batch: int) -> int:
-    """Bytes of batches in the making, and on a CPU of loader processes with the batches that they hold ready."""
+    """Bytes of batches in the making, and on a CPU of loader processes with the batches that they hold ready.
+
+    On a GPU: of the batches that are copied there on a stream of their own.
+    """
     loaded = workload_of(settings).loaded_bytes(settings, job.shape, batch, job.device.type)
     if job.device.type == "cuda":
-        return loaded
+        return reserved_for([loaded] * COPIED_BATCHES)
     ahead = job.shape.bytes_per_sample * batch * PREFETCHED_BATCHES
     return loaded + settings.loader_processes * (ahead + calibration.loader_process)
 
@@ -154,11 +174,14 @@ def check(settings: Settings, job: Job) -> MemoryNeed | None:
     Raises:
         InfeasibleError: the need, less the error of predictions, exceeds the memory; says what would fit.
     """
-    needed = memory_need(settings, job, TYPICAL)
+    needed = memory_need(settings, job, TYPICAL[job.device.type])
     if needed is None or needed.available is None or CERTAIN_FACTOR * needed.total <= needed.available:
         return needed
     needed = memory_need(settings, job)
-    if needed is None or needed.available is None or needed.total / (1 + ERROR) <= needed.available:
+    if needed is None or needed.available is None:
+        return needed
+    kept_back = needed.parts.get("cached", 0)  # released before an allocation fails
+    if (needed.total - kept_back) / (1 + ERROR) <= needed.available:
         return needed
     most = largest_batch(settings, job)
     remedy = f"batch_size at most {most}" if most else "no batch_size fits"
@@ -190,11 +213,13 @@ def largest_batch(settings: Settings, job: Job, available_bytes: int | None = No
 
 
 @cache  # a count takes some tenths of a second
-def _counted(plain: Settings, shape: SampleShape, batch: int, device: torch.device) -> TensorMemory:
+def _counted(
+    plain: Settings, shape: SampleShape, batch: int, device: torch.device, bucket_bytes: int = 0
+) -> TensorMemory:
     model = shapes_of_network(plain, shape)
     kept_below = HEAP_BLOCKS_BELOW if device.type == "cpu" else 0
     evaluation_batch = workload_of(plain).evaluation_batch_size(plain, batch)
-    return tensor_memory(model, plain, shape, batch, evaluation_batch, device, kept_below)
+    return tensor_memory(model, plain, shape, batch, evaluation_batch, device, kept_below, bucket_bytes)
 
 
 def plain(settings: Settings, device: torch.device) -> Settings:
@@ -212,10 +237,12 @@ def machine_calibration(device: torch.device) -> Calibration:
     """Return the stored calibration, or measure it by two tiny trainings in their own processes (15 s)."""
     try:
         fingerprint = machine_fingerprint(device, 0)
+        if device.type == "cuda":
+            fingerprint["quantity"] = "reserved"  # before, it was the memory of tensors
         return Calibration(**cached_measurement("memory", fingerprint, lambda old: _measured(device)))
     except (OSError, subprocess.CalledProcessError) as error:
         log.warning("memory is predicted without measuring this machine: %s", error)
-        return TYPICAL
+        return TYPICAL[device.type]
 
 
 def _measured(device: torch.device) -> Figures:
@@ -225,7 +252,7 @@ def _measured(device: torch.device) -> Figures:
         command = [sys.executable, "-c", code, device.type, precision]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         counted, measured, loader_process = json.loads(done.stdout.splitlines()[-1])
-        process[precision] = measured - counted
+        process[precision] = max(0, measured - counted)
     return {"process": {"bf16": process["fp32"], **process}, "loader_process": loader_process}
 
 
@@ -244,7 +271,8 @@ def _probed(width: float, batch: int, precision: Precision, device: torch.device
         allocator="system",  # little fragmentation
     )
     shape = vgg19.shape_for(10)
-    counted = _counted(plain(settings, device), shape, batch, device).training_and_evaluation
+    memory = _counted(plain(settings, device), shape, batch, device)
+    counted = memory.training_and_evaluation + memory.cached
     peak_memory = PeakMemory([device])
     pictures = cifar10.Pictures(np.zeros((4 * batch, 32, 32, 3), np.uint8), np.zeros(4 * batch, np.int64))
     plan = Plan(np.arange(4 * batch), batch, seed=0)
@@ -257,7 +285,7 @@ def _probed(width: float, batch: int, precision: Precision, device: torch.device
         with torch.no_grad(), autocast(settings, device):
             step.model(arranged(shape.example(EVALUATION_BATCH, device)[0], settings))
         loader_process = sum(private_bytes(child.pid) for child in multiprocessing.active_children())
-        peak = peak_memory.peak_gib()
+        peak = peak_memory.peak_gib() if device == CPU else peak_memory.peak_reserved_gib()
     if peak is None:
         raise OSError("the peak memory of a process is not readable")
     return counted, int(peak * GIB) - (loader_process if device == CPU else 0), loader_process

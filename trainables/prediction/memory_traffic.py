@@ -5,7 +5,7 @@ Each operator is assumed to read its inputs and write its outputs once, with no 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -44,7 +44,7 @@ class MemoryTraffic:
 
 def memory_traffic(settings: Settings, shape: SampleShape, device: torch.device) -> MemoryTraffic | None:
     """Count the traffic of one process's step once (2 s), and store it; None: the network cannot be counted."""
-    return counted_or_none(lambda: _of_plain(plain(settings, device), shape, device.type))
+    return counted_or_none(lambda: _of_plain(replace(plain(settings, device), cuda_graphs=False), shape, device.type))
 
 
 @cache

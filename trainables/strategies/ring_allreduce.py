@@ -7,7 +7,6 @@ as in `ddp`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
@@ -17,13 +16,14 @@ from torch import Tensor, nn
 
 from trainables.contract import InfeasibleError
 from trainables.parallel import ring
-from trainables.parallel.ranks import flattened
+from trainables.parallel.ranks import bucket_groups, flattened
 from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step
+from trainables.strategy_table import STRATEGIES
 
-BUCKET_BYTES = 4 * 2**20
+BUCKET_BYTES = STRATEGIES["ring_allreduce"].bucket_bytes
 
 
 def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torch.device) -> Step:
@@ -51,17 +51,6 @@ class _Bucket:
         self.missing = count
 
 
-def _bucket_groups(parameters: Iterable[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    group: list[nn.Parameter] = []
-    for parameter in parameters:
-        group.append(parameter)
-        if sum(each.nbytes for each in group) >= BUCKET_BYTES:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
 class _Rings:
     """All-reduce of the buckets during the backward pass: in a thread on a CPU, in a separate stream on a GPU.
 
@@ -72,7 +61,7 @@ class _Rings:
     def __init__(self, parameters: list[nn.Parameter], device: torch.device) -> None:
         world_size = dist.get_world_size()
         self._buckets: list[_Bucket] = []
-        for group in _bucket_groups(reversed(parameters)):
+        for group in bucket_groups(reversed(parameters), BUCKET_BYTES):
             vector, places = flattened(group)
             self._buckets.append(bucket := _Bucket(vector, len(places)))
             for parameter, place in zip(group, places, strict=True):

@@ -149,8 +149,11 @@ def plain(settings: Settings, device_type: str) -> Settings:
 
 
 def loaded_bytes(settings: Settings, shape: SampleShape, batch: int, device_type: str) -> int:
-    """Return the bytes of a batch and of the pictures that it is made of."""
-    return LOADED_COPIES * shape.bytes_per_sample * batch
+    """Return the bytes of a batch and of the pictures that it is made of; on CUDA those that are copied there."""
+    if device_type == "cpu":
+        return LOADED_COPIES * shape.bytes_per_sample * batch
+    size = _own(settings).image_size
+    return (3 * size**2 if _own(settings).loader == "memory" else shape.bytes_per_sample) * batch
 
 
 def kept_bytes(settings: Settings, data_samples: int, device_type: str) -> int:

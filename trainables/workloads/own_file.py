@@ -135,8 +135,8 @@ class OwnFile:
         return settings
 
     def loaded_bytes(self, settings: Settings, shape: SampleShape, batch: int, device_type: str) -> int:
-        """Return the bytes of a batch and of the samples that it is made of."""
-        return LOADED_COPIES * shape.bytes_per_sample * batch
+        """Return the bytes of a batch and of the samples that it is made of; on CUDA those that are copied there."""
+        return (LOADED_COPIES if device_type == "cpu" else 1) * shape.bytes_per_sample * batch
 
     def kept_bytes(self, settings: Settings, data_samples: int, device_type: str) -> int:
         """Return the host memory that the datasets took when they were made."""

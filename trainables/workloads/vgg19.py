@@ -126,8 +126,10 @@ def plain(settings: Settings, device_type: str) -> Vgg19Settings:
 
 
 def loaded_bytes(settings: Settings, shape: SampleShape, batch: int, device_type: str) -> int:
-    """Return the bytes of a batch with its intermediate results."""
-    return LOADED_BYTES * batch
+    """Return the bytes of a batch with its intermediate results; on CUDA those that are copied there."""
+    if device_type == "cpu":
+        return LOADED_BYTES * batch
+    return {"workers": shape.bytes_per_sample, "memory": PICTURE_BYTES, "device": 0}[_own(settings).loader] * batch
 
 
 def kept_bytes(settings: Settings, data_samples: int, device_type: str) -> int:
