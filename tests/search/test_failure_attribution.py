@@ -49,3 +49,4 @@ def test_ranks_work_on_together_only_where_no_operation_can_be_half_done() -> No
     assert not are_in_step({0: INFEASIBLE, 1: Ended("infeasible", "out of memory")})
     assert not are_in_step({0: RAISED, 1: RAISED})
     assert not are_in_step({0: COMPLETE, 1: LOST})
+    assert not are_in_step({0: Ended("failed", "CUDA error: an illegal memory access", process_lost=True)})

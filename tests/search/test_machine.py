@@ -124,6 +124,9 @@ def test_where_the_kernel_names_no_processor_its_architecture_stands(tmp_path):
 # ---- GPUs
 
 
+MIG = "MIG-12345678-9abc-def0-1234-56789abcdef0"  # a part of a GPU
+
+
 class FakeNvml:
     """The few calls of pynvml that are needed; `broken` names one that fails."""
 
@@ -147,6 +150,11 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index):
         return index
 
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        if uuid != MIG:
+            raise RuntimeError("not found")
+        return 8  # has a name and a memory of its own
+
     def nvmlDeviceGetUUID(self, handle):
         return UUIDS[handle].encode() if handle else UUIDS[handle]  # bytes from older releases
 
@@ -166,6 +174,9 @@ class FakeNvml:
         (None, (Gpu("NVIDIA 0", 1.0), Gpu("NVIDIA 1", 2.0), Gpu("NVIDIA 2", 3.0))),
         ("2,0", (Gpu("NVIDIA 2", 3.0), Gpu("NVIDIA 0", 1.0))),
         ("", ()),
+        (MIG, (Gpu("NVIDIA 8", 9.0),)),
+        (f"{MIG},MIG-other", (Gpu("NVIDIA 8", 9.0),)),
+        ("MIG-other", ()),
     ],
 )
 def test_gpus_are_those_that_cuda_would_show(setting, gpus, monkeypatch):

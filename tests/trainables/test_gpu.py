@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from tests.trainables.shapes import VGG_SHAPE
 from trainables.build import build
 from trainables.contract import Data, Layout, Resources
 from trainables.local_worker import LocalWorker
+from trainables.machine.ceilings import ceilings
+from trainables.network.normalization import synchronised
+from trainables.parallel import ranks
 from trainables.settings import checked
 from trainables.stages import Timeline
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
@@ -88,6 +92,31 @@ def test_a_captured_step_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         worker = LocalWorker(tmp_path, epochs=epochs, data=PICTURES, resources=GPU)
         vgg19_cifar10.train(config, worker)
     assert [each.epoch for each in worker.reported] == [1, 2]
+
+
+def test_the_ceilings_of_a_gpu_are_measured_once_for_all_numbers_of_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINING_SEARCH_CACHE", str(tmp_path / "cache"))
+    ceilings.cache_clear()
+    for threads in (1, 2):
+        worker = LocalWorker(tmp_path, data=PICTURES, resources=GPU)
+        vgg19_cifar10.probe({"batch_size": 64, "width": 0.0625, "threads": threads, "loader": "device"}, worker)
+    assert len(list((tmp_path / "cache").glob("ceilings-*.json"))) == 1
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # PyTorch calls it a prototype
+def test_synchronised_batch_normalisation_does_not_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    with ranks.group(1, torch.device("cuda", 0)):
+        layer = synchronised(torch.nn.Sequential(torch.nn.BatchNorm2d(4))).cuda()
+        inputs = torch.rand(8, 4, 5, 5, device="cuda", requires_grad=True)
+        layer(inputs).sum().backward()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            layer(inputs).sum().backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # PyTorch calls it a prototype

@@ -1,8 +1,10 @@
 """One training step: what is meant to be faster learns the same."""
 
-from collections.abc import Iterator
+from collections.abc import sysconfig
+from pathlib import Path
 from typing import Any
 
+import Iterator
 import numpy as np
 import pytest
 import torch
@@ -95,9 +97,24 @@ def test_what_a_machine_cannot_do_is_said(monkeypatch: pytest.MonkeyPatch) -> No
     here = Resources(cpus=2)
     assert vgg19_cifar10.unavailable("cuda_graphs", True, here) == "needs a CUDA device"
     assert vgg19_cifar10.unavailable("cuda_graphs", False, here) is None
-    monkeypatch.setenv("PATH", "")
-    assert "C++ compiler" in str(vgg19_cifar10.unavailable("compile", True, here))
-    assert vgg19_cifar10.unavailable("compile", False, here) is None
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", "")
+        assert "C++ compiler" in str(vgg19_cifar10.unavailable("compile", True, here))
+        assert vgg19_cifar10.unavailable("compile", False, here) is None
+
+
+def test_compiling_needs_pythons_header_and_on_a_gpu_a_c_compiler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cpu, gpu = Resources(cpus=2), Resources(cpus=2, gpus=1)
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    (tmp_path / "g++").write_text("")
+    (tmp_path / "g++").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "Python.h" in str(vgg19_cifar10.unavailable("compile", True, cpu))
+    (tmp_path / "Python.h").write_text("")
+    assert vgg19_cifar10.unavailable("compile", True, cpu) is None
+    assert "needs a C compiler" in str(vgg19_cifar10.unavailable("compile", True, gpu))
 
 
 def test_a_captured_step_is_refused_where_it_cannot_be() -> None:
