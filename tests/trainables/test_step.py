@@ -1,10 +1,10 @@
 """One training step: what is meant to be faster learns the same."""
 
-from collections.abc import sysconfig
+import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import Iterator
 import numpy as np
 import pytest
 import torch
