@@ -38,6 +38,48 @@ except DeviceLostError as error:
 """
 
 
+OUT_OF_MEMORY = """
+import tempfile
+from pathlib import Path
+
+import torch
+
+from tests.emulated_gpu.emulation import emulated
+from tests.emulated_gpu.setting import prepare
+from trainables.contract import Data, InfeasibleError, Resources
+from trainables.local_worker import LocalWorker
+from trainables.prediction import memory_need
+from trainables.vgg19_cifar10 import trainable
+
+prepare()
+data = Data("generated", train_images=8192, val_images=16)
+for predicted in (True, False):
+    if not predicted:
+        memory_need.check = lambda settings, job: None
+    worker = LocalWorker(Path(tempfile.mkdtemp()), 1, data, Resources(1, 1))
+    try:
+        with emulated(largest=4096):  # the sizes are real, the values of large tensors are not computed
+            trainable.probe({"batch_size": 4096, "loader": "device"}, worker)
+    except InfeasibleError as error:
+        print("infeasible:", error, error.metrics["peak_memory_fraction"] > 1)
+    assert torch.cuda.memory_allocated() == torch.cuda.memory_reserved() == 0
+"""
+
+
+@pytest.mark.slow
+def test_a_batch_too_large_for_the_gpu_is_infeasible_predicted_or_not_and_leaves_nothing() -> None:
+    """VGG19 at full width, batch 4096, on 2 GiB."""
+    done = run([sys.executable, "-c", OUT_OF_MEMORY], environment(memory_gib=2))
+    found = [line for line in done.stdout.splitlines() if line.startswith("infeasible: ")]
+    assert len(found) == 2, done.stderr
+    predicted, real = found
+    assert "needs about" in predicted
+    assert "batch_size at most" in predicted
+    assert "out of memory" in real
+    assert predicted.endswith("True")
+    assert real.endswith("True")
+
+
 def test_a_gpu_trains_captures_and_frees_as_it_should() -> None:
     """A captured step, its memory, and what must not make the host wait."""
     chosen = (
@@ -56,8 +98,6 @@ def test_after_an_illegal_access_the_device_is_lost_to_the_process() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    "file", ["test_gpu.py", "test_gpu_strategies.py", "test_gpu_measuring.py", "test_gpu_memory.py"]
-)
+@pytest.mark.parametrize("name", ["gpu", "gpu_strategies", "gpu_measuring", "gpu_memory"])
 def test_the_tests_of_a_gpu_pass_on_an_emulated_one(name: str) -> None:
     assert_gpu_tests_pass(f"tests/trainables/test_{name}.py", timeout_seconds=1100)
