@@ -1,9 +1,10 @@
-# Two commands: `make search` finds a configuration, `make test` proves the tree. Both set up .venv first.
+# Two commands: `make search` finds a configuration, `make test` proves the tree. Both set up .venv first; `make gpu` uses
+# PYTHON as it is, because a machine with a GPU has its own PyTorch.
 PYTHON ?= python3
 SPACE ?= spaces/quickstart.yaml
 VENV := .venv/bin
 
-.PHONY: search test check slow faults setup
+.PHONY: search test check slow faults gpu setup
 search: setup
 	$(VENV)/python -m search.run $(SPACE)
 
@@ -15,6 +16,9 @@ slow: setup
 
 faults: setup
 	$(VENV)/python -m pytest -m "not gpu" tests/faults
+
+gpu:
+	PYTHONPATH=$(CURDIR):$$PYTHONPATH $(PYTHON) benchmarks/gpu.py $(ARGS)
 
 check: setup
 	$(VENV)/ruff check .

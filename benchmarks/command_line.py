@@ -7,16 +7,21 @@ import csv
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from trainables.contract import Data
+from trainables.contract import Data, Resources
 from trainables.settings import checked, parsed
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+CORES = len(os.sched_getaffinity(0))
+RESOURCES = Resources(CORES, int(DEVICE.type == "cuda"))
 
 
 def parser_of(documentation: str) -> argparse.ArgumentParser:
@@ -43,6 +48,18 @@ def synchronize(device: torch.device) -> None:
     """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def rate_of_turn(train: Callable[[], object], batch_size: int, seconds: float) -> float:
+    """Return the images per second of `train`, which does a step, over at least two steps after a discarded one."""
+    train()
+    synchronize(DEVICE)
+    started, steps = time.perf_counter(), 0
+    while steps < 2 or time.perf_counter() - started < seconds:
+        train()
+        steps += 1
+    synchronize(DEVICE)
+    return steps * batch_size / (time.perf_counter() - started)
 
 
 def run_training(config: Mapping[str, Any], data: Data, folder: Path, *, probe: bool) -> dict[str, float]:

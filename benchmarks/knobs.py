@@ -15,17 +15,24 @@ import contextlib
 import gc
 import itertools
 import json
-import os
 import statistics
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from command_line import conditions, parse_settings, parser_of, settings_of, synchronize
+from command_line import (
+    CORES,
+    DEVICE,
+    RESOURCES,
+    conditions,
+    parse_settings,
+    parser_of,
+    rate_of_turn,
+    settings_of,
+)
 
 from trainables.build import build
-from trainables.contract import Data, InfeasibleError, Resources
+from trainables.contract import Data, InfeasibleError
 from trainables.machine.allocator import allocating
 from trainables.plan import Batches, Plan
 from trainables.samples.cifar10 import Pictures, locate, split, training_pictures
@@ -34,9 +41,6 @@ from trainables.stages import Timeline
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.workloads import vgg19
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-CORES = len(os.sched_getaffinity(0))
-RESOURCES = Resources(CORES, int(DEVICE.type == "cuda"))
 CHANGES: tuple[dict[str, Any], ...] = (
     {},  # no change: the difference of two equal configurations
     {"precision": "fp32"},
@@ -79,14 +83,7 @@ class Runner:
     def rate(self, seconds: float) -> float:
         """Train for at least two steps and return the images per second; discard one step before them."""
         with self._process_settings():
-            self._train()
-            synchronize(DEVICE)
-            started, steps = time.perf_counter(), 0
-            while steps < 2 or time.perf_counter() - started < seconds:
-                self._train()
-                steps += 1
-            synchronize(DEVICE)
-        return steps * self.settings.batch_size / (time.perf_counter() - started)
+            return rate_of_turn(self._train, self.settings.batch_size, seconds)
 
     def _train(self) -> None:
         self._step(*next(self._stream), self._timeline)

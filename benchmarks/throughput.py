@@ -18,32 +18,30 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from command_line import conditions, parse_settings, parser_of, settings_of, synchronize
-from torch import Tensor, nn
+from command_line import CORES, DEVICE, RESOURCES, conditions, parse_settings, parser_of, settings_of, synchronize
+from textbook import textbook_loader, textbook_step
 
 from trainables import loop
 from trainables.build import build
-from trainables.contract import Config, Data, Resources
+from trainables.contract import Config, Data
 from trainables.local_worker import LocalWorker
 from trainables.machine import isolation
 from trainables.machine.ceilings import ceilings
 from trainables.machine.processor import precision_of
-from trainables.network.vgg import vgg19
 from trainables.plan import Plan
 from trainables.prediction.flops import training_flops_per_sample
 from trainables.samples.cifar10 import split, training_pictures
-from trainables.samples.loaders import MEAN, STD, evaluation_batches, training_batches
+from trainables.samples.loaders import evaluation_batches, training_batches
 from trainables.stages import Timeline
 from trainables.step import learning_rate
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
@@ -52,8 +50,6 @@ from trainables.workloads import vgg19 as vgg19_workload
 
 WARMUP_IMAGES, MIN_STEPS = 512, 3  # at a large batch the textbook loop takes 10 s for one step
 BATCH = 128  # the default batch size
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-CORES = len(os.sched_getaffinity(0))
 # Vgg19Settings that a GPU gets beside the defaults when the batch size is free.
 BEST = {"loader": "device", "cuda_graphs": True} if DEVICE.type == "cuda" else {}
 
@@ -168,8 +164,8 @@ def measure(options: argparse.Namespace, side: str, config: Config) -> dict[str,
 
 def textbook_rate(data: Data, config: Config, seconds: float) -> dict[str, float]:
     """Measure the textbook loop in this process."""
-    _, step = _textbook_step(settings_of(config), 10)
-    loader = _textbook_loader(data, config["batch_size"])
+    _, step = textbook_step(settings_of(config), 10)
+    loader = textbook_loader(data, config["batch_size"])
     return _rate((batch for _ in itertools.count() for batch in loader), step, config["batch_size"], seconds)
 
 
@@ -211,50 +207,6 @@ def _rate(stream: Iterator[Any], step: Any, batch_size: int, seconds: float) -> 
     return {"rate": steps * batch_size / total, "loader_share": waiting / total}
 
 
-# --- the textbook loop ------------------------------------------------------------------------------------------------
-
-
-def _textbook_loader(data: Data, batch_size: int, paths: Iterable[str] | None = None) -> Iterable[Any]:
-    """Return batches of the picture files of `data`, or only of the files in `paths`."""
-    from torch.utils.data import DataLoader, Subset
-    from torchvision import transforms
-    from torchvision.datasets import ImageFolder
-
-    transform = transforms.Compose(
-        [
-            transforms.RandomCrop(32, padding=4),
-            transforms.RandomHorizontalFlip(),
-            transforms.ToTensor(),
-            transforms.Normalize(MEAN, STD),
-        ]
-    )
-    assert data.root is not None
-    folder: Any = ImageFolder(str(Path(data.root) / "train"), transform)
-    if paths is not None:
-        indices = {os.path.realpath(path): i for i, (path, _) in enumerate(folder.samples)}
-        folder = Subset(folder, [indices[os.path.realpath(path)] for path in paths])
-    return DataLoader(folder, batch_size, shuffle=True, num_workers=2, drop_last=True)
-
-
-def _textbook_step(settings: Vgg19Settings, num_classes: int) -> tuple[nn.Module, Any]:
-    """Return the network, and a training step that takes a batch and optionally a learning rate."""
-    torch.manual_seed(settings.seed)
-    model = vgg19(num_classes, width=settings.width).to(DEVICE)
-    criterion = nn.CrossEntropyLoss(label_smoothing=settings.label_smoothing)
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=1e-3, momentum=settings.momentum, weight_decay=settings.weight_decay, nesterov=True
-    )
-
-    def step(images: Tensor, labels: Tensor, rate: float = 1e-3) -> None:
-        optimizer.param_groups[0]["lr"] = rate
-        images, labels = images.to(DEVICE), labels.to(DEVICE)
-        optimizer.zero_grad()
-        criterion(model(images), labels).backward()
-        optimizer.step()
-
-    return model, step
-
-
 # --- accuracy ---------------------------------------------------------------------------------------------------------
 
 
@@ -266,7 +218,7 @@ def compare_accuracy(options: argparse.Namespace, data: Data) -> None:
         config = {"width": width, "seed": seed, "batch_size": BATCH}
         found["textbook"].append(_textbook_accuracy(settings_of(config), data, epochs))
         with tempfile.TemporaryDirectory() as folder:
-            worker = LocalWorker(Path(folder), epochs, data, Resources(CORES, int(DEVICE.type == "cuda")))
+            worker = LocalWorker(Path(folder), epochs, data, RESOURCES)
             vgg19_cifar10.train(config | parse_settings(options.set), worker)
         found["ours"].append(worker.reported[-1].metrics["val_accuracy"])
         print(f"seed {seed}: textbook {found['textbook'][-1]:.4f}, ours {found['ours'][-1]:.4f}", flush=True)
@@ -284,8 +236,8 @@ def _textbook_accuracy(settings: Vgg19Settings, data: Data, epochs: int) -> floa
     pictures = training_pictures(data)
     training, validation = split(pictures.labels, data)
     assert pictures.files is not None
-    loader = _textbook_loader(data, settings.batch_size, [str(pictures.files[i]) for i in training])
-    model, step = _textbook_step(settings, pictures.num_classes)
+    loader = textbook_loader(data, settings.batch_size, [str(pictures.files[i]) for i in training])
+    model, step = textbook_step(settings, pictures.num_classes)
     steps_per_epoch = len(training) // settings.batch_size
     for epoch in range(epochs):
         for i, (images, labels) in enumerate(loader):

@@ -1,0 +1,52 @@
+"""Sizes of the GPU benchmark: the real ones, and tiny ones to test it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainables.contract import Data
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Sizes of all measurements; the first batch size is the default one."""
+
+    fixed: Mapping[str, Any]  # settings of each configuration, beside those that are compared
+    batches: Sequence[int]
+    workers: Sequence[int]
+    probe_seconds: float  # at most, and a second more; a rate that has settled ends a probe earlier
+    turn_seconds: float
+    repeats: int
+    training: Mapping[str, Any]  # settings
+    epochs: int
+    target: float
+    train_images: int | None = None
+    val_images: int = Data.val_images
+
+
+FULL = Sizes(
+    fixed={},
+    batches=(128, 256, 512, 1024, 2048),
+    workers=(0, 1, 2, 4, 8),
+    probe_seconds=4.0,
+    turn_seconds=1.5,
+    repeats=5,
+    training={"batch_size": 512, "loader": "device", "cuda_graphs": True},
+    epochs=30,
+    target=0.9,
+)
+SMALL = Sizes(
+    fixed={"width": 0.01},
+    batches=(8, 16),
+    workers=(0, 1),
+    probe_seconds=1.0,
+    turn_seconds=0.1,
+    repeats=2,
+    training={"batch_size": 16, "loader": "device"},
+    epochs=2,
+    target=0.99,
+    train_images=64,
+    val_images=40,
+)
