@@ -20,7 +20,7 @@ from gpu_tables import label
 from gpu_tests import run_tests
 from steps_file import StepsFile, Values
 
-from trainables.contract import Data, InfeasibleError, Measurement
+from trainables.contract import Data, DataError, InfeasibleError, Measurement
 from trainables.local_worker import LocalWorker
 from trainables.machine import isolation
 from trainables.machine.ceilings import ceilings
@@ -44,7 +44,7 @@ def measure(part: str, options: argparse.Namespace, file: StepsFile) -> int:
     data = Data("auto", options.root, train_images=sizes.train_images, val_images=sizes.val_images)
     try:
         data = vgg19_cifar10.locate_data(data)
-    except ValueError as error:
+    except DataError as error:
         print(f"gpu: {error}", file=sys.stderr)
         return 2
     if part == "conditions" and (reason := changed_conditions(options, data, file)):

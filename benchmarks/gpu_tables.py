@@ -93,12 +93,10 @@ def comparison(file: StepsFile) -> str:
         times = f"{ratio(mine, textbook):.2f}" if textbook else "-"
         rows.append([name, spread, f"{len(mine)}", times, share(of_ceiling(file, median_rate(mine)))])
     header = ["loop", "images/s, median (lowest to highest)", "n", "of the textbook's fastest", "of the bf16 ceiling"]
-    ceilings = [
-        f"Ceiling: {found:,.3g} TFLOP/s in bf16, the higher of matrix product and convolution."
-        for found in [ceiling(file)]
-        if rows and found
-    ]
-    return "\n\n".join(filter(None, [table(header, rows), *ceilings]))
+    text = table(header, rows)
+    if rows and (highest := ceiling(file)):
+        text += f"\n\nCeiling: {highest:,.3g} TFLOP/s in bf16, the higher of matrix product and convolution."
+    return text
 
 
 def goals(file: StepsFile) -> str:
