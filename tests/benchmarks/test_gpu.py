@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from gpu_record import record_name, record_of
 from gpu_tables import label
 from steps_file import StepsFile
 
-from tests.emulated_gpu.processes import ROOT, environment, needs_emulation, run
+from tests.emulated_gpu.processes import environment, needs_emulation, run
 
 PARTS = list(gpu.LIMITS_SECONDS)
 CONDITIONS = {
@@ -291,7 +292,7 @@ def test_all_of_it_runs_on_an_emulated_gpu_without_ray_and_optuna(tmp_path: Path
     seen.pop("TRAINING_SEARCH_DATA", None)
     folders = ["--folder", str(tmp_path / "steps"), "--published", str(tmp_path / "published")]
     arguments = " ".join(["--small", *folders, "--tests", *SOME_TESTS])
-    done = run(["make", "gpu", f"PYTHON={ROOT / '.venv/bin/python'}", f"ARGS={arguments}"], seen, timeout_seconds=900)
+    done = run(["make", "gpu", f"PYTHON={sys.executable}", f"ARGS={arguments}"], seen, timeout_seconds=900)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert not marks.exists(), marks.read_text()
     (record,) = (tmp_path / "published").iterdir()
@@ -303,5 +304,5 @@ def test_all_of_it_runs_on_an_emulated_gpu_without_ray_and_optuna(tmp_path: Path
     file = StepsFile(tmp_path / "steps" / "steps.jsonl")
     failed = {part: file.read(part).errors for part in PARTS if part != "settings" and file.read(part).errors}
     assert not failed
-    again = run(["make", "gpu", f"PYTHON={ROOT / '.venv/bin/python'}", f"ARGS={arguments}"], seen)
+    again = run(["make", "gpu", f"PYTHON={sys.executable}", f"ARGS={arguments}"], seen)
     assert "tests:" not in again.stdout, "it measured a second time"
