@@ -33,6 +33,9 @@ CUBLAS_WORKSPACE = 32 * MIB  # PyTorch's default on Hopper and newer GPUs; 8 MiB
 PRODUCTS = {f"aten::{name}" for name in ("mm", "bmm", "addmm", "baddbmm")}
 PARTIAL_SUMS = 132 * MIB  # at most, of a sum over leading axes: 1 MiB for each multiprocessor of an H100
 FLASH_BACKWARD = "aten::_scaled_dot_product_flash_attention_backward"
+# Updates in place, which allocate nothing. They have no fake kernels, and so FakeTensorMode would run them on real
+# memory of the device: three times the parameters, or an error where it is full.
+UPDATES = (torch.ops.aten._fused_sgd_, torch.ops.aten._fused_adamw_)
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.most_by_size: Counter[int] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket in UPDATES:
+            return None
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
