@@ -81,14 +81,14 @@ def test_a_batch_too_large_for_the_gpu_is_infeasible_predicted_or_not_and_leaves
 
 
 def test_a_gpu_trains_captures_and_frees_as_it_should() -> None:
-    """A captured step, its memory, and what must not make the host wait."""
+    """Losses, captured steps, memory, sensors, and what must not make the host wait."""
     chosen = (
-        "tests/trainables/test_gpu.py::test_a_configuration_trains_and_leaves_the_gpu_free[settings8]",
+        "tests/emulated_gpu/test_trials.py",
         "tests/trainables/test_gpu.py::test_a_step_does_not_wait_for_the_device",
         "tests/trainables/test_gpu_measuring.py::test_copied_batches_are_those_of_the_cpu",
         "tests/trainables/test_gpu_measuring.py::test_a_loader_does_not_wait_for_the_device",
     )
-    assert_gpu_tests_pass(*chosen)
+    assert_gpu_tests_pass(*chosen, "-m", "gpu and not slow")
 
 
 def test_after_an_illegal_access_the_device_is_lost_to_the_process() -> None:
@@ -101,3 +101,9 @@ def test_after_an_illegal_access_the_device_is_lost_to_the_process() -> None:
 @pytest.mark.parametrize("name", ["gpu", "gpu_strategies", "gpu_measuring", "gpu_memory"])
 def test_the_tests_of_a_gpu_pass_on_an_emulated_one(name: str) -> None:
     assert_gpu_tests_pass(f"tests/trainables/test_{name}.py", timeout_seconds=1100)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_trials_of_every_kind_pass_on_an_emulated_gpu() -> None:
+    assert_gpu_tests_pass("tests/emulated_gpu/test_trials.py", "-m", "gpu and slow", timeout_seconds=500)
