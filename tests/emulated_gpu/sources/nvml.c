@@ -18,7 +18,7 @@ static void uuid(int d, char *s) { unsigned char b[16]; for (int i = 0; i < 16; 
   sprintf(s, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]); }
 API int nvmlDeviceGetUUID(void *h, char *s, unsigned n) { uuid((long)h - 1, s); return 0; }
 API int nvmlDeviceGetHandleByUUID(const char *u, void **h) { char s[64]; for (int d = 0; d < devices(); d++) { uuid(d, s); if (!strcmp(s, u)) { *h = (void *)(long)(d + 1); return 0; } } return 6; }
-API int nvmlDeviceGetName(void *h, char *s, unsigned n) { snprintf(s, n, "NVIDIA Null GPU"); return 0; }
+API int nvmlDeviceGetName(void *h, char *s, unsigned n) { snprintf(s, n, "Emulated GPU"); return 0; }
 API int nvmlDeviceGetMemoryInfo(void *h, unsigned long long *m) { m[0] = total(); m[1] = total() - (1ull << 30); m[2] = 1ull << 30; return 0; }
 API int nvmlDeviceGetUtilizationRates(void *h, unsigned *u) { SENSOR; u[0] = 90; u[1] = 40; return 0; }
 API int nvmlDeviceGetPowerUsage(void *h, unsigned *p) { SENSOR; *p = 500000; return 0; }

@@ -67,7 +67,7 @@ API int cudaDeviceGetAttribute(int *v, int a, int d) {
     case 81: *v = 233472; break; case 82: *v = 65536; break; case 97: *v = 232448; break; case 106: *v = 32; break; default: *v = 0; }
   return 0; }
 API int cudaGetDeviceProperties(struct cudaDeviceProp *p, int d) {
-  memset(p, 0, sizeof *p); snprintf(p->name, 256, "NVIDIA Null GPU"); for (int i = 0; i < 16; i++) p->uuid.bytes[i] = (char)(16 * physical(d) + i);
+  memset(p, 0, sizeof *p); snprintf(p->name, 256, "Emulated GPU"); for (int i = 0; i < 16; i++) p->uuid.bytes[i] = (char)(16 * physical(d) + i);
   p->totalGlobalMem = total(); p->sharedMemPerBlock = 49152; p->regsPerBlock = 65536; p->warpSize = 32; p->maxThreadsPerBlock = 1024;
   p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024; p->maxThreadsDim[2] = 64; p->maxGridSize[0] = 2147483647; p->maxGridSize[1] = p->maxGridSize[2] = 65535;
   p->totalConstMem = 65536; p->major = 9; p->minor = 0; p->textureAlignment = 512; p->multiProcessorCount = 132; p->l2CacheSize = 52428800;
