@@ -53,7 +53,7 @@ def emulated(largest: int | None = None) -> Iterator[Emulation]:
         return
     _of_thread.mode = mode = Emulation(largest)
     try:
-        with _replays_computed(mode), mode:
+        with _replays_computed(mode), _copies_computed(mode), mode:
             yield mode
     finally:
         _of_thread.mode = None
@@ -145,6 +145,28 @@ def _replays_computed(mode: Emulation) -> Iterator[None]:
         yield
     finally:
         graph.capture_end, graph.replay = end, replay  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _copies_computed(mode: Emulation) -> Iterator[None]:
+    """Compute in the threads of DataParallel's copies of a network, too."""
+    parallel_apply = torch.nn.DataParallel.parallel_apply
+
+    def computing(copy: Any, *inputs: Any, **settings: Any) -> Any:
+        if getattr(_of_thread, "mode", None) is not None:  # one copy alone runs in the thread of its caller
+            return copy(*inputs, **settings)
+        with Emulation(mode.largest) as own:
+            own.unsupported = mode.unsupported
+            return copy(*inputs, **settings)
+
+    def computed_apply(self: Any, replicas: Any, inputs: Any, kwargs: Any) -> Any:
+        return parallel_apply(self, [functools.partial(computing, each) for each in replicas], inputs, kwargs)
+
+    torch.nn.DataParallel.parallel_apply = computed_apply  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.nn.DataParallel.parallel_apply = parallel_apply  # type: ignore[method-assign]
 
 
 def _tensors(tree: Any) -> list[Tensor]:
