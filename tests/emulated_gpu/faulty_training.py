@@ -10,8 +10,8 @@ import ctypes
 import os
 import signal
 from dataclasses import replace
+from typing import Any
 
-from search.execution.worker_loop import RayWorker
 from trainables.contract import Config, Cost, Data, Layout, Measurement, MemoryNeed, Parameter, Resources, Scalar
 from trainables.vgg19_cifar10 import trainable as vgg19
 
@@ -24,7 +24,7 @@ PARAMETERS = {
 locate_data, describe_data = vgg19.locate_data, vgg19.describe_data
 
 
-def train(config: Config, worker: RayWorker) -> None:
+def train(config: Config, worker: Any) -> None:
     def send(measurement: Measurement) -> bool:
         if worker.rank == worker.world_size - 1 and measurement.epoch == 1:
             _go_wrong(str(config["fault"]))
@@ -33,7 +33,7 @@ def train(config: Config, worker: RayWorker) -> None:
     vgg19.train(_plain(config), replace(worker, send=send))
 
 
-def test(config: Config, worker: RayWorker) -> object:
+def test(config: Config, worker: Any) -> object:
     return vgg19.test(_plain(config), worker)
 
 

@@ -49,5 +49,10 @@ def _emulate(module):
     module.isolated = emulating
 
 
+if "EXECUTED_LINES" in os.environ:
+    from tests.emulated_gpu import executed_lines
+
+    executed_lines.record()
+
 if "libemulatedcuda" in os.environ.get("LD_PRELOAD", ""):
     sys.meta_path.insert(0, _Emulating())
