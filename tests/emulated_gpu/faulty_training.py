@@ -28,7 +28,7 @@ def train(config: Config, worker: Any) -> None:
     def send(measurement: Measurement) -> bool:
         if worker.rank == worker.world_size - 1 and measurement.epoch == 1:
             _go_wrong(str(config["fault"]))
-        return worker.send(measurement)
+        return bool(worker.send(measurement))
 
     vgg19.train(_plain(config), replace(worker, send=send))
 
