@@ -19,6 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return check.main(words[1:])
     from search import run
 
+    if words[:1] in (["-h"], ["--help"]):
+        print("training-search check FILE: check a training file before a search; training-search check --help\n")
     return run.main(words)
 
 

@@ -149,7 +149,7 @@ def _compared(
             yield strategy, f"not possible: {RANK.sub('', other.error)}", True
             continue
         near = _difference(single, other) <= TOLERANCE
-        differs = f"differs: {_values(other)}; dropout, for one, draws anew in each process"
+        differs = f"differs: {_values(other)}; batch normalisation and dropout work on each process's samples"
         yield strategy, "equal up to rounding" if near else differs, True
 
 

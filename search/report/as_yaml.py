@@ -7,6 +7,7 @@ from functools import partial
 
 from search.record.dataframes import Run
 from search.record.run_state import Trial
+from search.record.source import absolute_file
 from search.report.picks import Pick
 from search.text.numbers import plural
 
@@ -24,7 +25,7 @@ def as_yaml(run: Run, pick: Pick) -> str:
     lines = [
         f"# {trial.trial_id} of {run.name}: {pick.name}",
         f"# {measured}, {trained_for(trial)}",
-        f"trainable: {info.trainable}",
+        f"trainable: {absolute_file(info.trainable, run.folder)}",
         *([f"evaluation: {info.evaluation}"] if run.state.is_probe_run else []),
         "objectives:",
         *(f"  - {{metric: {o.metric}, goal: {o.goal}}}" for o in run.state.objectives),

@@ -22,6 +22,7 @@ from search.space.space import Space
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable, source_of
 
 OUT_OF_TIME = "budget.hours is spent"
+MAX_ALIKE_FAILURES = 5  # of the first trials; more would fail alike
 STOPPED_BY = {
     "halving": "others were better at this epoch",
     "forecast": "promised less per epoch than a new trial, or could not get to its end",
@@ -59,6 +60,8 @@ class Study:
         self._pending = self._advisor.replay(events)
         self._run_state = journal.run_state
         self._running: dict[str, Proposal] = {}
+        self._has_trained = any(trial.state in ("complete", "stopped") for trial in self._run_state.trials.values())
+        self._failures: list[str | None] = []  # reasons, of this process
         self._clock = clock
         used = self._run_state.active_seconds() if events else 0.0
         hours = space.budget.hours
@@ -74,9 +77,15 @@ class Study:
         """True if the hours of the budget are spent."""
         return self._deadline is not None and self._clock() >= self._deadline
 
+    @property
+    def fails_alike(self) -> bool:
+        """True if no trial has trained so far and the last ones failed for the same reason."""
+        last = self._failures[-MAX_ALIKE_FAILURES:]
+        return not self._has_trained and len(last) == MAX_ALIKE_FAILURES and len(set(last)) == 1
+
     def propose(self) -> Proposal | None:
         """Return the next trial: those that an earlier process left unfinished come first."""
-        if self.out_of_time:
+        if self.out_of_time or self.fails_alike:
             return None
         resumed = bool(self._pending)
         proposal = self._pending.pop(0) if resumed else self._advisor.propose()
@@ -128,6 +137,10 @@ class Study:
     def finish(self, trial_id: str, finished: Finished) -> None:
         """Journal the end of a trial; keep checkpoints only where the test set may still be read."""
         proposal = self._running.pop(trial_id)
+        if finished.state == "failed":
+            self._failures.append(finished.reason)
+        elif finished.state != "infeasible" and (proposal.kind == "train" or self._space.evaluation == "probe"):
+            self._has_trained = True
         metrics = self._advisor.metrics(trial_id)
         trainable = load_trainable(self._space.trainable or "")
         verdict = trainable.explain(proposal.config, metrics, self._resources) if metrics else None
@@ -205,6 +218,8 @@ class Study:
 
     def why_ended(self) -> str:
         """Return the reason why no further trial was started."""
+        if self.fails_alike:
+            return f"the first {MAX_ALIKE_FAILURES} trials failed for the same reason"
         return OUT_OF_TIME if self.out_of_time else self._advisor.stop_reason or "Ray Tune gave up"
 
     def end(self, reason: str) -> None:

@@ -73,6 +73,29 @@ def test_when_the_hours_are_spent_trials_are_stopped_and_none_is_started(tmp_pat
     assert study.why_ended() == "budget.hours is spent"
 
 
+@pytest.mark.parametrize(
+    ("reasons", "ends"),
+    [
+        (["KeyError: 'val_iou'"] * 5, True),
+        (["KeyError: 'val_iou'"] * 4, False),
+        ([f"ValueError: {number}" for number in range(8)], False),
+        ([None, *["KeyError: 'val_iou'"] * 8], False),  # None: that one completes
+    ],
+)
+def test_a_search_whose_first_trials_fail_alike_ends(tmp_path: Path, reasons: list[str | None], ends: bool) -> None:
+    with Journal(tmp_path / FILE_NAME) as journal:
+        study = decider(tmp_path, journal, Clock(), budget={"trials": 20, "epochs": 1})
+        for reason in reasons:
+            trial = study.propose()
+            assert trial is not None
+            if reason is None:
+                study.observe(trial.trial_id, Measured(1, {"val_accuracy": 0.1, "images_per_second": 1.0}, 1.0, 0.0))
+            study.finish(trial.trial_id, Finished("failed" if reason else "complete", reason, 1.0, 0.0))
+        assert (study.propose() is None) == ends
+    if ends:
+        assert study.why_ended() == "the first 5 trials failed for the same reason"
+
+
 def test_a_trial_that_is_stopped_says_what_for(tmp_path: Path) -> None:
     with Journal(tmp_path / FILE_NAME) as journal:
         study = decider(tmp_path, journal, Clock(), budget={"total_epochs": 3, "epochs": 3}, stopping={"name": "none"})
