@@ -164,12 +164,14 @@ def _step_work(
 @contextlib.contextmanager
 def _training(settings: Settings, worker: Worker, shape: SampleShape, num_epochs: int | None) -> Iterator[Training]:
     """Build everything and close it afterwards; `num_epochs` None: the number is not known beforehand."""
+    device = device_of(worker)
+    train_samples = len(workload_of(settings).training_indices(worker.data))
+    settings = memory_need.resolved(settings, memory_need.Job(shape, train_samples, worker.world_size, device))
     workload, share = workload_of(settings), share_of(settings.strategy, worker.rank, worker.world_size)
     plan = Plan(workload.training_indices(worker.data), settings.batch_size, settings.seed, share)
     steps = None if num_epochs is None else num_epochs * plan.num_batches
     if worker.epochs * plan.num_batches < 2 and steps is not None:
         raise InfeasibleError(f"batch_size {settings.batch_size}: {worker.epochs} epoch of one step is all there is")
-    device = device_of(worker)
     work = _step_work(settings, worker, shape, len(plan.indices), share.of * len(devices_of(settings, device)), device)
     instruments = Instruments(settings, worker, device, steps, work)
     batches = workload.training_batches(settings, worker.data, plan, device)

@@ -76,7 +76,12 @@ class Settings:
     fused_optimizer: bool = parameter(True, "update all weights with one kernel", affects="probed")
     flush_denormals: bool = parameter(False, "treat numbers below 1e-38 as zero, on a CPU", affects="probed")
     compile: bool = parameter(False, "compile the network with torch.compile before the first step", affects="probed")
-    cuda_graphs: bool = parameter(False, "replay the step as one CUDA graph; needs fused_optimizer", affects="probed")
+    cuda_graphs: Literal["auto", True, False] = parameter(
+        "auto",
+        "replay the step as one CUDA graph, with fused_optimizer; auto: on a GPU, with a strategy that can, unless the"
+        " network is of a user's file, whose Python code would no longer run",
+        affects="probed",
+    )
     trace_steps: int = parameter(
         0, "steps that torch.profiler records in trace.json in the trial's folder", low=0, affects="probed"
     )
@@ -150,8 +155,9 @@ def _checked(name: str, value: Any, parameter: Parameter) -> Any:
         return None
     if parameter.type == "float" and type(value) is int:
         value = float(value)
-    if type(value) is not TYPES[parameter.type]:
-        raise ValueError(f"{name}: {value!r} is no {parameter.type}")
+    types = {parameter.type: TYPES[parameter.type], **{type(each).__name__: type(each) for each in parameter.choices}}
+    if type(value) not in types.values():  # a bool is equal to an int
+        raise ValueError(f"{name}: {value!r} is no {' or '.join(types)}")
     if parameter.choices and value not in parameter.choices:
         raise ValueError(f"{name}: {value!r} is none of {', '.join(map(str, parameter.choices))}")
     low, high = parameter.low, parameter.high

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 from trainables.machine.processor import precision_of
 from trainables.settings import Settings
 from trainables.stages import Timeline
+from trainables.strategy_table import captures
 from trainables.workload import num_samples, workload_of
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -120,15 +121,16 @@ def in_floats(outputs: Any) -> Any:
 def optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     """Build SGD with Nesterov momentum, or AdamW. Weights decay; normalisation and biases do not."""
     rate: float | Tensor = settings.learning_rate
-    if settings.cuda_graphs:  # a graph repeats numbers of its capture, but reads tensors anew
-        rate = torch.tensor(settings.learning_rate, device=next(model.parameters()).device)
+    device = next(model.parameters()).device
+    if captured := captures(settings, device.type):  # a graph repeats numbers of its capture, but reads tensors anew
+        rate = torch.tensor(settings.learning_rate, device=device)
     weights = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim <= 1]
     groups = [{"params": weights, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
     momentum, fused = settings.momentum, settings.fused_optimizer
     if settings.optimizer == "adamw":
         betas = (momentum, 0.999)
-        return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=fused, capturable=settings.cuda_graphs)
+        return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=fused, capturable=captured)
     sgd = torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=momentum > 0, fused=fused)
     if momentum:
         sgd.register_step_pre_hook(_zero_new_momentum)

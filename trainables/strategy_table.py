@@ -41,6 +41,7 @@ class StrategyRow(Strategy):
     bucket_bytes: int = 0  # gradients are collected in vectors of about this size, which are sent in place on GPUs
     readers: Callable[[int], int] = lambda processes: processes  # processes that read samples, of so many
     unsupported: Mapping[str, Scalar] = field(default_factory=dict)  # values of parameters
+    eager_steps: int = 3  # before a step is captured: they choose kernels and allocate buffers
 
 
 def _equal(share: MemoryShare) -> MemoryShares:
@@ -87,7 +88,7 @@ STRATEGIES = {
         settings=("batch_norm",),
         memory_shares=_equal(MemoryShare(messages=2.0)),  # the first and the lasting buckets
         bucket_bytes=25 * MIB,  # DDP's default
-        unsupported={"cuda_graphs": True},
+        eager_steps=11,  # DDP times its first ten steps with events, which a capture must not contain
     ),
     "fsdp": StrategyRow(
         help="as ddp, with weights, gradients and optimizer sharded",
@@ -123,3 +124,13 @@ STRATEGIES = {
         unsupported={"cuda_graphs": True, "compile": True, "precision": "fp16", "batch_norm": "synchronised"},
     ),
 }
+
+
+def captures(settings: Settings, device_type: str) -> bool:
+    """Return whether the step is to be captured as a CUDA graph, with `auto` resolved for a device of this type."""
+    if settings.cuda_graphs != "auto":
+        return settings.cuda_graphs
+    # a graph repeats what the device did, not the Python code of a user's file, which may do other things in each step
+    own_code = settings.workload.endswith(".py")
+    supported = STRATEGIES[settings.strategy].unsupported.get("cuda_graphs") is not True
+    return device_type == "cuda" and settings.fused_optimizer and supported and not own_code

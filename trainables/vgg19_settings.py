@@ -8,6 +8,13 @@ from typing import Any, ClassVar, Literal
 from trainables.settings import Settings, parameter
 
 
+def loader_of(loader: str, device_type: str) -> str:
+    """Resolve `auto` for a device of this type on which the pictures fit."""
+    if loader != "auto":
+        return loader
+    return "device" if device_type == "cuda" else "memory"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Vgg19Settings(Settings):
     """A configuration of VGG19's training."""
@@ -19,9 +26,10 @@ class Vgg19Settings(Settings):
     )
     width: float = parameter(1.0, "channels as a multiple of VGG19's own", low=0.01)
     head: Literal["average_pooling", "fully_connected"] = parameter("average_pooling", "classifier")
-    loader: Literal["workers", "memory", "device"] = parameter(
-        "memory",
-        "load single pictures in processes, whole batches from memory, or batches on the GPU",
+    loader: Literal["auto", "workers", "memory", "device"] = parameter(
+        "auto",
+        "load single pictures in processes, whole batches from memory, or batches on the GPU; auto: on a GPU if the"
+        " pictures fit there, else from memory",
         affects="probed",
     )
     num_workers: int = parameter(

@@ -82,6 +82,8 @@ class Emulation(TorchDispatchMode):
         name = func._schema.name.split("::")[1]
         computed = func.namespace in ("aten", "fsdp") and not any(word in name for word in NOT_COMPUTED)
         if not on_cuda or faking or func.is_view or not computed:
+            if func.namespace == "c10d" and torch.cuda.is_current_stream_capturing():
+                self.recording.append(functools.partial(func, *args, **kwargs))  # each replay communicates anew
             return func(*args, **kwargs)
         if self.largest is not None and any(each.numel() > self.largest for each in leaves):
             return _shaped(func, name, args, kwargs) if name.startswith("convolution") else func(*args, **kwargs)
@@ -131,8 +133,8 @@ def _replays_computed(mode: Emulation) -> Iterator[None]:
     end, replay = graph.capture_end, graph.replay
 
     def capture_end(self: Any) -> None:
-        end(self)
         mode.captured[id(self)], mode.recording = mode.recording, []
+        end(self)
 
     def computed_replay(self: Any) -> None:
         replay(self)

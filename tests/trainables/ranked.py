@@ -1,4 +1,4 @@
-"""Runs a function in several processes that know each other by Gloo, as the ranks of a trial do."""
+"""Runs a function in several processes that know each other by Gloo or NCCL, as the ranks of a trial do."""
 
 import io
 import tempfile
@@ -17,14 +17,20 @@ TIME_LIMIT_SECONDS = 60.0
 
 
 def on_ranks(
-    function: Callable[..., Any], world_size: int, *arguments: Any, timeout_seconds: float = TIME_LIMIT_SECONDS / 2
+    function: Callable[..., Any],
+    world_size: int,
+    *arguments: Any,
+    timeout_seconds: float = TIME_LIMIT_SECONDS / 2,
+    backend: str = "gloo",
 ) -> list[Any]:
     """What `function(rank, world_size, *arguments)`, of a module's top level, returns on each rank."""
     with tempfile.TemporaryDirectory() as folder:
         ends = [context.Pipe(duplex=False) for _ in range(world_size)]
         store = f"file://{folder}/store"
         processes = [
-            context.Process(target=_rank, args=(function, rank, world_size, store, timeout_seconds, there, arguments))
+            context.Process(
+                target=_rank, args=(function, rank, world_size, store, timeout_seconds, there, arguments, backend)
+            )
             for rank, (_, there) in enumerate(ends)
         ]
         for process in processes:
@@ -52,10 +58,11 @@ def _rank(
     timeout_seconds: float,
     answer: Connection,
     arguments: tuple[Any, ...],
+    backend: str,
 ) -> None:
     torch.set_num_threads(1)
     limit = timedelta(seconds=timeout_seconds)
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world_size, timeout=limit)
+    dist.init_process_group(backend, init_method=store, rank=rank, world_size=world_size, timeout=limit)
     try:
         content = io.BytesIO()
         torch.save(function(rank, world_size, *arguments), content)  # tensors in messages would end with this process

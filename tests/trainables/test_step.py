@@ -14,7 +14,6 @@ from trainables.build import build
 from trainables.contract import InfeasibleError, Resources
 from trainables.settings import checked
 from trainables.stages import Timeline
-from trainables.strategies import ddp
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 
@@ -121,8 +120,6 @@ def test_a_captured_step_is_refused_where_it_cannot_be() -> None:
     graphs = settings(cuda_graphs=True, fused_optimizer=False, conv_kernel="library")
     with pytest.raises(InfeasibleError, match="fused_optimizer"):
         build(graphs, VGG_SHAPE, CPU)
-    with pytest.raises(InfeasibleError, match="single"):
-        ddp.build(torch.nn.Linear(1, 1), settings(cuda_graphs=True), VGG_SHAPE, CPU)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal
 
 import numpy as np
 import torch
@@ -45,8 +46,8 @@ from trainables.samples.worker_batches import PREFETCHED_BATCHES
 from trainables.settings import Precision, Settings
 from trainables.stages import Timeline
 from trainables.step import arranged, autocast
-from trainables.strategy_table import STRATEGIES, MemoryShare
-from trainables.vgg19_settings import Vgg19Settings
+from trainables.strategy_table import STRATEGIES, MemoryShare, captures
+from trainables.vgg19_settings import Vgg19Settings, loader_of
 from trainables.workload import workload_of
 from trainables.workloads import vgg19
 
@@ -110,6 +111,36 @@ def memory_need(settings: Settings, job: Job, calibration: Calibration | None = 
 
     `calibration` is that of this machine, unless given. None: the network cannot be counted.
     """
+    return _memory_need(resolved(settings, job), job, calibration)
+
+
+def resolved(settings: Settings, job: Job) -> Settings:
+    """Return settings with `loader` and `cuda_graphs` resolved: samples on the GPU and a graph if they fit there.
+
+    `cuda_graphs` remains `auto` if the step is to be captured, because whether it can be is seen then only.
+    """
+    *preferred, last = _resolutions(settings, job.device.type)
+    return next((each for each in preferred if _fits(each, job)), last)
+
+
+def _resolutions(settings: Settings, device_type: str) -> list[Settings]:
+    """Return what `auto` may stand for, the fastest first; the last one takes the least memory."""
+    found: list[Settings] = [settings]
+    if isinstance(settings, Vgg19Settings) and settings.loader == "auto":
+        on_gpu = [replace(settings, loader="device")] * (loader_of("auto", device_type) == "device")
+        found = [*on_gpu, replace(settings, loader="memory")]
+    if settings.cuda_graphs == "auto":
+        graphs: list[Literal["auto", False]] = ["auto", False] if captures(settings, device_type) else [False]
+        found = [replace(each, cuda_graphs=graph) for each in found for graph in graphs]
+    return found
+
+
+def _fits(settings: Settings, job: Job) -> bool:
+    need = _memory_need(settings, job, TYPICAL[job.device.type])
+    return need is None or need.fits is not False
+
+
+def _memory_need(settings: Settings, job: Job, calibration: Calibration | None) -> MemoryNeed | None:
     device = job.device
     batch = samples_per_reader(settings, job.processes)
     row = STRATEGIES[settings.strategy]
@@ -199,6 +230,7 @@ def largest_batch(settings: Settings, job: Job, available_bytes: int | None = No
     Raises:
         ValueError: the available memory is unknown and was not given.
     """
+    settings = _resolutions(settings, job.device.type)[-1]
     limit = available(job.device) if available_bytes is None else available_bytes
     if limit is None:
         raise ValueError("the available memory is not known")
@@ -223,7 +255,8 @@ def _counted(
 
 
 def plain(settings: Settings, device: torch.device) -> Settings:
-    """Return settings with the same tensors, but without gradient scaling, kernel timing, compilation and capture."""
+    """Return settings with the same tensors, but without gradient scaling, kernel timing and compilation."""
+    settings = replace(settings, cuda_graphs=captures(settings, device.type))
     precision = precision_of(settings.precision, device.type)
     precision = "bf16" if precision == "fp16" else precision
     momentum = 0.9 if settings.momentum else 0.0  # without momentum SGD has no state
@@ -269,6 +302,7 @@ def _probed(width: float, batch: int, precision: Precision, device: torch.device
         precision=precision,
         conv_kernel="library",  # not timed
         allocator="system",  # little fragmentation
+        cuda_graphs=False,
     )
     shape = vgg19.shape_for(10)
     memory = _counted(plain(settings, device), shape, batch, device)

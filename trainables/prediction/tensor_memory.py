@@ -28,6 +28,7 @@ from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step, arranged, autocast, in_floats
+from trainables.strategy_table import captures
 
 CUBLAS_WORKSPACE = 32 * MIB  # PyTorch's default on Hopper and newer GPUs; 8 MiB on older ones
 PRODUCTS = {f"aten::{name}" for name in ("mm", "bmm", "addmm", "baddbmm")}
@@ -65,13 +66,14 @@ def tensor_memory(
 ) -> TensorMemory:
     """Count the memory of `network`, which is on the meta device, trained by the plain step of one process.
 
-    With `settings.cuda_graphs`, the step is also captured and then runs once more kernel by kernel, as `CapturedStep`.
+    Where the step is captured, it then runs once more kernel by kernel, as `CapturedStep` does.
 
     `kept_below`: the allocator keeps freed blocks smaller than this for other small ones, as glibc does, and returns
     larger ones to the system. `bucket_bytes`: gradients lie in vectors of about this size; 0: each by itself.
     """
     watch = _Watch(kept_below, CachingAllocator() if device.type == "cuda" else None)
-    pool = "captured stream" if settings.cuda_graphs else "default"
+    captured = captures(settings, device.type)
+    pool = "captured stream" if captured else "default"
     with FakeTensorMode(), watch:
         materialize(network, device)
         parameters = watch.live
@@ -84,7 +86,7 @@ def tensor_memory(
             before, saved = watch.live, _Saved(network)
             with saved_tensors_hooks(saved.pack, lambda tensor: tensor), watch.allocating(pool):
                 step(inputs, targets, Timeline(device))
-        if settings.cuda_graphs:
+        if captured:
             captured_inputs, captured_targets = tree_map(torch.clone, (inputs, targets))
             network.zero_grad(set_to_none=True)
             watch.release_cached()

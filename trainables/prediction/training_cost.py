@@ -13,6 +13,7 @@ from trainables.machine import isolation
 from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
+from trainables.strategy_table import STRATEGIES, captures
 from trainables.workload import workload_of
 
 # Size in which larger batches are timed on a CPU, where the rate depends little on it and a step takes seconds.
@@ -21,7 +22,7 @@ STEPS = 2
 
 
 def training_cost(settings: Settings, data: Data) -> Cost:
-    """Time one process, after one step of warm-up.
+    """Time one process, after one step of warm-up, or after those before the capture of a graph.
 
     Raises:
         InfeasibleError: out of memory, or a batch larger than the data.
@@ -43,7 +44,9 @@ def _timed(settings: Settings, shape: SampleShape) -> tuple[float, int]:
     step = build(settings, shape, device)
     inputs, targets = shape.example(batch_size, device)
     timeline = Timeline(device)  # stays off
-    step(inputs, targets, timeline).item()
+    for _ in range(1 + captures(settings, device.type) * STRATEGIES[settings.strategy].eager_steps):
+        loss = step(inputs, targets, timeline)
+    loss.item()
     started = time.perf_counter()
     for _ in range(STEPS):
         loss = step(inputs, targets, timeline)

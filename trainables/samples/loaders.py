@@ -24,6 +24,7 @@ from trainables.samples.cifar10 import Indices, Pictures, open_picture
 from trainables.samples.transfer import copied
 from trainables.samples.worker_batches import WorkerBatches
 from trainables.stages import Timeline
+from trainables.vgg19_settings import loader_of
 
 PADDING = 4
 # Statistics of CIFAR-10's training images per channel, from 0 to 1; close enough for other photographs.
@@ -68,7 +69,7 @@ def training_batches(
     if plan.share.number is None:
         images = torch.zeros(0, 3, PICTURE_SIZE, PICTURE_SIZE, device=device)
         return EmptyBatches(plan, (images, torch.zeros(0, dtype=torch.int64, device=device)))
-    match loader:
+    match loader_of(loader, device.type):
         case "memory":
             return _MemoryBatches(pictures, plan, device, pin_memory=pin_memory)
         case "device":

@@ -11,24 +11,35 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables.contract import InfeasibleError
+from trainables.graphs import CapturedStep, capture_stream
 from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step
+from trainables.strategy_table import captures
 
 
 def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torch.device) -> Step:
-    """Return the step that averages gradients over the ranks. Needs `torch.distributed` initialised.
+    """Return the step that averages gradients over the ranks. Needs `torch.distributed` initialised."""
+    if not captures(settings, device.type):
+        return _DdpStep(model, _wrapped(model, settings, device), settings, device)
+    stream = capture_stream(device)
+    with torch.cuda.stream(stream):  # gradients are accumulated on the stream on which DDP first saw the weights
+        forward = _wrapped(model, settings, device)
+    return _CapturedDdpStep(model, forward, settings, device, stream)
 
-    Raises:
-        InfeasibleError: `cuda_graphs` is set.
-    """
-    if settings.cuda_graphs:
-        raise InfeasibleError("cuda_graphs: only with strategy single")
-    devices = [device.index or 0] if device.type == "cuda" else None
-    forward = DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
-    return _DdpStep(model, forward, settings, device)
+
+def _wrapped(model: nn.Module, settings: Settings, device: torch.device) -> DistributedDataParallel:
+    own_code = settings.workload.endswith(".py")  # a user's file may use other parameters in each step, and buffers
+    forward = DistributedDataParallel(
+        model,
+        device_ids=[device.index or 0] if device.type == "cuda" else None,
+        gradient_as_bucket_view=True,
+        static_graph=not own_code and device.type == "cuda",  # on CPUs, three ranks would add in another order
+    )
+    if not own_code:  # training reads no running statistics; those of rank 0 are sent by `gather`
+        forward.broadcast_buffers = False  # as an argument it is deprecated in PyTorch 2.15
+    return forward
 
 
 class _DdpStep(Step):
@@ -40,3 +51,7 @@ class _DdpStep(Step):
         torch.autograd.backward(loss * world_size)
         timeline.mark("communicate")
         handle.remove()
+
+
+class _CapturedDdpStep(_DdpStep, CapturedStep):
+    """The same step as a CUDA graph, which contains the communication."""

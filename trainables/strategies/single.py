@@ -9,8 +9,9 @@ from trainables.graphs import CapturedStep
 from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.step import Step
+from trainables.strategy_table import captures
 
 
 def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torch.device) -> Step:
     """Return the plain step, or the step as a CUDA graph."""
-    return (CapturedStep if settings.cuda_graphs else Step)(model, model, settings, device)
+    return (CapturedStep if captures(settings, device.type) else Step)(model, model, settings, device)

@@ -20,7 +20,7 @@ from trainables.sample_shape import SampleShape
 from trainables.samples import cifar10, loaders
 from trainables.settings import Settings
 from trainables.step import DTYPES, FORMATS
-from trainables.vgg19_settings import Vgg19Settings
+from trainables.vgg19_settings import Vgg19Settings, loader_of
 from trainables.workload import EvaluationPart
 
 UNIT = "images"
@@ -120,21 +120,21 @@ def plain(settings: Settings, device_type: str) -> Vgg19Settings:
     kernel = own.conv_kernel
     if kernel == "auto":
         kernel = "gemm" if device_type == "cpu" else "library"  # the usual choice; gemm needs a fifth more
-    default = Vgg19Settings()
     # label smoothing would count a few more bytes
-    return replace(own, conv_kernel=kernel, loader=default.loader, label_smoothing=0.0)
+    return replace(own, conv_kernel=kernel, loader="memory", label_smoothing=0.0)
 
 
 def loaded_bytes(settings: Settings, shape: SampleShape, batch: int, device_type: str) -> int:
     """Return the bytes of a batch with its intermediate results; on CUDA those that are copied there."""
     if device_type == "cpu":
         return LOADED_BYTES * batch
-    return {"workers": shape.bytes_per_sample, "memory": PICTURE_BYTES, "device": 0}[_own(settings).loader] * batch
+    loader = loader_of(_own(settings).loader, device_type)
+    return {"workers": shape.bytes_per_sample, "memory": PICTURE_BYTES}.get(loader, 0) * batch
 
 
 def kept_bytes(settings: Settings, data_samples: int, device_type: str) -> int:
     """Return the bytes of the pictures on the device, or mapped into host memory, which are soon read completely."""
-    loader = _own(settings).loader
+    loader = loader_of(_own(settings).loader, device_type)
     kept = loader == "device" if device_type == "cuda" else loader != "workers"
     return PICTURE_BYTES * data_samples * kept
 
