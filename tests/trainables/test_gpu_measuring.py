@@ -12,7 +12,7 @@ from trainables.local_worker import LocalWorker
 from trainables.plan import Plan
 from trainables.samples.cifar10 import Pictures
 from trainables.samples.generated import generate
-from trainables.samples.loaders import training_batches
+from trainables.samples.loaders import evaluation_batches, training_batches
 from trainables.stages import STAGES, Timeline
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
@@ -72,3 +72,25 @@ def test_a_loader_does_not_wait_for_the_device(loader: str, pin_memory: bool) ->
         assert len(list(epoch)) == 14
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # PyTorch calls it a prototype
+def test_evaluation_from_the_copy_on_the_device_does_not_wait_for_it() -> None:
+    """The first batch of an evaluation may wait; the copy is that of the training batches."""
+    pictures, device = Pictures(*generate(1200, seed=0)), torch.device("cuda", 0)
+    plan = Plan(np.arange(100), 20, 0)
+    batches = training_batches("device", pictures, plan, device, num_workers=0, pin_memory=False)
+    before = torch.cuda.memory_allocated()
+    evaluated = evaluation_batches(pictures, np.arange(1200), device, loader="device")
+    found = [next(evaluated)]
+    assert torch.cuda.memory_allocated() - before < 500 * 3 * 32 * 32 * 6, "a batch, but no second copy of all pictures"
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found += evaluated
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    expected = evaluation_batches(pictures, np.arange(1200), torch.device("cpu"))
+    for (images, labels), (wanted, classes) in zip(found, expected, strict=True):
+        torch.testing.assert_close(images.cpu(), wanted)
+        assert torch.equal(labels.cpu(), classes)
+    del batches

@@ -10,6 +10,7 @@ of processes changes the training.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -86,14 +87,43 @@ def training_batches(
 
 
 def evaluation_batches(
-    pictures: Pictures, indices: Indices, device: torch.device, rank: int = 0, world_size: int = 1
+    pictures: Pictures, indices: Indices, device: torch.device, rank: int = 0, world_size: int = 1, loader: str = ""
 ) -> Iterator[Batch]:
-    """Yield all images once, in order and not augmented; each rank gets every `world_size`-th of them."""
+    """Yield all images once, in order and not augmented; each rank gets every `world_size`-th of them.
+
+    With the loader `device` they are taken from the copy there.
+    """
     mine, normalized = indices[rank::world_size], normalization(device)
+    if loader_of(loader, device.type) == "device":
+        copy = device_copy(pictures, device)
+        on_device = torch.from_numpy(np.ascontiguousarray(mine)).to(device)
+        for some in torch.split(on_device, EVALUATION_BATCH):
+            yield normalized(copy.images[some].permute(0, 3, 1, 2)), copy.labels[some]
+        return
     for start in range(0, len(mine), EVALUATION_BATCH):
         some = mine[start : start + EVALUATION_BATCH]
         images, labels = torch.from_numpy(pictures.images[some]), torch.from_numpy(pictures.labels[some])
         yield normalized(images.to(device).permute(0, 3, 1, 2)), labels.to(device)
+
+
+class DeviceCopy:
+    """All pictures and labels on a device (154 MB for 50,000)."""
+
+    def __init__(self, pictures: Pictures, device: torch.device) -> None:
+        self._pictures = pictures  # keeps its id, by which the copy is found
+        self.images = torch.from_numpy(np.array(pictures.images)).to(device)
+        self.labels = torch.from_numpy(np.array(pictures.labels)).to(device)
+
+
+_copies: WeakValueDictionary[tuple[int, torch.device], DeviceCopy] = WeakValueDictionary()
+
+
+def device_copy(pictures: Pictures, device: torch.device) -> DeviceCopy:
+    """Return the copy on the device that somebody holds, such as the training batches, or a new one."""
+    key = id(pictures), device
+    if (copy := _copies.get(key)) is None:
+        _copies[key] = copy = DeviceCopy(pictures, device)
+    return copy
 
 
 class _MemoryBatches(Batches):
@@ -116,14 +146,13 @@ class _MemoryBatches(Batches):
 
 
 class _DeviceBatches(Batches):
-    """Batches gathered and augmented on the device, which holds all images (154 MB for 50,000)."""
+    """Batches gathered and augmented on the device, which holds all images."""
 
     def __init__(self, pictures: Pictures, plan: Plan, device: torch.device) -> None:
         if device.type != "cuda":
             raise InfeasibleError("loader device needs a CUDA device")
         self._plan, self._device, self._normalized = plan, device, normalization(device)
-        self._images = torch.from_numpy(np.array(pictures.images)).to(device)
-        self._labels = torch.from_numpy(np.array(pictures.labels)).to(device)
+        self._copy = device_copy(pictures, device)
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
         draws = drawn(self._plan, epoch)
@@ -131,8 +160,8 @@ class _DeviceBatches(Batches):
         arrays = (draws.indices, draws.corners, draws.flips)
         indices, corners, flips = (torch.from_numpy(x).to(self._device) for x in arrays)
         for mine in self._plan.slices():
-            images = augmented(self._images[indices[mine]], corners[mine], flips[mine])
-            yield self._normalized(images), self._labels[indices[mine]]
+            images = augmented(self._copy.images[indices[mine]], corners[mine], flips[mine])
+            yield self._normalized(images), self._copy.labels[indices[mine]]
 
 
 def augmented(images: Tensor, corners: Tensor, flips: Tensor) -> Tensor:

@@ -106,7 +106,7 @@ def evaluation_batches(
     else:
         pictures = cifar10.training_pictures(data)
         indices = cifar10.split(pictures.labels, data)[1]
-    return loaders.evaluation_batches(pictures, indices, device, rank, world_size)
+    return loaders.evaluation_batches(pictures, indices, device, rank, world_size, _own(settings).loader)
 
 
 def evaluation_batch_size(settings: Settings, batch: int) -> int:
