@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -70,6 +70,12 @@ class TorchTrainable:
         if row and not row.one_process:
             return too_few_for("world_size", 2, resources)  # one process alone is slower than `single`
         return too_few_for(parameter, value, resources)
+
+    def superseded(self, parameter: str, value: Scalar, values: Collection[Scalar], resources: Resources) -> str | None:
+        """Return why a space need not search the value beside the other ones; None: it may be worth a trial."""
+        if (parameter, value) != ("precision", "fp16") or "bf16" not in values or not resources.gpus:
+            return None
+        return "bf16 is native on these GPUs, and needs no scaling" if processor.gpu_bf16() else None
 
     def layout(self, config: Config, resources: Resources) -> Layout:
         """Return one process with everything, or the strategy's processes with equal shares."""

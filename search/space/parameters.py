@@ -242,6 +242,8 @@ def _trainable_problems(parameter: Choice | Range, known: contract.Parameter, pa
 
 def _value_problems(value: contract.Scalar, known: contract.Parameter, path: KeyPath) -> Iterator[Problem]:
     found = f"found {format_value(value)}"
+    if any(type(choice) is type(value) and choice == value for choice in known.choices):
+        return  # also one of another type than most, such as true beside "auto"
     python_type = {"int": int, "float": int | float, "str": str, "bool": bool}[known.type]
     if not isinstance(value, python_type) or (isinstance(value, bool) and known.type != "bool"):
         names = {"int": "a whole number", "float": "a number", "str": "a string"}
@@ -256,4 +258,6 @@ def _value_problems(value: contract.Scalar, known: contract.Parameter, path: Key
 
 
 def _list_choices(known: contract.Parameter) -> str:
-    return "true or false" if known.type == "bool" else ", ".join(f"{choice}" for choice in known.choices)
+    if known.type == "bool":
+        return "true or false"
+    return ", ".join(format_value(choice) if isinstance(choice, bool) else f"{choice}" for choice in known.choices)

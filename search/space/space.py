@@ -187,6 +187,14 @@ class Space(BaseModel):
         def reason_against(name: str, value: contract.Scalar) -> str | None:
             return trainable.unavailable(name, value, resources) if trainable else None
 
+        superseded = getattr(trainable, "superseded", None)
+
+        def left_out_because(name: str, parameter: Choice, value: contract.Scalar) -> str | None:
+            if (reason := reason_against(name, value)) or superseded is None or space.baseline.get(name) == value:
+                return reason
+            found: str | None = superseded(name, value, parameter.values, resources)
+            return found
+
         for name, value in space.fixed.items():
             if reason := reason_against(name, value):
                 raise SpaceError(f"fixed.{name}: {format_value(value)} is not available here: {reason}")
@@ -197,7 +205,7 @@ class Space(BaseModel):
                 continue
             kept[name] = parameter
             if isinstance(parameter, Choice):
-                pairs = [(value, reason_against(name, value)) for value in parameter.values]
+                pairs = [(value, left_out_because(name, parameter, value)) for value in parameter.values]
                 left_out = [f"{name} {value}: {reason}" for value, reason in pairs if reason]
                 values = tuple(value for value, reason in pairs if not reason)
                 if not values:

@@ -351,7 +351,40 @@ def test_unavailable_values_are_left_out_with_a_line_each(monkeypatch):
     ]
     assert list(here.parameters) == ["precision", "loader", "learning_rate", "num_workers"]
     assert here.parameters["precision"] == Choice(values=("fp32", "bf16"))
-    assert everywhere.restrict_to(GPU_NODE) == (everywhere, [])
+    there, left_out = everywhere.restrict_to(GPU_NODE)
+    assert left_out == ["precision fp16: bf16 is native on these GPUs, and needs no scaling"]
+    assert there.parameters["precision"] == Choice(values=("fp32", "bf16"))
+
+
+@pytest.mark.parametrize(("native", "values"), [(True, ("fp32", "bf16")), (False, ("fp32", "fp16"))])
+def test_of_the_16_bit_types_a_gpu_is_searched_over_the_one_that_suits_it(native, values, monkeypatch):
+    monkeypatch.setattr(processor, "gpu_bf16", lambda: native)
+    usable, _ = load_space(SPACES / "throughput.yaml").restrict_to(GPU_NODE)
+    assert usable.parameters["precision"] == Choice(values=values)
+
+
+def test_fp16_that_is_fixed_alone_or_in_use_is_kept():
+    precision = {"precision": {"values": ["bf16", "fp16"]}}
+    assert (
+        parse_space({**VGG, "parameters": precision, "baseline": {"precision": "fp16"}}).restrict_to(GPU_NODE)[1] == []
+    )
+    others = {"parameters": {"seed": {"values": [1, 2]}}, "fixed": {"precision": "fp16"}}
+    assert parse_space({**VGG, **others}).restrict_to(GPU_NODE)[1] == []
+
+
+def test_graphs_and_compilation_are_searched_where_there_is_a_gpu():
+    space = load_space(SPACES / "throughput.yaml")
+    searched = {"cuda_graphs", "compile"}
+    assert searched <= set(space.restrict_to(GPU_NODE)[0].parameters)
+    assert not searched & set(space.restrict_to(LAPTOP)[0].parameters)
+
+
+@pytest.mark.parametrize("value", ["auto", True, False])
+def test_a_setting_that_was_true_or_false_may_be_auto_too(value):
+    space = parse_space({**VGG, "parameters": {"seed": {"values": [1, 2]}}, "fixed": {"cuda_graphs": value}})
+    assert space.fixed["cuda_graphs"] is value
+    with pytest.raises(SpaceError, match="expected auto, true, false"):
+        parse_space({**VGG, "parameters": {"seed": {"values": [1, 2]}}, "fixed": {"cuda_graphs": 1}})
 
 
 def test_a_condition_on_a_fixed_value_that_does_not_hold_leaves_the_parameter_out():

@@ -97,8 +97,8 @@ def evaluation_batches(
     if loader_of(loader, device.type) == "device":
         copy = device_copy(pictures, device)
         on_device = torch.from_numpy(np.ascontiguousarray(mine)).to(device)
-        for some in torch.split(on_device, EVALUATION_BATCH):
-            yield normalized(copy.images[some].permute(0, 3, 1, 2)), copy.labels[some]
+        for part in torch.split(on_device, EVALUATION_BATCH):
+            yield normalized(copy.images[part].permute(0, 3, 1, 2)), copy.labels[part]
         return
     for start in range(0, len(mine), EVALUATION_BATCH):
         some = mine[start : start + EVALUATION_BATCH]
