@@ -32,6 +32,9 @@ def common_metrics(unit: str) -> dict[str, Metric]:
         "update_seconds": Metric("s", "per step, optimizer"),
         "step_seconds": Metric("s", "per step, sum of these stages"),
         "profiled_steps": Metric("steps", "steps that the stages are means over"),
+        "host_seconds": Metric(
+            "s", "per profiled step on a GPU, launching forward, backward and update, kernel by kernel"
+        ),
         "cpu_utilization": Metric("fraction", "use of the trial's cores by its own processes"),
         "machine_cpu_utilization": Metric("fraction", "use of all cores by all processes"),
         "resident_gib": Metric("GiB", "resident memory of the trial's processes, mean while training"),

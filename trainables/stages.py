@@ -30,6 +30,7 @@ class Timeline:
         self.on = False
         self.steps = 0  # profiled ones
         self._seconds: dict[Stage, float] = defaultdict(float)
+        self._host_seconds, self._host_edge = 0.0, 0.0
         self._marks: list[tuple[Stage, Any]] = []  # seconds, or torch.cuda.Event
         self._start: Any = 0.0
 
@@ -37,11 +38,16 @@ class Timeline:
         """Start the first profiled step."""
         self.on = True
         self._start = self._edge()
+        if self._cuda:
+            self._host_edge = self._clock()
 
     def mark(self, stage: Stage) -> None:
         """Assign the time since the last mark to this stage. Costs nothing while the timeline is off."""
         if self.on:
             self._marks.append((stage, self._edge()))
+            if self._cuda:
+                before, self._host_edge = self._host_edge, self._clock()
+                self._host_seconds += (self._host_edge - before) * (stage not in ("load", "transfer"))
 
     def step(self) -> None:
         """End a step."""
@@ -64,6 +70,10 @@ class Timeline:
     def seconds_per_step(self) -> dict[Stage, float]:
         """Return the mean over the profiled steps, for each stage that was marked."""
         return {stage: self._seconds[stage] / self.steps for stage in STAGES if stage in self._seconds and self.steps}
+
+    def host_seconds_per_step(self) -> float | None:
+        """Return the host's time to launch the stages after loading and transfer; None: not on a GPU, or no step."""
+        return self._host_seconds / self.steps if self._cuda and self.steps else None
 
     def _edge(self) -> Any:
         if not self._cuda:

@@ -87,3 +87,18 @@ def test_the_stages_of_a_real_step_are_marked_in_order_and_add_up_to_it() -> Non
     stages = timeline.seconds_per_step()
     assert list(stages) == ["forward", "backward", "update"]
     assert sum(stages.values()) == pytest.approx(readings[-1] - readings[0])
+
+
+def test_the_time_of_the_host_is_that_of_launching_and_known_on_a_gpu_only() -> None:
+    clock = Clock()
+    timeline = Timeline(CPU, clock)
+    timeline._cuda = True
+    timeline._edge = lambda: clock.now  # type: ignore[method-assign]
+    timeline.start()
+    for stage, seconds in (("load", 5), ("forward", 1), ("backward", 2), ("update", 3)):
+        clock.now += seconds
+        timeline.mark(stage)  # type: ignore[arg-type]
+    timeline.step()
+    assert timeline.host_seconds_per_step() == 6
+    timeline._cuda = False
+    assert timeline.host_seconds_per_step() is None

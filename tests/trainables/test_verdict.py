@@ -217,3 +217,34 @@ def test_whatever_was_measured_advice_names_another_value_and_a_gain(
 def test_a_verdict_needs_no_torch():
     code = "import sys, trainables.measure.verdict; assert not {'torch', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+LAUNCHING = {
+    **stages(forward=2, backward=3, update=1),
+    "host_seconds": 0.0058,
+    "gpu_utilization": 0.4,
+    "fraction_of_ceiling": 0.1,
+}
+
+
+def test_a_gpu_that_waits_for_launches_is_given_a_graph_and_else_compiled():
+    """The GPU is busy for 0.4 of the time, so a step takes at least 0.4 of what it does."""
+    assert advised(explain(settings(cuda_graphs=False), LAUNCHING, GPU_NODE)) == {"cuda_graphs": (True, 2.5)}
+    eager = {"cuda_graphs": False, "fused_optimizer": False}
+    assert advised(explain(settings(**eager), LAUNCHING, GPU_NODE)) == {"compile": (True, 2.5)}
+
+
+@pytest.mark.parametrize(
+    ("config", "metrics"),
+    [
+        ({"cuda_graphs": "auto"}, {}),
+        ({"cuda_graphs": True}, {}),
+        ({}, {"host_seconds": 0.003}),
+        ({}, {"fraction_of_ceiling": 0.3}),
+        ({}, {"gpu_utilization": math.nan}),
+    ],
+)
+def test_no_graph_is_advised_where_there_is_one_or_the_host_keeps_up(config, metrics):
+    chosen = settings(**{"cuda_graphs": False, **config})
+    assert advised(explain(chosen, {**LAUNCHING, **metrics}, GPU_NODE)) == {}
+    assert "cuda_graphs" not in advised(explain(chosen, LAUNCHING, LAPTOP))

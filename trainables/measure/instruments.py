@@ -199,7 +199,10 @@ class Instruments:
         mine = self.timeline.seconds_per_step()
         seconds = ranks.reduced([mine.get(s, 0.0) for s in STAGES], "mean", self._worker.world_size, self._device)
         by_stage = {f"{stage}_seconds": value for stage, value in zip(STAGES, seconds, strict=True)}
-        return {**by_stage, "step_seconds": math.fsum(seconds), "profiled_steps": fewest}
+        known = {**by_stage, "step_seconds": math.fsum(seconds), "profiled_steps": fewest}
+        if (host := self.timeline.host_seconds_per_step()) is not None:
+            known["host_seconds"] = ranks.reduced([host], "mean", self._worker.world_size, self._device)[0]
+        return known
 
     def _telemetry_means(self) -> dict[str, float]:
         mine: Mapping[str, float] = self._telemetry.means(self._units)

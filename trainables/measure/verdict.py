@@ -15,7 +15,8 @@ from trainables.contract import Advice, Bound, Resources, Verdict
 from trainables.machine.processor import precision_of
 from trainables.parallel.layouts import cores_of
 from trainables.settings import Settings
-from trainables.vgg19_settings import Vgg19Settings
+from trainables.strategy_table import STRATEGIES, captures
+from trainables.vgg19_settings import Vgg19Settings, loader_of
 
 CLOCK_SECONDS = 1e-9  # resolution of the clocks
 MIN_GAIN = 1.03  # a smaller gain is within the noise
@@ -37,6 +38,7 @@ ON_WEIGHTS = {"fp32": 6.0, "bf16": 4.0}
 ON_WEIGHTS_BY_BYTES = 1.5  # by prediction/memory_traffic.py, where not measured: library in bf16, GPUs
 OPERATORS_SECONDS = 0.008
 MAX_FIXED = 0.75  # of forward and backward
+HOST_BOUND, LOW = 0.9, 0.25  # host's time over the step's; fraction of the ceiling below which a GPU waits for it
 MEMORY_BOUND = 0.4  # of the memory's rate: training below it is not memory-bound
 
 
@@ -163,7 +165,7 @@ def _words(step: _Step, bound: Bound) -> str:
 
 def _on_loading(step: _Step) -> Iterator[Advice]:
     vgg = step.vgg
-    if vgg and step.gpus and vgg.loader != "device":
+    if vgg and step.gpus and loader_of(vgg.loader, "cuda") != "device":
         why = "all pictures would stay on the GPU, decoded once, and nothing would be copied"
         yield Advice("loader", vgg.loader, "device", step.gain(step.busy - step.transfer), why)
     if vgg and vgg.loader == "workers":
@@ -211,7 +213,7 @@ def _with_workers(step: _Step, work: float, workers: int) -> float:
 
 
 def _on_copying(step: _Step) -> Iterator[Advice]:
-    if step.gpus and not step.settings.pin_memory and not (step.vgg and step.vgg.loader == "device"):
+    if step.gpus and not step.settings.pin_memory and not (step.vgg and loader_of(step.vgg.loader, "cuda") == "device"):
         why = "copies from pinned memory take about half as long"
         yield Advice("pin_memory", False, True, step.gain(step.total - step.transfer * (1 - PINNED_COPY)), why)
 
@@ -262,7 +264,24 @@ def _on_the_rest(step: _Step) -> Iterator[Advice]:
         seconds = step.total - step.compute * (1 - settings.threads / (step.cores * MORE_THREADS))
         why = f"{step.cores - settings.threads} of {step.cores} cores have no thread"
         yield Advice("threads", settings.threads, step.cores, step.gain(seconds), why)
+    yield from _on_launching(step)
     yield from _larger_batch(step)
+
+
+def _on_launching(step: _Step) -> Iterator[Advice]:
+    """Fewer launches where the GPU waits for the host's; the step would take at least the time that the GPU is busy."""
+    settings, host, reached = step.settings, step.known("host_seconds"), step.known("fraction_of_ceiling")
+    busy = step.known("gpu_utilization")
+    if not step.gpus or host is None or reached is None or busy is None:
+        return
+    if host < HOST_BOUND * step.total or reached >= LOW or captures(settings, "cuda"):
+        return
+    gain = step.gain(step.total * busy)
+    why = f"launching takes the host {host / step.total:.0%} of a step, and the GPU is busy for {busy:.0%} of the time"
+    if captures(replace(settings, cuda_graphs="auto"), "cuda"):
+        yield Advice("cuda_graphs", settings.cuda_graphs, True, gain, why)
+    elif not settings.compile and not STRATEGIES[settings.strategy].unsupported.get("compile"):
+        yield Advice("compile", False, True, gain, f"{why}; fused kernels are fewer")
 
 
 def _larger_batch(step: _Step) -> Iterator[Advice]:
