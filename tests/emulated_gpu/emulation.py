@@ -83,7 +83,8 @@ class Emulation(TorchDispatchMode):
         computed = func.namespace in ("aten", "fsdp") and not any(word in name for word in NOT_COMPUTED)
         if not on_cuda or faking or func.is_view or not computed:
             if func.namespace == "c10d" and torch.cuda.is_current_stream_capturing():
-                self.recording.append(functools.partial(func, *args, **kwargs))  # each replay communicates anew
+                # each replay communicates anew; views keep no memory of the graph's
+                self.recording.append(functools.partial(func, *_aliased(args), **_aliased(kwargs)))
             return func(*args, **kwargs)
         if self.largest is not None and any(each.numel() > self.largest for each in leaves):
             return _shaped(func, name, args, kwargs) if name.startswith("convolution") else func(*args, **kwargs)
@@ -175,15 +176,21 @@ def _tensors(tree: Any) -> list[Tensor]:
     return [each for each in tree_leaves(tree) if isinstance(each, Tensor)]
 
 
-def _view(tensor: Tensor) -> Tensor:
-    """Return a CPU tensor in the memory of a CUDA tensor."""
+def _view(tensor: Tensor, device: torch.device = CPU) -> Tensor:
+    """Return a tensor of that device in the memory of a CUDA tensor."""
     mine = tensor.untyped_storage()
     storage = (
-        torch._C._construct_storage_from_data_pointer(mine.data_ptr(), CPU, mine.nbytes())
+        torch._C._construct_storage_from_data_pointer(mine.data_ptr(), device, mine.nbytes())
         if mine.nbytes()
-        else torch.UntypedStorage(0)
+        else torch.UntypedStorage(0, device=device)
     )
-    return torch.empty(0, dtype=tensor.dtype).set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+    empty = torch.empty(0, dtype=tensor.dtype, device=device)
+    return empty.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+
+
+def _aliased(tree: Any) -> Any:
+    with _disable_current_modes():
+        return tree_map_only(Tensor, lambda each: _view(each, each.device) if each.is_cuda else each, tree)
 
 
 def _on_cpu(tree: Any) -> Any:

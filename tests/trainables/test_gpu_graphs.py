@@ -67,6 +67,12 @@ def test_a_graph_that_was_asked_for_is_not_left_out_silently(tmp_path: Path) -> 
         losses(tmp_path, {"cuda_graphs": True})
 
 
+def test_a_captured_step_of_ddp_leaves_no_memory_behind(tmp_path: Path) -> None:
+    before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    losses(tmp_path, {"strategy": "ddp", "world_size": 1, "cuda_graphs": True})
+    assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == before
+
+
 def of_a_rank(rank: int, world_size: int, folder: Path, config: dict[str, Any]) -> list[float]:
     return losses(folder, {"strategy": "ddp", **config}, rank, world_size)
 
