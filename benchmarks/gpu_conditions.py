@@ -20,7 +20,7 @@ from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("torch", "torchvision", "triton", "numpy", "pillow")
-EMULATED_GPU = "NVIDIA Null GPU"  # name of the device in tests/emulated_gpu
+EMULATED_GPU = "Emulated GPU"  # name of the device in tests/emulated_gpu
 NOT_COMPARED = ("date", "command", "load")
 
 

@@ -51,7 +51,8 @@ def metrics_of_ranks(rank: int, world_size: int, folder: Path, root: Path, confi
 def test_it_trains_validates_and_tests(tmp_path: Path, root: Path) -> None:
     worker = trained(tmp_path / "trial", root)
     assert {"val_accuracy", "val_loss", "train_loss"} <= set(worker.reported[-1].metrics)
-    assert set(trainable.test(SMALL, worker)) == {"test_accuracy", "test_loss"}
+    ends = {f"test_{name}_{end}" for name in ("accuracy", "loss") for end in ("low", "high")}
+    assert set(trainable.test(SMALL, worker)) == {"test_accuracy", "test_loss", *ends}
     assert worker.data.val_images == 2
     assert "pictures" in trainable.describe_data(worker.data)
 
