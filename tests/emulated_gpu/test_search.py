@@ -78,7 +78,7 @@ def assert_trained_and_on_gpus(run: Run) -> None:
 
 
 def test_a_dry_run_plans_for_both_gpus_and_writes_nothing(tmp_path: Path) -> None:
-    few = {"batch_size": [32], "num_workers": [0], "compile": ["false"]}  # Triton is not emulated
+    few: dict[str, object] = {"batch_size": [32], "num_workers": [0], "compile": "[false]"}  # Triton is not emulated
     settings = {**SMALL, **{f"parameters.{name}.values": values for name, values in few.items()}}
     printed = search(tmp_path, space_file("throughput"), "--dry-run", settings=settings)
     assert "2 x Emulated GPU (80 GiB)" in printed
@@ -94,7 +94,7 @@ def test_the_throughput_space_ends_with_a_front(tmp_path: Path) -> None:
         "parameters.num_workers.values": [0],
         "parameters.precision.values": ["fp32"],
         "parameters.memory_format.values": ["channels_last"],
-        "parameters.compile.values": ["false"],  # Triton is not emulated
+        "parameters.compile.values": "[false]",  # Triton is not emulated
         "budget.epochs": 1,
         "budget.trials": 2,
         "budget.hours": "null",
@@ -142,6 +142,7 @@ def two_at_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
     few: dict[str, object] = {
         "concurrent_trials": 2,
+        "data.train_images": 1024,  # an epoch in which sensors are read
         "parameters.batch_size.values": [32],
         "budget.epochs": 1,
         "budget.trials": 2,
