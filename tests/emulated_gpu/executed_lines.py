@@ -6,6 +6,7 @@ The modules are compiled with a call before each such statement: a trace functio
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib.abc
 import importlib.machinery
 import io
@@ -14,7 +15,6 @@ import re
 import sys
 import tokenize
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
 
@@ -36,13 +36,15 @@ def lines_of(tree: ast.Module, source: str) -> dict[int, ast.AST]:
 def record() -> None:
     """Compile the modules of this process with the calls, if the environment asks for it."""
     if FILE_VARIABLE in os.environ:
+        setattr(builtins, CALL, _executed)  # runpy gives a module's code other globals
         sys.meta_path.insert(0, _Finder())
 
 
 class _Marking(ast.NodeTransformer):
     """Puts a call with its lines before each statement, and into each lambda, function and handler of an exception."""
 
-    def __init__(self, lines: dict[int, ast.AST]) -> None:
+    def __init__(self, module: str, lines: dict[int, ast.AST]) -> None:
+        self._module = module
         self._lines: dict[int, list[int]] = {}
         for line, node in lines.items():
             self._lines.setdefault(id(node), []).append(line)
@@ -69,7 +71,8 @@ class _Marking(ast.NodeTransformer):
         return [ast.Expr(self._call(statement)), statement]
 
     def _call(self, node: ast.AST) -> ast.Call:
-        return ast.Call(ast.Name(CALL, ast.Load()), [ast.Constant(line) for line in self._lines[id(node)]], [])
+        numbers = [ast.Constant(line) for line in self._lines[id(node)]]
+        return ast.Call(ast.Name(CALL, ast.Load()), [ast.Constant(self._module), *numbers], [])
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
@@ -78,12 +81,8 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         source = Path(self.path).read_text()
         tree = ast.parse(source)
-        marked = _Marking(lines_of(tree, source)).visit(tree)
+        marked = _Marking(fullname, lines_of(tree, source)).visit(tree)
         return compile(ast.fix_missing_locations(marked), self.path, "exec", dont_inherit=True)
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__dict__[CALL] = partial(_executed, self.name, set())
-        super().exec_module(module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -100,12 +99,15 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def _executed(module: str, before: set[int], *lines: int) -> None:
+_before = set[str]()  # lines that this process has recorded
+
+
+def _executed(module: str, *numbers: int) -> None:
     """Append the lines at once: a process may be killed."""
-    if new := set(lines) - before:
-        before |= new
+    if new := {f"{module}:{number}" for number in numbers} - _before:
+        _before.update(new)
         with open(os.environ[FILE_VARIABLE], "a") as file:
-            file.write("".join(f"{module}:{line}\n" for line in new))
+            file.write("".join(f"{line}\n" for line in new))
 
 
 def _mentions(source: str) -> set[int]:

@@ -1,11 +1,13 @@
 """Processes and devices of each strategy, and what a strategy refuses before anything is started."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.trainables.test_strategies import settings_of
-from trainables.contract import InfeasibleError, Layout, Resources
+from trainables.contract import Data, InfeasibleError, Layout, Resources
+from trainables.local_worker import LocalWorker
 from trainables.parallel.layouts import samples_at_a_time
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
@@ -22,8 +24,15 @@ def test_data_parallel_is_one_process_with_all_gpus() -> None:
 def test_data_parallel_without_a_gpu_is_left_out_and_refused() -> None:
     assert vgg19_cifar10.unavailable("strategy", "data_parallel", CORES) == "needs a CUDA device"
     assert vgg19_cifar10.unavailable("strategy", "data_parallel", GPUS) is None
+    for config in ({"strategy": "data_parallel"}, {"strategy": "data_parallel", "world_size": 2}):
+        with pytest.raises(InfeasibleError, match="data_parallel: needs a CUDA device"):
+            vgg19_cifar10.layout(config, CORES)
+
+
+def test_data_parallel_in_a_process_without_a_gpu_is_refused(few: Data, folder: Path) -> None:
+    worker = LocalWorker(folder, data=few, resources=CORES)
     with pytest.raises(InfeasibleError, match="data_parallel: needs a CUDA device"):
-        vgg19_cifar10.layout({"strategy": "data_parallel"}, CORES)
+        vgg19_cifar10.train({"strategy": "data_parallel", "width": 0.03125, "batch_size": 8}, worker)
 
 
 def test_a_parameter_server_alone_is_refused() -> None:

@@ -189,6 +189,19 @@ class Driver:
         return 5000
 
 
+def test_a_slice_of_a_gpu_is_found_by_the_name_of_slices() -> None:
+    class Slices:
+        class NVMLError_NotFound(Exception):  # noqa: N801, N818
+            pass
+
+        def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+            if not uuid.startswith("MIG-"):
+                raise self.NVMLError_NotFound
+            return uuid
+
+    assert nvml._handle(Slices(), "12ab") == "MIG-12ab"
+
+
 def test_each_sensor_of_a_gpu_is_optional_and_units_are_as_named(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver()
     monkeypatch.setattr(nvml, "_opened", lambda device: (driver, "gpu"))
