@@ -121,7 +121,7 @@ def in_floats(outputs: Any) -> Any:
 def optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     """Build SGD with Nesterov momentum, or AdamW. Weights decay; normalisation and biases do not."""
     rate: float | Tensor = settings.learning_rate
-    device = next(model.parameters()).device
+    device = next(model.parameters(), torch.empty(0)).device  # a stage of a pipeline may have no weights
     if captured := captures(settings, device.type):  # a graph repeats numbers of its capture, but reads tensors anew
         rate = torch.tensor(settings.learning_rate, device=device)
     weights = [p for p in model.parameters() if p.ndim > 1]
