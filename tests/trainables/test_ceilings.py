@@ -106,3 +106,12 @@ def test_where_nothing_can_be_kept_it_is_measured_for_this_process(
     monkeypatch.setenv("TRAINING_SEARCH_CACHE", str(tmp_path / "file" / "folder"))
     assert cached_measurement("some", {}, lambda old: {"number": 1}) == {"number": 1}
     assert "cannot be used" in caplog.text
+
+
+def test_the_command_prints_what_it_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "_rates", lambda threads, device: rates(0.1, quiet=True))
+    monkeypatch.setattr("sys.argv", ["ceilings", "--threads", "1"])
+    module.main()
+    assert "decoding          1,000 images/s" in capsys.readouterr().out
