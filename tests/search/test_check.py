@@ -84,6 +84,7 @@ def test_a_whole_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert all(len(line) <= 80 for line in printed.splitlines())
 
 
+@pytest.mark.slow
 def test_a_file_that_keeps_something_from_one_training_to_the_next_is_found(tmp_path: Path) -> None:
     kept = "SEEN = []\n\n\ndef loss(outputs, targets):\n    SEEN.append(1)\n    outputs = outputs * len(SEEN)\n"
     for name, replaced in (("clean.py", ()), ("keeping.py", (("def loss(outputs, targets):\n", kept),))):

@@ -51,6 +51,7 @@ def test_a_probe_ends_a_trainer(name: str, tmp_path: Path) -> None:
     assert probed.metrics["throughput_windows"] >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_metric_that_is_not_measured_is_named(name: str, tmp_path: Path) -> None:
     text = (EXAMPLES / f"{name}.py").read_text()

@@ -80,7 +80,8 @@ def test_little_is_beyond_the_count_where_there_is_no_cudnn(tmp_path: Path) -> N
         assert abs(excess) < 100 * 2**20
 
 
-@pytest.mark.parametrize("keeps_workspaces", ["1", pytest.param("0", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("keeps_workspaces", ["1", "0"])
 def test_the_memory_of_a_gpu_is_simulated_and_freed(keeps_workspaces: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch 2.11 always keeps cuBLAS's workspaces for each stream, 2.15 where the variable is set."""
     monkeypatch.setenv("TORCH_CUBLAS_WORKSPACE_CACHE", keeps_workspaces)
