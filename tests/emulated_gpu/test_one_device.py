@@ -98,7 +98,7 @@ def test_after_an_illegal_access_the_device_is_lost_to_the_process() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", ["gpu", "gpu_strategies", "gpu_measuring", "gpu_memory"])
+@pytest.mark.parametrize("name", ["gpu", "gpu_graphs", "gpu_strategies", "gpu_measuring", "gpu_memory"])
 def test_the_tests_of_a_gpu_pass_on_an_emulated_one(name: str) -> None:
     assert_gpu_tests_pass(f"tests/trainables/test_{name}.py", timeout_seconds=1100)
 

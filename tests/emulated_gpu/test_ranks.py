@@ -115,3 +115,4 @@ def test_a_killed_rank_is_named_and_the_others_end(tmp_path: Path) -> None:
         assert not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks)
     finally:
         process.kill()
+        process.communicate()  # closes the pipe

@@ -21,7 +21,7 @@ from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 pytestmark = on_emulated_gpu
 
 FEW = Data("generated", train_images=192, val_images=32)
-SMALL = {"batch_size": 16, "learning_rate": 0.01, "width": 0.03125, "precision": "fp32"}
+SMALL = {"batch_size": 16, "learning_rate": 0.01, "width": 0.03125, "precision": "fp32", "cuda_graphs": False}
 CUDA = torch.device("cuda", 0)
 
 
@@ -54,7 +54,7 @@ def losses_on_the_cpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, lis
         pytest.param({"optimizer": "adamw", "cuda_graphs": True}, marks=pytest.mark.slow),
         pytest.param({"precision": "fp16"}, marks=pytest.mark.slow),
         pytest.param({"conv_kernel": "gemm"}, marks=pytest.mark.slow),
-        pytest.param({"loader": "workers", "num_workers": 2, "pin_memory": True}, marks=pytest.mark.slow),
+        pytest.param({"loader": "workers", "num_workers": 1, "pin_memory": True}, marks=pytest.mark.slow),
     ],
     ids=lambda config: " ".join(f"{name}={value}" for name, value in config.items()),
 )
