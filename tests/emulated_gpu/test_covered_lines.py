@@ -30,9 +30,7 @@ def test_code_counts_and_neither_comments_nor_docstrings_do() -> None:
     assert list(lines_of(ast.parse(SOURCE), SOURCE)) == [5, 8, 9]
 
 
-def test_a_line_is_recorded_when_it_is_executed_and_not_before(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_line_is_recorded_when_it_is_executed_and_not_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A lambda counts when it is called."""
     (tmp_path / "trainables_sample.py").write_text(SOURCE)
     file = tmp_path / "lines"
