@@ -1,7 +1,7 @@
 """Lines of code that mention the GPU and that no test executes: `python -m tests.emulated_gpu.covered_lines`.
 
 Runs the tests marked `gpu` on emulated GPUs, the tests of this folder and the quick tests of trainables, and prints the
-lines of `trainables/` and `search/execution/` that none of them executed. It takes about 20 minutes on two idle cores.
+lines of `trainables/` and `search/execution/` that none of them executed. It takes 15 to 20 minutes on two cores.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ TESTS = {  # options of pytest by what they run
     "emulated GPUs": ("-m", "slow or not slow", "-k", "not covered_lines", "tests/emulated_gpu"),
     "CPU": ("-m", "not slow and not gpu", "tests/trainables"),
 }
-EXCEPTED: Mapping[str, str] = {}  # by a line's text: why no test executes it
+EXCEPTED: Mapping[str, str] = {  # by a line's text: why no test executes it
+    "torch._C._cuda_releasePool(index, pool)": "only after a capture that PyTorch cannot end; the emulated device can",
+}
 
 
 @dataclass(frozen=True)
