@@ -96,14 +96,13 @@ class CapturedStep(Step):
                 self._loss = super().__call__(self._inputs, self._targets, timeline)
             self._graph = graph
         except RuntimeError as error:
+            del graph
+            self._abandon_capture(pool, random_state)
             if self._settings.cuda_graphs != "auto":
                 raise
             first = error.__context__ or error  # the end of the capture raises another one
             log.warning("cuda_graphs auto: off, the step cannot be captured: %s", f"{first}".partition("\n")[0])
             self._eager_steps_left = math.inf
-        if self._graph is None:
-            del graph
-            self._abandon_capture(pool, random_state)
 
     def _abandon_capture(self, pool: Any, random_state: Tensor) -> None:
         """Undo what PyTorch leaves as it was during a capture that has failed."""

@@ -62,9 +62,12 @@ def test_a_step_that_cannot_be_captured_goes_on_without_a_graph_and_says_so_once
 
 
 @pytest.mark.usefixtures("_loss_waits")
-def test_a_graph_that_was_asked_for_is_not_left_out_silently(tmp_path: Path) -> None:
+def test_a_graph_that_was_asked_for_is_not_left_out_silently_and_leaves_no_memory(tmp_path: Path) -> None:
+    before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
     with pytest.raises(RuntimeError, match="captur"):
         losses(tmp_path, {"cuda_graphs": True})
+    losses(tmp_path / "eager", {"cuda_graphs": False})
+    assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == before
 
 
 def test_a_captured_step_of_ddp_leaves_no_memory_behind(tmp_path: Path) -> None:
