@@ -114,7 +114,7 @@ def batch_sizes(sizes: Sizes, data: Data) -> Steps:
 
 
 def settings(sizes: Sizes, data: Data, file: StepsFile) -> Steps:
-    """With and without `compile` and `cuda_graphs`, at the default and at the fastest batch size."""
+    """Our loop with and without `compile` and `cuda_graphs`, at the default and at the fastest batch size."""
     fastest = best_config(file, ["batch sizes"])
     batches = dict.fromkeys([sizes.batches[0], fastest["batch_size"] if fastest else sizes.batches[0]])
     switches = itertools.product(batches, (False, True), (False, True))

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,11 +132,12 @@ def _compared(
     check: Check, trainable: Trainable, resources: Resources, single: Outcome
 ) -> Iterator[tuple[str, str, bool]]:
     """Compare the losses of other ways to train with those of a single process."""
-    others = {
-        "again": ("the same seed in another process", _trained_twice(check)),
-        "2 loaders": ("loader processes", _trained(check, num_workers="2")),
+    trainings = {  # each runs when the line before it is out
+        "again": ("the same seed in another process", partial(_trained_twice, check)),
+        "2 loaders": ("loader processes", partial(_trained, check, num_workers="2")),
     }
-    for name, (meaning, other) in others.items():
+    for name, (meaning, training) in trainings.items():
+        other = training()
         equal = not other.error and _difference(single, other) == 0
         verdict = f"equal with {meaning}" if equal else f"differs with {meaning}: {_values(other)}"
         if name == "again" and not equal:

@@ -209,8 +209,8 @@ def _wait(processes: Sequence[BaseProcess]) -> dict[int, int]:
         for rank, process in enumerate(processes):
             if rank not in ended and (code := process.exitcode) is not None:
                 ended[rank] = code
-                lost_another = dict.fromkeys((LOST_ANOTHER, ABORTED), GRACE_SECONDS)
-                seconds = {0: timeout_seconds(), **lost_another}.get(code, 0.0)
+                others_may_take = {0: timeout_seconds(), LOST_ANOTHER: GRACE_SECONDS, ABORTED: GRACE_SECONDS}
+                seconds = others_may_take.get(code, 0.0)
                 deadline = min(deadline, time.monotonic() + seconds)
     return ended
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-ENDS = ("_low", "_high")  # of the name of a metric's 95% interval
+ENDS = {"_low": "lower end", "_high": "upper end"}  # of a metric's 95% interval, by the end of its name
 FIRST_RATE = "images_per_second"  # VGG19's, and that of runs that recorded no metrics
 
 
@@ -15,7 +15,7 @@ def rate_metric(names: Collection[str]) -> str:
 
 def is_interval_end(name: str, names: Collection[str]) -> bool:
     """Return whether a name is that of the lower or the upper end of another metric's interval."""
-    return name.endswith(ENDS) and name.rpartition("_")[0] in names
+    return name.endswith(tuple(ENDS)) and name.rpartition("_")[0] in names
 
 
 def rate_unit(rate: str) -> str:

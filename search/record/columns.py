@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from search.front.roles import ENDS, is_interval_end
 from search.front.targets import target_metrics, targets_of
 from search.record.events import Opening
 from trainables.contract import Trainable, find_trainable
@@ -28,7 +29,6 @@ COLUMNS = {
     "decision": ("", "what the scheduler answered: continue or stop"),
 }
 
-ENDS = {"low": "lower end", "high": "upper end"}
 HEAD = """\
 # Columns
 
@@ -59,9 +59,9 @@ def _describe_column(name: str, units: Mapping[str, str], trainable: Trainable |
     known = {**target_metrics(targets_of(units), known), **known}
     if name in known:
         return known[name].unit or units.get(name, ""), known[name].help
-    stem, _, end = name.rpartition("_")
-    if end in ENDS and stem in {*units, *known}:
-        return units.get(stem, ""), f"{ENDS[end]} of the 95% interval of `{stem}`"
+    if is_interval_end(name, {*units, *known}):
+        stem, _, end = name.rpartition("_")
+        return units.get(stem, ""), f"{ENDS[f'_{end}']} of the 95% interval of `{stem}`"
     if name.startswith("test_"):
         of = f"as `{name.replace('test_', 'val_', 1)}`, on the test set, read once for the points of the front"
         return units.get(name.replace("test_", "val_", 1), ""), of

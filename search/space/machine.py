@@ -144,8 +144,8 @@ def visible_gpus() -> tuple[Gpu, ...]:
             handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
             uuids = [_decode(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
             setting = os.environ.get("CUDA_VISIBLE_DEVICES")
-            if (setting or "").startswith("MIG-"):  # a part of a GPU; CUDA shows a process one at most
-                shown = [pynvml.nvmlDeviceGetHandleByUUID((setting or "").partition(",")[0].strip())]
+            if setting is not None and setting.startswith("MIG-"):  # a part of a GPU; CUDA shows a process one at most
+                shown = [pynvml.nvmlDeviceGetHandleByUUID(setting.partition(",")[0].strip())]
             else:
                 shown = [handles[i] for i in visible_devices(uuids, setting)]
             sizes = [pynvml.nvmlDeviceGetMemoryInfo(handle).total / GIB for handle in shown]

@@ -53,6 +53,8 @@ def ceilings(threads: int, device: torch.device) -> Ceilings:
 
 
 def _figures(threads: int, device: torch.device, enough: Callable[[Figures], bool]) -> Figures:
+    if device.type != "cpu":
+        threads = 1  # a GPU's rates do not depend on them
     fingerprint = machine_fingerprint(device, threads)
     return cached_measurement("ceilings", fingerprint, lambda old: _measured(old, threads, device), enough)
 

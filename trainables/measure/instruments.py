@@ -79,7 +79,7 @@ class Instruments:
         """`steps`: of the whole training, None: unlimited. At most a third of them is warm-up, a fifth is profiled."""
         self._work = work
         self._settings, self._worker, self._device = settings, worker, device
-        self._ceilings = ceilings(torch.get_num_threads() if device.type == "cpu" else 1, device)
+        self._ceilings = ceilings(torch.get_num_threads(), device)
         cores = _own_cores(worker)
         self._rate_history, self._num_cores = RateHistory(device, torch.get_num_threads()), len(cores)
         self.timeline = Timeline(device)
