@@ -60,7 +60,7 @@ class Study:
         self._pending = self._advisor.replay(events)
         self._run_state = journal.run_state
         self._running: dict[str, Proposal] = {}
-        self._has_trained = any(trial.state in ("complete", "stopped") for trial in self._run_state.trials.values())
+        self._has_trained = any(self._trains(t.kind, t.state) for t in self._run_state.trials.values())
         self._failures: list[str | None] = []  # reasons, of this process
         self._clock = clock
         used = self._run_state.active_seconds() if events else 0.0
@@ -82,6 +82,10 @@ class Study:
         """True if no trial has trained so far and the last ones failed for the same reason."""
         last = self._failures[-MAX_ALIKE_FAILURES:]
         return not self._has_trained and len(last) == MAX_ALIKE_FAILURES and len(set(last)) == 1
+
+    def _trains(self, kind: str, state: str) -> bool:
+        """Return whether such a trial shows that the training works; probes do only where there is nothing else."""
+        return state in ("complete", "stopped") and (kind == "train" or self._space.evaluation == "probe")
 
     def propose(self) -> Proposal | None:
         """Return the next trial: those that an earlier process left unfinished come first."""
@@ -139,8 +143,7 @@ class Study:
         proposal = self._running.pop(trial_id)
         if finished.state == "failed":
             self._failures.append(finished.reason)
-        elif finished.state != "infeasible" and (proposal.kind == "train" or self._space.evaluation == "probe"):
-            self._has_trained = True
+        self._has_trained |= self._trains(proposal.kind, finished.state)
         metrics = self._advisor.metrics(trial_id)
         trainable = load_trainable(self._space.trainable or "")
         verdict = trainable.explain(proposal.config, metrics, self._resources) if metrics else None
