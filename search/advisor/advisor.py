@@ -21,6 +21,8 @@ from search.space.space import Space
 from trainables.contract import Scalar
 
 EPOCHS_SPENT = "budget.total_epochs is spent"
+TOO_FEW_EPOCHS = "budget.total_epochs has too few epochs left to complete it"
+WORSE = "others were better at this epoch"
 BASELINE = "t0001"  # trial of the baseline, if the space has one
 ATTEMPTS = 10  # to find an untried configuration
 
@@ -31,7 +33,7 @@ class _ObservedTrial:
     number: int  # in the Optuna study
     epochs: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
-    stop: bool = False
+    stop: str | None = None  # the reason; None: it continues
     state: State | None = None  # None: running
 
     @property
@@ -119,13 +121,22 @@ class Advisor:
         trial.metrics = _finite(metrics)
         if self._model is not None and trial.proposal.kind != self._space.trial_kind:
             self._model.observe_probe(trial_id, self._losses(trial.metrics))
-        elif self._model is not None and measured(trial.metrics, self._space.objectives):
+        elif self._model is not None:
             self._model.observe(trial_id, epoch, self._losses(trial.metrics))
-        if epoch < last_epoch:
-            replayed = earlier_decision is not None and self._forecasts
-            stops = earlier_decision == Decision.STOP if replayed else not self._should_continue(trial, epoch)
-            trial.stop = trial.stop or stops
+        if epoch < last_epoch and trial.stop is None:
+            if earlier_decision is None or not self._forecasts:
+                trial.stop = self._reason_to_stop(trial, epoch)
+            elif earlier_decision == Decision.STOP:
+                trial.stop = "was stopped before"
         return Decision.STOP if trial.stop else Decision.CONTINUE
+
+    def why_stopped(self, trial_id: str) -> str | None:
+        """Return the reason why a trial was told to stop; None: it was not.
+
+        Raises:
+            UnknownTrialError: there is no such trial.
+        """
+        return self._known(trial_id).stop
 
     def metrics(self, trial_id: str) -> dict[str, float]:
         """Return the finite values of a trial's last measurement.
@@ -143,7 +154,7 @@ class Advisor:
         complete: its last measurement is final; without a finite value of each objective it counts as infeasible.
         stopped: ended early, by the Advisor's decision or for lack of time; its last measurement is not final.
         infeasible: the configuration cannot run here, and similar ones are avoided; `metrics` holds what is known.
-        failed: ended for a reason unrelated to the configuration.
+        failed: ended by an error; similar configurations are avoided, because most errors come from a setting.
 
         Raises:
             UnknownTrialError: there is no such trial.
@@ -158,8 +169,8 @@ class Advisor:
         is_measured = state == "complete" and measured(trial.metrics, self._space.objectives)
         final = self._losses(trial.metrics) if is_measured else None
         all_excesses = self._excesses(trial.metrics, self._space.all_constraints)
-        if self._model is not None and state != "failed":
-            if trial.metrics:
+        if self._model is not None:
+            if trial.metrics and state != "failed":
                 self._model.observe_excesses(trial_id, all_excesses)
             if final is not None and not preparatory:
                 self._model.complete(trial_id, final)
@@ -272,18 +283,22 @@ class Advisor:
             raise ValueError(f"{trial_id} is {trial.state} already")
         return trial
 
-    def _should_continue(self, trial: _ObservedTrial, epoch: int) -> bool:
-        total = self._space.budget.total_epochs
+    def _reason_to_stop(self, trial: _ObservedTrial, epoch: int) -> str | None:
+        total, trial_id = self._space.budget.total_epochs, trial.proposal.trial_id
         if total is not None and self._epochs >= total:
-            return False
+            return EPOCHS_SPENT
         if self._forecasts and self._model is not None and epoch in self._model.rungs:
             if total is not None and total - self._epochs < self._space.last_epoch - epoch:
-                return False  # too few epochs are left to complete it
-            return self._model.worth_continuing(trial.proposal.trial_id, epoch, self._rng(2))
-        if self._halving is None or (self._space.baseline and trial.proposal.trial_id == BASELINE):
-            return True
-        found = self._losses(trial.metrics) if measured(trial.metrics, self._space.objectives) else None
-        return self._halving.should_continue(trial.proposal.trial_id, epoch, found)
+                return TOO_FEW_EPOCHS
+            return self._model.reason_to_stop(trial_id, epoch, self._rng(2))
+        if self._halving is None or (self._space.baseline and trial_id == BASELINE):
+            return None
+        found = self._losses(trial.metrics)
+        unmeasured = [o for o, loss in zip(self._space.objectives, found, strict=True) if not math.isfinite(loss)]
+        if unmeasured and all(self._space.is_probed(objective) for objective in unmeasured):
+            return None  # epochs so far were too short for a rate
+        continues = self._halving.should_continue(trial_id, epoch, None if unmeasured else found)
+        return None if continues else WORSE
 
     def _excesses(self, metrics: Mapping[str, float], constraints: Iterable[Constraint]) -> dict[str, float]:
         """Return excesses by constraint, without those whose metric or whose baseline is not measured yet."""

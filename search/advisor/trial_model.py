@@ -40,7 +40,8 @@ FIRST_RUNG = 0.1  # of the full length; an earlier part of the curve predicts li
 @dataclass
 class _ModelledTrial:
     row: Rows
-    last_epoch: int = 0
+    last_epoch: int = 0  # of its last measurement at a rung
+    has_rate: bool = True  # the last measurement has no NaN
     final: Array | None = None  # losses at full length
 
 
@@ -63,13 +64,13 @@ class TrialModel:
         if decoupled:
             probed = encoding.columns(space.affecting("probed"))
             trained = encoding.columns(space.affecting("trained"))
-        self._is_probed = [space.is_probed(objective) for objective in space.objectives]
+        self._is_probed = np.array([space.is_probed(objective) for objective in space.objectives])
         of_rate, of_loss = (probed, log_rates, RATES_DIFFER_BY), (trained, warp_losses)
         kinds = [of_rate if is_probed and decoupled else of_loss for is_probed in self._is_probed]
         self._objectives = [MetricModel(encoding, *kind) for kind in kinds]
         self._probe_tuner: ProbeTuner | None = None
-        if space.probe_tuned_parameters and any(self._is_probed):
-            rate = self._objectives[self._is_probed.index(True)]
+        if space.probe_tuned_parameters and self._is_probed.any():
+            rate = self._objectives[int(self._is_probed.argmax())]
             self._probe_tuner = ProbeTuner(encoding, rate, space.probe_tuned_parameters, self._feasibility)
         self._failure = MetricModel(encoding, every)
         self._excesses = {str(constraint): MetricModel(encoding, every) for constraint in space.all_constraints}
@@ -97,11 +98,16 @@ class TrialModel:
             self._probe_tuner.start(row)
 
     def observe(self, trial_id: str, epoch: int, losses: Array) -> None:
-        """Record a measurement at one of the `rungs`; other epochs add no information."""
-        trial = self._trials[trial_id]
-        if epoch in self.rungs and epoch > trial.last_epoch:
-            trial.last_epoch = epoch
-            self._measured.add(trial_id)
+        """Record a measurement at one of the `rungs`; other epochs add no information.
+
+        A loss is NaN where nothing finite was measured. After a short epoch, that is so for rates. Without one of the
+        other losses the measurement does not count.
+        """
+        trial, finite = self._trials[trial_id], np.isfinite(losses)
+        if epoch in self.rungs and epoch > trial.last_epoch and finite[~self._is_probed].all():
+            trial.last_epoch, trial.has_rate = epoch, bool(finite.all())
+            if trial.has_rate:
+                self._measured.add(trial_id)
             # 0 at the first epoch, 1 at the last, logarithmic: curves change most at the start
             self._learn(trial.row, float(np.log(epoch) / np.log(self._last_epoch)), losses)
 
@@ -152,14 +158,22 @@ class TrialModel:
         """Set the probe-tuned parameters of a configuration; the flag says whether to probe it before training."""
         return self._probe_tuner.tune(config, rng) if self._probe_tuner else (dict(config), False)
 
-    def worth_continuing(self, trial_id: str, epoch: int, rng: np.random.Generator) -> bool:
-        """Return whether the rest of a trial gains as much per epoch as a new trial would. For epochs in `rungs`."""
+    def reason_to_stop(self, trial_id: str, epoch: int, rng: np.random.Generator) -> str | None:
+        """Return why a trial should end at this epoch, one of `rungs`; None: it should continue.
+
+        It continues while its remaining epochs promise as much gain per epoch as a new trial does.
+        """
         if trial_id == self._first_trial:
-            return True  # so that even a short search has a trial at full length
-        if self._has_too_little_data(self._num_started - 1) or self._trials[trial_id].last_epoch != epoch:
-            return False  # stop at the first rung: too little data to judge
-        own = float(self.gain(self._trials[trial_id].row[None])[0]) / (self._last_epoch - epoch)
-        return own >= NEW_TRIAL_FACTOR * self._best_candidate(rng)[1] / self._last_epoch
+            return None  # so that even a short search has a trial at full length
+        trial = self._trials[trial_id]
+        if trial.last_epoch != epoch:
+            return "an objective had no finite value"
+        if self._has_too_little_data(self._num_started - 1):
+            return "was one of the first trials, of which only one is trained to the end" if trial.has_rate else None
+        own = float(self.gain(trial.row[None])[0]) / (self._last_epoch - epoch)
+        if own >= NEW_TRIAL_FACTOR * self._best_candidate(rng)[1] / self._last_epoch:
+            return None
+        return "promised less gain per epoch than a new trial"
 
     def expected_gain(self, rng: np.random.Generator) -> float | None:
         """Return the expected gain of the next trial, relative to the front's hypervolume; None: too little data."""

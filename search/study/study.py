@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from search.advisor.advisor import EPOCHS_SPENT, Advisor
+from search.advisor.advisor import Advisor
 from search.advisor.proposal import Decision, Proposal
 from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
@@ -23,11 +23,6 @@ from trainables.contract import Config, Data, InfeasibleError, Layout, Resources
 
 OUT_OF_TIME = "budget.hours is spent"
 MAX_ALIKE_FAILURES = 5  # of the first trials; more would fail alike
-STOPPED_BY = {
-    "halving": "others were better at this epoch",
-    "forecast": "promised less per epoch than a new trial, or could not get to its end",
-    "none": "",
-}
 
 
 class Study:
@@ -117,9 +112,7 @@ class Study:
         if measured.epoch:
             metrics = with_targets(self._space.targets, self._advisor.metrics(trial_id), metrics)
         decision = self._advisor.observe(trial_id, measured.epoch, metrics)
-        reason = STOPPED_BY[self._space.stopping_rule]
-        if self._advisor.stop_reason == EPOCHS_SPENT:
-            reason = EPOCHS_SPENT
+        reason = self._advisor.why_stopped(trial_id)
         if self.out_of_time and measured.epoch < self._space.last_epoch:
             decision, reason = Decision.STOP, OUT_OF_TIME
         self._journal.append(

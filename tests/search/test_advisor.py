@@ -391,6 +391,29 @@ def test_halving_stops_the_dominated_and_keeps_the_undominated():
     assert first_epoch(math.nan, 0.0) == Decision.STOP
 
 
+def test_halving_judges_a_trial_once_its_rate_is_measured():
+    seconds = {"metric": "seconds", "goal": "minimize", "probed": True}
+    advisor = Advisor(space(stopping="halving", objectives=[{"metric": "accuracy", "goal": "maximize"}, seconds]))
+    good, bad = advisor.propose(), advisor.propose()
+    advisor.observe(good.trial_id, 1, {"accuracy": 0.9, "seconds": 1.0})
+    assert advisor.observe(bad.trial_id, 1, {"accuracy": 0.1}) == Decision.CONTINUE
+    assert advisor.why_stopped(bad.trial_id) is None
+    assert advisor.observe(bad.trial_id, 2, {"accuracy": 0.1, "seconds": 2.0}) == Decision.STOP
+    assert advisor.why_stopped(bad.trial_id) == "others were better at this epoch"
+
+
+def test_settings_that_end_in_an_error_are_proposed_less_often():
+    advisor, fails = Advisor(space(RANGES, searcher="gp")), []
+    for _ in range(30):
+        proposal = advisor.propose()
+        fails.append(bool(proposal.config["nesterov"]))
+        if fails[-1]:
+            advisor.finish(proposal.trial_id, "failed")
+        else:
+            complete(advisor, proposal, **measure(proposal.config, EPOCHS))
+    assert sum(fails[10:]) <= 4  # 15 if failures are ignored
+
+
 def test_halving_judges_at_its_rungs_only():
     """With 9 epochs the rungs are at 1 and 3."""
     advisor, answers = Advisor(space(stopping="halving")), []

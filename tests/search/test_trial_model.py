@@ -86,7 +86,7 @@ def test_the_same_measurements_in_the_same_order_give_the_same_answers():
     assert (asked.gain(rows) == rebuilt.gain(rows)).all()
     assert asked.propose(rng(5)) == rebuilt.propose(rng(5))
     assert asked.expected_gain(rng(6)) == rebuilt.expected_gain(rng(6))
-    assert asked.worth_continuing("last", 5, rng(7)) == rebuilt.worth_continuing("last", 5, rng(7))
+    assert asked.reason_to_stop("last", 5, rng(7)) == rebuilt.reason_to_stop("last", 5, rng(7))
 
 
 def test_asking_changes_nothing():
@@ -209,7 +209,7 @@ def watched(trial, until):
 
 @pytest.mark.parametrize("epoch", rungs(EPOCHS))
 def test_a_trial_that_is_dominated_by_far_is_not_worth_its_epochs(epoch):
-    assert not watched({"x": 1.0, "y": 0.5}, epoch).worth_continuing("asked", epoch, rng())
+    assert watched({"x": 1.0, "y": 0.5}, epoch).reason_to_stop("asked", epoch, rng())
 
 
 @pytest.mark.parametrize("epoch", rungs(EPOCHS)[1:])
@@ -219,7 +219,7 @@ def test_a_trial_that_beats_the_front_by_far_is_worth_its_epochs(epoch):
     for number in range(10):
         run(model, f"t{number}", {"x": 0.8 + number % 3 * 0.1, "y": number / 10})
     run(model, "best", {"x": 0.3, "y": 0.5}, until=epoch + 1)
-    assert model.worth_continuing("best", epoch, rng())
+    assert model.reason_to_stop("best", epoch, rng()) is None
 
 
 def test_what_a_trial_measured_on_its_way_is_not_taken_for_what_it_came_to():
@@ -234,8 +234,30 @@ def test_of_the_first_trials_one_is_trained_to_its_end_and_the_others_are_looked
     model, answers = TrialModel(space()), []
     for number in range(FIRST_TRIALS):
         run(model, f"t{number}", {"x": 0.3, "y": number / FIRST_TRIALS}, until=3)
-        answers.append(model.worth_continuing(f"t{number}", 2, rng()))
+        answers.append(model.reason_to_stop(f"t{number}", 2, rng()) is None)
     assert answers == [True] + [False] * (FIRST_TRIALS - 1)
+
+
+PROBED = {"metric": "seconds", "goal": "minimize", "probed": True}
+
+
+def begun(model, trial_id, config, losses, epoch):
+    model.start(trial_id, config)
+    model.observe(trial_id, epoch, losses)
+    return model.reason_to_stop(trial_id, epoch, rng())
+
+
+def test_a_trial_whose_epochs_were_too_short_for_a_rate_is_not_stopped_for_that():
+    """Neither while there is little data, nor later, when its rate is predicted."""
+    model = TrialModel(space(objectives=[{"metric": "accuracy", "goal": "maximize"}, PROBED]))
+    run(model, "first", {"x": 0.9, "y": 0.5})
+    assert begun(model, "second", {"x": 0.8, "y": 0.1}, np.array([-0.1, np.nan]), 2) is None
+    for number in range(10):
+        run(model, f"t{number}", {"x": 0.8 + number % 3 * 0.1, "y": number / 10})
+    good, bad = {"x": 0.3, "y": 0.5}, {"x": 1.0, "y": 0.05}
+    assert begun(model, "good", good, np.array([curve(good, 3)[0], np.nan]), 3) is None
+    assert "promised less" in begun(model, "bad", bad, np.array([curve(bad, 3)[0], np.nan]), 3)
+    assert "no finite value" in begun(model, "diverged", {"x": 0.3, "y": 0.4}, np.array([np.nan, 1.0]), 3)
 
 
 def test_a_trial_without_a_number_at_a_rung_is_not_worth_going_on():
@@ -244,8 +266,8 @@ def test_a_trial_without_a_number_at_a_rung_is_not_worth_going_on():
     for number in range(10):
         run(model, f"t{number}", {"x": 0.9, "y": number / 10})
     run(model, "lost", {"x": 0.3, "y": 0.5}, until=rungs(EPOCHS)[1] + 1)
-    assert model.worth_continuing("lost", rungs(EPOCHS)[1], rng())
-    assert not model.worth_continuing("lost", rungs(EPOCHS)[2], rng())
+    assert model.reason_to_stop("lost", rungs(EPOCHS)[1], rng()) is None
+    assert model.reason_to_stop("lost", rungs(EPOCHS)[2], rng())
 
 
 def test_of_too_few_trials_no_gain_is_expected():
@@ -344,4 +366,4 @@ def test_where_nothing_was_measured_no_gain_is_expected_and_nothing_is_worth_goi
     """Eight that diverged at once, then one more that reports an accuracy that is no number."""
     model, _ = searched(FIRST_TRIALS + 1, runs=lambda config: False)
     assert model.expected_gain(rng()) is None
-    assert not model.worth_continuing("t8", 2, rng())
+    assert model.reason_to_stop("t8", 2, rng())
