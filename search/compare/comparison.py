@@ -120,7 +120,7 @@ def shared(named: Sequence[Side], metric: str) -> list[Shared]:
     found: dict[str, dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
     for side in named:
         for trial in side.run.state.trials.values():
-            if math.isfinite(trial.metrics.get(metric, math.nan)) and (trial.state == "complete" or not learned):
+            if math.isfinite(trial.own_metrics.get(metric, math.nan)) and (trial.state == "complete" or not learned):
                 key = repr(sorted((name, value) for name, value in trial.config.items() if name not in ignored))
                 found[key][side.letter].append(trial)
     made = [
@@ -136,12 +136,12 @@ def shared(named: Sequence[Side], metric: str) -> list[Shared]:
 
 def _reading(run: Run, trials: Sequence[Trial], metric: str) -> Reading:
     """Combine the trials, preferably those that were not contended and have an interval."""
-    quiet = [trial for trial in trials if not trial.metrics.get("contended")]
-    sure = [trial for trial in quiet or trials if half_interval(trial.metrics, metric)]
+    quiet = [trial for trial in trials if not trial.own_metrics.get("contended")]
+    sure = [trial for trial in quiet or trials if half_interval(trial.own_metrics, metric)]
     used = sure or quiet or list(trials)
-    metrics = merge_repeats(used[0].metrics, [trial.metrics for trial in used[1:]])
+    metrics = merge_repeats(used[0].own_metrics, [trial.own_metrics for trial in used[1:]])
     half = half_interval(metrics, metric) if sure else run.state.half_interval(used[0], metric)
-    value = metrics[metric] if sure else fmean(trial.metrics[metric] for trial in used)
+    value = metrics[metric] if sure else fmean(trial.own_metrics[metric] for trial in used)
     return Reading(value, half, len(used), not quiet)
 
 

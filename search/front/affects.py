@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from search.front.roles import sounds_learned
 from trainables.contract import find_trainable
@@ -18,7 +18,14 @@ def is_learned(trainable: str, metric: str) -> bool:
 
 def without_effect(trainable: str, parameters: Mapping[str, Mapping[str, Any]], metric: str) -> set[str]:
     """Return the settings that cannot change the metric, by the `parameters` of the space or else by the trainable."""
-    other = "probed" if is_learned(trainable, metric) else "trained"
+    return without_effect_on(trainable, parameters, "trained" if is_learned(trainable, metric) else "probed")
+
+
+def without_effect_on(
+    trainable: str, parameters: Mapping[str, Mapping[str, Any]], metrics: Literal["probed", "trained"]
+) -> set[str]:
+    """Return the settings that cannot change the metrics that a probe measures, or those that take training."""
+    other = "trained" if metrics == "probed" else "probed"
     found = find_trainable(trainable)
     known = (found.PARAMETERS if found else None) or {}
     said = {name: stated.get("affects", stated.get("bears_on")) for name, stated in parameters.items()}  # old name

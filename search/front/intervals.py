@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 HALF_95 = 1.96  # standard deviations in half of a 95% interval
 
@@ -27,22 +27,28 @@ def half_interval(metrics: Metrics, metric: str, val_images: int | None = None) 
 
 
 def merge_repeats(first: Metrics, repeats: Sequence[Metrics]) -> dict[str, float]:
-    """The metrics of a trial, those with a 95% interval (`_low`, `_high`) merged with what repeats of it measured.
-
-    Means are weighted by precision. Where the repeats differ by more than their intervals allow, the merged interval is
-    wider by that factor, as the Particle Data Group does it (Review of Particle Physics, section 5.2.2).
-    """
+    """The metrics of a trial, those with a 95% interval (`_low`, `_high`) merged with what repeats of it measured."""
     merged = dict(first)
     for name in [name.removesuffix("_low") for name in first if name.endswith("_low")]:
-        measured = [
-            (metrics[name], half)
-            for metrics in (first, *repeats)
-            if math.isfinite(metrics.get(name, math.nan)) and (half := half_interval(metrics, name))
-        ]
-        if len(measured) > 1:
-            weights = [1 / half**2 for _, half in measured]
-            mean = sum(weight * value for weight, (value, _) in zip(weights, measured, strict=True)) / sum(weights)
-            scatter = sum(((value - mean) / (half / HALF_95)) ** 2 for value, half in measured) / (len(measured) - 1)
-            half = math.sqrt(max(1.0, scatter) / sum(weights))
-            merged |= {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
+        merged |= merge_independent(name, (first, *repeats))
     return merged
+
+
+def merge_independent(name: str, measurements: Iterable[Metrics]) -> dict[str, float]:
+    """The mean of a metric over independent measurements, with its 95% interval; empty where no interval is known.
+
+    Means are weighted by precision. Where measurements differ by more than their intervals allow, the merged interval
+    is wider by that factor, as the Particle Data Group does it (Review of Particle Physics, section 5.2.2).
+    """
+    measured = [
+        (metrics[name], half)
+        for metrics in measurements
+        if math.isfinite(metrics.get(name, math.nan)) and (half := half_interval(metrics, name))
+    ]
+    if not measured:
+        return {}
+    weights = [1 / half**2 for _, half in measured]
+    mean = sum(weight * value for weight, (value, _) in zip(weights, measured, strict=True)) / sum(weights)
+    scatter = sum(((value - mean) / (half / HALF_95)) ** 2 for value, half in measured) / max(1, len(measured) - 1)
+    half = math.sqrt(max(1.0, scatter) / sum(weights))
+    return {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}

@@ -19,6 +19,7 @@ from search.front.intervals import HALF_95, half_interval, merge_repeats
 from search.front.objective import Constraint, Objective, losses, read_constraint
 from search.front.pareto import hypervolume, reference_point
 from search.front.roles import FIRST_RATE, rate_metric
+from search.front.shared import SharedMetrics, shared_metrics
 from search.record.events import (
     End,
     Event,
@@ -60,6 +61,7 @@ class Trial:
     finished_at: float = math.nan  # seconds since 1970
     verdict: Verdict | None = None
     rate_metric: str = FIRST_RATE
+    groups: tuple[Group, ...] = field(default=(), repr=False, compare=False)  # trials that share metrics with this one
 
     @property
     def rate(self) -> float:
@@ -72,10 +74,18 @@ class Trial:
         return max(self.curve, default=0)
 
     @property
-    def metrics(self) -> dict[str, float]:
+    def own_metrics(self) -> dict[str, float]:
         """The last measurement, merged with its repeats, and the metrics on the test set if there are any."""
         last = self.curve[self.epochs].metrics if self.curve else {}
         return {**(merge_repeats(last, self.repeats) if self.repeats else last), **self.test_metrics}
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """`own_metrics`, with those replaced that trials share whose settings differ only where they have no effect."""
+        metrics = self.own_metrics
+        for group in self.groups if self.curve else ():
+            metrics |= group.metrics(self.epochs)
+        return metrics
 
     def apply(self, event: Measurement | Retry | Finish | Repeat | OnTestSet) -> None:
         """Take in an event of this trial."""
@@ -97,6 +107,32 @@ class Trial:
                 self.test_metrics = event.metrics
 
 
+@dataclass
+class Group:
+    """Trials that share metrics."""
+
+    shares: SharedMetrics
+    trials: list[Trial] = field(default_factory=list)
+    _merged: dict[int, dict[str, float]] = field(default_factory=dict)  # by number of epochs
+
+    def metrics(self, epochs: int) -> dict[str, float]:
+        """The shared metrics, of trials with so many epochs if they take training; empty: of one trial alone."""
+        learned = self.shares.learned
+        epochs = epochs if learned else 0
+        if epochs not in self._merged:
+            trials = [trial for trial in self.trials if trial.curve and trial.state != "failed"]
+            if learned:
+                measured = [trial.curve[epochs].metrics for trial in trials if epochs in trial.curve]
+            else:
+                measured = [m for trial in trials for m in (trial.curve[trial.epochs].metrics, *trial.repeats)]
+            self._merged[epochs] = self.shares.merge(measured)
+        return self._merged[epochs]
+
+    def invalidate(self) -> None:
+        """Discard what was computed, because a trial has changed."""
+        self._merged.clear()
+
+
 class RunState:
     """All trials of a run. Apply the journal's events in order, from the first on.
 
@@ -115,6 +151,8 @@ class RunState:
         self._seconds = 0.0  # of the processes before this one
         self._resumed_at = self._last_at = math.nan
         self._front: list[Trial] | None = None
+        self._shared: tuple[SharedMetrics, ...] = ()
+        self._groups: dict[tuple[bool, str], Group] = {}
         for event in events:
             self.apply(event)
 
@@ -132,7 +170,9 @@ class RunState:
                 name: replace(trial, curve=dict(trial.curve), repeats=list(trial.repeats))
                 for name, trial in self.trials.items()
             }
-            copied._front = None
+            copied._front, copied._groups = None, {}
+            for trial in copied.trials.values():
+                copied._join(trial)
             return copied
 
     def apply(self, event: Event) -> None:
@@ -144,6 +184,8 @@ class RunState:
                     if isinstance(event, Opening):
                         self.opening, self.objectives = event, event.objectives
                         self._constraints = [read_constraint(text) for text in event.constraints]
+                        names = [objective.metric for objective in event.objectives]
+                        self._shared = shared_metrics(event.trainable, event.parameters, names, event.metrics)
                     else:  # the time between two processes is not counted
                         self._seconds += max(0.0, self._last_at - self._resumed_at)
                         self.end = None
@@ -155,12 +197,23 @@ class RunState:
                     self.end = event.reason
                 case Start() if event.trial_id not in self.trials:  # else it is taken up again after a resume
                     config, rate = dict(event.config), self.rate_metric
-                    self.trials[event.trial_id] = Trial(
-                        event.trial_id, config, event.kind, event.time, rate_metric=rate
-                    )
+                    trial = Trial(event.trial_id, config, event.kind, event.time, rate_metric=rate)
+                    self.trials[event.trial_id] = trial
+                    self._join(trial)
                 case Measurement() | Retry() | Finish() | Repeat() | OnTestSet() if event.trial_id in self.trials:
                     self.trials[event.trial_id].apply(event)
+                    for group in self.trials[event.trial_id].groups:
+                        group.invalidate()
             self._last_at = event.time
+
+    def _join(self, trial: Trial) -> None:
+        """Add a trial to the groups with which it shares metrics."""
+        keys = [(shares.learned, shares.key(trial.config)) for shares in self._shared]
+        trial.groups = tuple(
+            self._groups.setdefault(key, Group(shares)) for key, shares in zip(keys, self._shared, strict=True)
+        )
+        for group in trial.groups:
+            group.trials.append(trial)
 
     def counts(self) -> dict[str, int]:
         """Trials by state, all states; without the probes that only prepare others."""

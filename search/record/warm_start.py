@@ -67,7 +67,7 @@ def _known(
                 continue
             whole = trial.state == "complete" and trial.epochs == space.last_epoch
             holds = {metric: here if is_probed else whole and not probed_only for metric, is_probed in probed.items()}
-            found = trial.metrics
+            found = trial.own_metrics
             metrics = {metric: found[metric] for metric in holds if holds[metric] and metric in found}
             config = _config(space, trial.config)
             if metrics and config is not None:

@@ -41,7 +41,7 @@ class Importance:
 def importance(run_state: RunState, objective: Objective) -> Importance | str:
     """Return the importance for one objective, or the reason why there is none."""
     measured = [t for t in run_state.trials.values() if t.state == "complete"]
-    measured = [t for t in measured if math.isfinite(t.metrics.get(objective.metric, math.nan))]
+    measured = [t for t in measured if math.isfinite(t.own_metrics.get(objective.metric, math.nan))]
     if not any(t.kind == "probe" for t in measured):  # training: only those with the most epochs are comparable
         most = max((t.epochs for t in measured), default=0)
         measured = [t for t in measured if t.epochs == most]
@@ -57,7 +57,7 @@ def importance(run_state: RunState, objective: Objective) -> Importance | str:
     # at least two trials have the parameter, and no trial or at least two trials lack it
     judged = {name for name, number in has.items() if number > 1 and size - number != 1} - {*idle}
     names = [name for name in run_state.parameters() if name in judged]
-    values = [objective.loss(t.metrics[objective.metric]) for t in trials]
+    values = [objective.loss(t.own_metrics[objective.metric]) for t in trials]
     if not names or sorted(values)[_number_of_best(size) - 1] == max(values):
         return "No importance: the trials hardly differ in this metric."
     divergences = _judge(run_state, trials, names)

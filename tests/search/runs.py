@@ -147,11 +147,11 @@ def story(**changed: Any) -> list[dict[str, Any]]:
     run.finish("t0008", "failed", "the workers died twice (signal 9)", seconds=11.0)
     run.start("t0009", **config(512, 0.21, precision="fp32"))
     run.finish("t0009", "infeasible", "out of memory: 22.0 GiB asked for, 18.9 GiB free", seconds=0.6)
-    run.start("t0010", **config(512, 0.1))
+    run.start("t0010", **config(512, 0.1, precision="fp32"))
     run.epochs("t0010", [0.5, 0.6, 0.72], 402.0, peak_memory_fraction=0.95)  # the best of all, beyond the constraint
     run.finish("t0010")
     run.complete("t0011", [0.2, 0.41, 0.58], 401.0, config(512, 0.11))
-    run.start("t0012", **config(128, 0.03))
+    run.start("t0012", **config(128, 0.03, precision="fp32"))
     run.measure("t0012", 1, val_accuracy=0.42, **interval(353.0, 4.0))
     run.add("test", 5.0, trial_id="t0003", metrics={"test_accuracy": 0.703, "test_loss": 0.91})
     run.add("test", 5.0, trial_id="t0007", metrics={"test_accuracy": 0.694, "test_loss": 0.94})

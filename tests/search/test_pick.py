@@ -188,7 +188,7 @@ def test_three_objectives_leave_a_compromise(tmp_path):
         ("t0003", 0.9, 50.0, 1.9),
         ("t0004", 0.5, 900.0, 0.1),
     ):
-        recorder.start(name, **config())
+        recorder.start(name, **config(32 * int(name[1:])))
         recorder.measure(name, 1, val_accuracy=accuracy, images_per_second=rate, peak_memory_gib=memory)
         recorder.finish(name)
     run = load(write_run(tmp_path / "run", recorder.events))
@@ -201,7 +201,7 @@ def test_an_objective_may_be_nearly_the_best_in_its_own_direction(capsys, tmp_pa
     objectives = [{"metric": "val_loss", "goal": "minimize"}, INFO["objectives"][1]]
     recorder = Recorder(objectives=objectives)
     for name, loss, rate in (("t0001", 1.50, 100.0), ("t0002", 1.52, 300.0), ("t0003", 1.90, 900.0)):
-        recorder.start(name, **config())
+        recorder.start(name, **config(32 * int(name[1:])))
         recorder.measure(name, 1, val_loss=loss, images_per_second=rate)
         recorder.finish(name)
     folder = write_run(tmp_path / "run", recorder.events)

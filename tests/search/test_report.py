@@ -134,7 +134,7 @@ def test_what_stands_behind_plus_minus_is_told_for_runs_of_old_too(folder):
 def test_contended_rates_are_named(folder):
     recorder = Recorder()
     for trial_id, contended in (("t0001", 1.0), ("t0002", 0.0)):
-        recorder.start(trial_id, **config())
+        recorder.start(trial_id, **config(precision="bf16" if contended else "fp32"))
         rate = 100.0 - contended
         recorder.measure(trial_id, 1, val_accuracy=0.4 + contended, images_per_second=rate, contended=contended)
         recorder.finish(trial_id)

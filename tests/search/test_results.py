@@ -130,8 +130,8 @@ def test_a_constraint_may_be_in_parts_of_the_baseline(tmp_path):
     usual = {**INFO["space"], "baseline": config()}
     recorder = Recorder(space=usual, constraints=["images_per_second >= 0.95 * baseline"])
     recorder.complete("t0001", [0.4], 100.0, config())
-    recorder.complete("t0002", [0.9], 94.0, config())
-    recorder.complete("t0003", [0.8], 96.0, config())
+    recorder.complete("t0002", [0.9], 94.0, config(64))
+    recorder.complete("t0003", [0.8], 96.0, config(256))
     assert load_events(tmp_path, recorder).front["trial_id"].tolist() == [
         "t0003",
         "t0001",
@@ -148,8 +148,8 @@ def test_a_constraint_on_what_was_not_measured_is_not_judged(tmp_path):
 
 def test_a_minimized_objective_is_best_when_low(tmp_path):
     recorder = Recorder(objectives=[{"metric": "train_loss", "goal": "minimize"}, INFO["objectives"][1]])
-    for trial_id, loss, rate in (("t0001", 2.0, 100.0), ("t0002", 1.0, 50.0), ("t0003", 3.0, 90.0)):
-        recorder.start(trial_id, **config())
+    for trial_id, size, loss, rate in (("t0001", 64, 2.0, 100.0), ("t0002", 128, 1.0, 50.0), ("t0003", 256, 3.0, 90.0)):
+        recorder.start(trial_id, **config(size))
         recorder.measure(trial_id, 1, train_loss=loss, images_per_second=rate)
         recorder.finish(trial_id)
     assert load_events(tmp_path, recorder).front["trial_id"].tolist() == ["t0002", "t0001"]

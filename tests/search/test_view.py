@@ -51,7 +51,7 @@ cifar10: 45,000 pictures to train on, 5,000 to validate, 10,000 to test
 val_accuracy ↑                            ◆ t0010  epoch 2/3
 0.7100 │●                                   val_accuracy 0.5000 ± 0.014
        │                                    images_per_second 402 ± 4
-       │                          ●         batch=512 lr=0.1 memory single bf16
+       │                          ●         batch=512 lr=0.1 memory single fp32
        │
        │
 0.6900 │                               ◆
@@ -137,7 +137,7 @@ def test_probes_are_shown_as_what_they_are():
     assert "1 complete · 3 probes · " in lines[3]
     assert lines[5].endswith("◆ p0003  probing")
     assert lines[6].endswith("nothing measured yet")
-    assert any(line.startswith("  p0001 probed                         300 ± 3") for line in lines)
+    assert any(line.startswith("  p0001 probed                       300 ± 2.1") for line in lines)
     assert any(line.startswith("  p0002 infeasible") for line in lines)
     assert "front of 1 point from 1 complete trial" in lines
 
@@ -223,9 +223,9 @@ def test_marks_say_without_colours_what_is_on_the_front_and_what_runs():
 
 def test_what_is_far_worse_does_not_push_the_front_into_a_corner():
     recorder = Recorder()
-    recorder.complete("t0001", [0.1] * 3, 100.0, config())
-    recorder.complete("t0002", [0.70] * 3, 200.0, config())
-    recorder.complete("t0003", [0.72] * 3, 190.0, config())
+    recorder.complete("t0001", [0.1] * 3, 100.0, config(64))
+    recorder.complete("t0002", [0.70] * 3, 200.0, config(128))
+    recorder.complete("t0003", [0.72] * 3, 190.0, config(256))
     lines = drawn(recorder.events)
     assert lines[6].startswith("0.7200 │")
     assert any(line.startswith("0.6800 │") for line in lines)
@@ -277,7 +277,7 @@ def test_before_the_first_epoch_it_says_when_the_time_left_will_be_known():
 def test_a_thousand_trials_are_drawn_in_a_moment():
     recorder = Recorder()
     for i in range(1000):
-        recorder.complete(f"t{i:04d}", [0.5 + i / 10000] * 3, 500 - i / 10, config(64, 0.1 / (i + 1)))
+        recorder.complete(f"t{i:04d}", [0.5 + i / 10000] * 3, 500 - i / 10, config(64 + i, 0.1 / (i + 1)))
     run_state = RunState(typed(recorder.events))
     run_state.front()
     events = drawn(recorder.events)

@@ -1,0 +1,71 @@
+"""Metrics that trials share, because their settings differ only where they cannot change these metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from search.front.affects import is_learned, without_effect_on
+from search.front.intervals import Metrics, merge_independent
+from search.front.roles import ENDS, FIRST_RATE
+from search.front.targets import target_of
+
+
+@dataclass(frozen=True)
+class SharedMetrics:
+    """Metrics of one kind, and the settings that cannot change them. `learned`: they take training."""
+
+    names: tuple[str, ...]
+    without_effect: frozenset[str]
+    learned: bool
+
+    def key(self, config: Mapping[str, Any]) -> str:
+        """Identify the trials that share these metrics."""
+        return repr(sorted((name, value) for name, value in config.items() if name not in self.without_effect))
+
+    def merge(self, measurements: Sequence[Metrics]) -> dict[str, float]:
+        """Return the values that hold for all trials with these measurements, with the ends of 95% intervals.
+
+        Rates were measured independently: their mean is more precise than each, and contended ones count only where
+        there are no others. Metrics of validation samples were not, because the samples are the same: their mean has an
+        interval as wide as one trial's.
+        """
+        if len(measurements) < 2:
+            return {}
+        if self.learned:
+            return {name: mean for learned in self.names for name, mean in _means(learned, measurements).items()}
+        quiet = [metrics for metrics in measurements if not metrics.get("contended")]
+        merged: dict[str, float] = {"contended": 0.0} if 0 < len(quiet) < len(measurements) else {}
+        for name in self.names:
+            merged |= merge_independent(name, quiet or measurements) or _means(name, quiet or measurements)
+        return merged
+
+
+def shared_metrics(
+    trainable: str, parameters: Mapping[str, Mapping[str, Any]], objectives: Sequence[str], known: Collection[str]
+) -> tuple[SharedMetrics, SharedMetrics]:
+    """Return what the trials of a run share: metrics of the `objectives`, and rates among the `known` metrics.
+
+    Seconds or joules until a value is reached depend on every setting and are never shared.
+    """
+    rates = [name for name in known if f"{name}_low" in known] or [FIRST_RATE]
+    names = [name for name in dict.fromkeys([*objectives, *rates]) if target_of(name) is None]
+    probed = tuple(name for name in names if not is_learned(trainable, name))
+    learned = tuple(name for name in objectives if name in names and name not in probed)
+    return (
+        SharedMetrics(probed, frozenset(without_effect_on(trainable, parameters, "probed")), learned=False),
+        SharedMetrics(learned, frozenset(without_effect_on(trainable, parameters, "trained")), learned=True),
+    )
+
+
+def _means(name: str, measurements: Sequence[Metrics]) -> dict[str, float]:
+    """Return the mean of a metric and of each end of its interval, over the measurements that have it."""
+    means = {}
+    for each in (name, *(f"{name}{end}" for end in ENDS)):
+        values = [metrics[each] for metrics in measurements if math.isfinite(metrics.get(each, math.nan))]
+        if values:
+            means[each] = fmean(values)
+    return means

@@ -1,0 +1,114 @@
+"""Trials that differ only in settings without effect on a metric share its measurements."""
+
+import itertools
+import random
+
+import pytest
+
+from search.front.shared import shared_metrics
+from search.record.run_state import RunState
+from tests.search.runs import INFO, Recorder, config, interval, typed
+
+RATE, ACCURACY = "images_per_second", "val_accuracy"
+
+
+def test_rates_of_trials_with_other_learning_rates_are_one_rate_and_more_precise():
+    recorder = Recorder()
+    recorder.complete("t0001", [0.5], 1700.0, config(128, 0.200))
+    recorder.complete("t0002", [0.6], 1592.0, config(128, 0.198))
+    run_state = RunState(typed(recorder.events))
+    first, second = run_state.trials.values()
+    assert first.rate == second.rate == pytest.approx(1642.5, rel=1e-3)
+    assert first.own_metrics[RATE] == 1700.0
+    assert [trial.trial_id for trial in run_state.front()] == ["t0002"]
+
+
+def test_a_probe_of_the_same_settings_counts_and_a_repeat_too():
+    recorder = Recorder(space={**INFO["space"], "evaluation": "decoupled"})
+    recorder.start("p0001", "probe", **config(128, 0.1))
+    recorder.measure("p0001", 0, **interval(300.0, 3.0))
+    recorder.finish("p0001")
+    recorder.complete("t0001", [0.5], 320.0, config(128, 0.2))
+    recorder.add("repeat", trial_id="t0001", metrics=interval(310.0, 3.0))
+    run_state = RunState(typed(recorder.events))
+    assert run_state.trials["p0001"].rate == run_state.trials["t0001"].rate == pytest.approx(309.3, rel=1e-3)
+
+
+def test_the_rate_of_a_training_too_short_to_measure_it_is_that_of_its_probe():
+    recorder = Recorder(space={**INFO["space"], "evaluation": "decoupled"})
+    recorder.start("p0001", "probe", **config(128, 0.1))
+    recorder.measure("p0001", 0, **interval(300.0, 3.0))
+    recorder.finish("p0001")
+    for trial_id, rate in (("t0001", 0.1), ("t0002", 0.2)):
+        recorder.start(trial_id, **config(128, rate))
+        recorder.measure(trial_id, 1, val_accuracy=rate)
+        recorder.finish(trial_id)
+    assert [trial.trial_id for trial in RunState(typed(recorder.events)).front()] == ["t0002"]
+
+
+def test_accuracies_of_trials_with_other_loaders_are_one_accuracy_at_the_same_epoch():
+    recorder = Recorder()
+    for trial_id, workers, accuracies in (("t0001", 0, [0.5, 0.6]), ("t0002", 2, [0.5, 0.64]), ("t0003", 1, [0.4])):
+        recorder.complete(trial_id, accuracies, 100.0 + workers, config(loader="workers", num_workers=workers))
+    first, second, short = RunState(typed(recorder.events)).trials.values()
+    assert first.metrics[ACCURACY] == second.metrics[ACCURACY] == pytest.approx(0.62)
+    assert short.metrics[ACCURACY] == pytest.approx((0.5 + 0.5 + 0.4) / 3)
+    assert first.metrics[RATE] != second.metrics[RATE]
+
+
+def test_means_over_the_same_samples_are_not_more_precise_together():
+    learned = shared_metrics("vgg19_cifar10", {}, [ACCURACY], [])[1]
+    one, other = ({ACCURACY: x, f"{ACCURACY}_low": x - 0.01, f"{ACCURACY}_high": x + 0.01} for x in (0.6, 0.62))
+    assert learned.merge([one, other]) == pytest.approx(
+        {ACCURACY: 0.61, f"{ACCURACY}_low": 0.60, f"{ACCURACY}_high": 0.62}
+    )
+
+
+def test_contended_rates_count_only_where_there_are_no_others():
+    probed = shared_metrics("vgg19_cifar10", {}, [RATE], [])[0]
+    quiet, disturbed = interval(200.0, 2.0), {**interval(100.0, 1.0), "contended": 1.0}
+    assert probed.merge([quiet, disturbed])[RATE] == 200.0
+    assert probed.merge([quiet, disturbed])["contended"] == 0.0
+    assert probed.merge([disturbed, disturbed])[RATE] == pytest.approx(100.0)
+
+
+def test_seconds_to_a_value_are_not_shared():
+    name = "seconds_to_val_accuracy_0.9"
+    assert all(name not in kind.names for kind in shared_metrics("vgg19_cifar10", {}, [name, RATE], [name]))
+
+
+def test_a_failed_trial_shares_nothing():
+    recorder = Recorder()
+    recorder.complete("t0001", [0.5], 300.0, config(128, 0.1))
+    recorder.start("t0002", **config(128, 0.2))
+    recorder.measure("t0002", 1, val_accuracy=0.1, **interval(10.0, 0.1))
+    recorder.finish("t0002", "failed", "the loss is not finite")
+    assert RunState(typed(recorder.events)).trials["t0001"].rate == 300.0
+
+
+def test_a_snapshot_does_not_change_with_the_run():
+    recorder = Recorder()
+    recorder.complete("t0001", [0.5], 300.0, config(128, 0.1))
+    run_state = RunState(typed(recorder.events))
+    snapshot, before = run_state.snapshot(), len(recorder.events)
+    recorder.complete("t0002", [0.6], 320.0, config(128, 0.2))
+    for event in typed(recorder.events[before:]):
+        run_state.apply(event)
+    assert run_state.trials["t0001"].rate == pytest.approx(309.4, rel=1e-3)
+    assert snapshot.trials["t0001"].rate == 300.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_front_holds_two_points_whose_rates_differ_by_noise_alone(seed):
+    """Random journals: the same settings that affect the rate, other learning rates, noisy measurements."""
+    draw, recorder = random.Random(seed), Recorder(constraints=[])
+    for number in range(40):
+        size, precision = draw.choice([64, 128, 256]), draw.choice(["fp32", "bf16"])
+        chosen = config(size, 10 ** draw.uniform(-3, 0), precision=precision)
+        rate = size * (2 if precision == "bf16" else 1) * draw.gauss(1.0, 0.2)
+        recorder.complete(f"t{number:04d}", [draw.random()], rate, chosen)
+    front = RunState(typed(recorder.events)).front()
+    rates = [(trial.config["batch_size"], trial.config["precision"]) for trial in front]
+    assert len(set(rates)) == len(rates)
+    for one, other in itertools.combinations(front, 2):
+        assert (one.metrics[ACCURACY] - other.metrics[ACCURACY]) * (one.rate - other.rate) < 0
