@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from problems import sample, space_mapping
+from problems import METRICS, sample, space_mapping
 
 from search.advisor.advisor import Advisor
 from search.record.events import parse
+from search.record.run_state import RunState
 from search.space.space import parse_space
 
 TRIALS, PROPOSALS = 10_000, 50
@@ -38,8 +39,9 @@ def main(trials: int = TRIALS, proposals: int = PROPOSALS) -> None:
     """Print seconds and GiB; the last line is one JSON object."""
     advisor = Advisor(parse_space(space_mapping(Space(), budget={"trials": trials + proposals})), seed=0)
     generator = np.random.default_rng(0)
+    events = [parse(json.dumps({"time": 0.0, **event}).encode()) for event in recorded(generator, trials)]
     started = time.perf_counter()
-    advisor.replay(parse(json.dumps({"time": 0.0, **event}).encode()) for event in recorded(generator, trials))
+    advisor.replay(events)
     figures: dict[str, Any] = {"trials": trials, "replay_seconds": round(time.perf_counter() - started, 2)}
     seconds = []
     for _ in range(proposals):
@@ -53,7 +55,7 @@ def main(trials: int = TRIALS, proposals: int = PROPOSALS) -> None:
     figures |= {"proposals": len(seconds), "proposal_seconds_median": round(statistics.median(seconds), 4)}
     figures["proposal_seconds_worst"] = round(max(seconds), 4)
     started = time.perf_counter()
-    figures["front_points"] = len(advisor.pareto_set())
+    figures["front_points"] = len(RunState(events).front())
     figures["front_seconds"] = round(time.perf_counter() - started, 4)
     figures["peak_memory_gib"] = round(
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3
@@ -65,6 +67,8 @@ def main(trials: int = TRIALS, proposals: int = PROPOSALS) -> None:
 
 def recorded(generator: np.random.Generator, trials: int) -> Iterator[Any]:
     """Yield the journal of a search of random trials; one in twenty is infeasible."""
+    objectives = [{"metric": metric, "goal": "maximize"} for metric in METRICS]
+    yield {"event": "run", "name": "scale", "objectives": objectives, "data": {"name": "none"}}
     for number in range(1, trials + 1):
         trial_id, config = f"t{number:04d}", sample(Space(), generator)
         yield {"event": "start", "trial_id": trial_id, "config": config}

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from search.advisor.halving import Halving
 from search.advisor.optuna_study import OptunaStudy
-from search.advisor.proposal import Decision, FinishedTrial, Proposal, State, UnknownTrialError
+from search.advisor.proposal import Decision, Proposal, State, UnknownTrialError
 from search.advisor.trial_model import TrialModel
-from search.front.candidates import candidates, pareto_front
 from search.front.intervals import merge_repeats
 from search.front.objective import Constraint, measured
 from search.record.events import Event, Finish, Known, Measurement, Repeat, Start
@@ -151,7 +150,8 @@ class Advisor:
     ) -> None:
         """Record the final state of a trial.
 
-        complete: its last measurement is final; without a finite value of each objective it counts as infeasible.
+        complete: its last measurement is final; without a finite value of each objective that takes training it counts
+            as infeasible.
         stopped: ended early, by the Advisor's decision or for lack of time; its last measurement is not final.
         infeasible: the configuration cannot run here, and similar ones are avoided; `metrics` holds what is known.
         failed: ended by an error; similar configurations are avoided, because most errors come from a setting.
@@ -174,19 +174,11 @@ class Advisor:
                 self._model.observe_excesses(trial_id, all_excesses)
             if final is not None and not preparatory:
                 self._model.complete(trial_id, final)
-            runs = final is not None or state == "stopped" or (state == "complete" and preparatory)
-            self._model.observe_feasibility(trial_id, runs)
+            trained = preparatory or not self._lacks_more_than_rates(trial)
+            self._model.observe_feasibility(trial_id, state == "stopped" or (state == "complete" and trained))
         excesses = all_excesses if final is None else self._excesses(trial.metrics, self._space.constraints)
         told = "failed" if preparatory else trial.state
         self._optuna_study.tell(trial.number, told, reason, None if final is None else final.tolist(), excesses)
-
-    def pareto_set(self, layers: int = 1) -> list[FinishedTrial]:
-        """The candidates on the first `layers` fronts, best in the first objective first."""
-        space, baseline = self._space, self._baseline_metrics()
-        is_probe_run = space.trial_kind == "probe"
-        trials = candidates(self._trials.values(), space.objectives, space.constraints, baseline, is_probe_run)
-        front = pareto_front(trials, space.objectives, layers)
-        return [FinishedTrial(t.proposal.trial_id, {**t.proposal.config}, {**t.metrics}, t.epochs) for t in front]
 
     def replay(self, events: Iterable[Event]) -> list[Proposal]:
         """Learn from a journal; return the trials that were started but have not finished.
@@ -293,12 +285,14 @@ class Advisor:
             return self._model.reason_to_stop(trial_id, epoch, self._rng(2))
         if self._halving is None or (self._space.baseline and trial_id == BASELINE):
             return None
-        found = self._losses(trial.metrics)
-        unmeasured = [o for o, loss in zip(self._space.objectives, found, strict=True) if not math.isfinite(loss)]
-        if unmeasured and all(self._space.is_probed(objective) for objective in unmeasured):
+        found = self._losses(trial.metrics) if measured(trial.metrics, self._space.objectives) else None
+        if found is None and not self._lacks_more_than_rates(trial):
             return None  # epochs so far were too short for a rate
-        continues = self._halving.should_continue(trial_id, epoch, None if unmeasured else found)
-        return None if continues else WORSE
+        return None if self._halving.should_continue(trial_id, epoch, found) else WORSE
+
+    def _lacks_more_than_rates(self, trial: _ObservedTrial) -> bool:
+        trained = [objective for objective in self._space.objectives if not self._space.is_probed(objective)]
+        return not measured(trial.metrics, trained)
 
     def _excesses(self, metrics: Mapping[str, float], constraints: Iterable[Constraint]) -> dict[str, float]:
         """Return excesses by constraint, without those whose metric or whose baseline is not measured yet."""

@@ -27,13 +27,3 @@ class Proposal:
     trial_id: str
     config: dict[str, Scalar]
     kind: Literal["train", "probe"] = "train"
-
-
-@dataclass(frozen=True)
-class FinishedTrial:
-    """Trial at its end, with its last measurement. `metrics` holds finite values only."""
-
-    trial_id: str
-    config: dict[str, Scalar]
-    metrics: dict[str, float]
-    epoch: int

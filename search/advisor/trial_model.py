@@ -59,14 +59,12 @@ class TrialModel:
         encoding = self._encoding = Encoding(space)
         self._last_epoch = space.last_epoch
         self.rungs = rungs(space.last_epoch)
-        every = probed = trained = encoding.columns(space.parameters)
+        every = encoding.columns(space.parameters)
+        probed, trained = encoding.columns(space.affecting("probed")), encoding.columns(space.affecting("trained"))
         decoupled = space.evaluation == "decoupled"
-        if decoupled:
-            probed = encoding.columns(space.affecting("probed"))
-            trained = encoding.columns(space.affecting("trained"))
         self._is_probed = np.array([space.is_probed(objective) for objective in space.objectives])
-        of_rate, of_loss = (probed, log_rates, RATES_DIFFER_BY), (trained, warp_losses)
-        kinds = [of_rate if is_probed and decoupled else of_loss for is_probed in self._is_probed]
+        of_rate = (probed, log_rates, RATES_DIFFER_BY) if decoupled else (probed, warp_losses)
+        kinds = [of_rate if is_probed else (trained, warp_losses) for is_probed in self._is_probed]
         self._objectives = [MetricModel(encoding, *kind) for kind in kinds]
         self._probe_tuner: ProbeTuner | None = None
         if space.probe_tuned_parameters and self._is_probed.any():

@@ -60,4 +60,6 @@ def candidates(
 
 def pareto_front(compared: Sequence[T], objectives: Sequence[Objective], layers: int = 1) -> list[T]:
     """The candidates on the first `layers` fronts, best in the first objective first."""
+    if not compared:
+        return []
     return [compared[i] for i in front_order(losses([trial.metrics for trial in compared], objectives), layers)]

@@ -87,6 +87,11 @@ class Trial:
             metrics |= group.metrics(self.epochs)
         return metrics
 
+    def source(self, metric: str) -> str:
+        """Name of the first trial that shares the metric with this one."""
+        sharing = next((group.trials for group in self.groups if metric in group.shares.names), [self])
+        return sharing[0].trial_id
+
     def apply(self, event: Measurement | Retry | Finish | Repeat | OnTestSet) -> None:
         """Take in an event of this trial."""
         match event:
@@ -244,11 +249,15 @@ class RunState:
 
     def candidates(self) -> list[Trial]:
         """Trials that may be compared, as `search.front.candidates`."""
+        if not self.objectives:  # the run has not begun
+            return []
         baseline = self.baseline.metrics if self.baseline and self.baseline.state == "complete" else {}
         return candidates(self.trials.values(), self.objectives, self._constraints, baseline, self.is_probe_run)
 
-    def front(self) -> list[Trial]:
-        """The candidates that no other dominates, best in the first objective first."""
+    def front(self, layers: int = 1) -> list[Trial]:
+        """The candidates that no other dominates, best in the first objective first; or those of so many fronts."""
+        if layers > 1:
+            return pareto_front(self.candidates(), self.objectives, layers)
         if self._front is None:
             self._front = pareto_front(self.candidates(), self.objectives)
         return self._front
@@ -262,7 +271,9 @@ class RunState:
         if not points:
             return {}
         halves = np.array([[self.half_interval(t, o.metric) or 0.0 for o in self.objectives] for t in points])
-        odds = front_probability(self.losses(points), halves / HALF_95)
+        numbers = {name: number for number, name in enumerate(self.trials)}
+        sources = np.array([[numbers[trial.source(o.metric)] for o in self.objectives] for trial in points])
+        odds = front_probability(self.losses(points), halves / HALF_95, sources)
         return {trial.trial_id: float(p) for trial, p in zip(points, odds, strict=True)}
 
     def half_interval(self, trial: Trial, metric: str) -> float | None:

@@ -224,7 +224,7 @@ class Study:
 
     def _drop_checkpoints(self) -> None:
         """Keep the checkpoints of unfinished trials and, for the test set, of the first two fronts."""
-        front = {point.trial_id for point in self._advisor.pareto_set(layers=2)}
+        front = {point.trial_id for point in self._run_state.front(layers=2)}
         wanted = {*self._running, *front, *(proposal.trial_id for proposal in self._pending)}
         for folder in (self._folder / "trials").iterdir():
             if folder.name not in wanted:

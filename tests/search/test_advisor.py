@@ -132,7 +132,6 @@ def test_a_search_resumed_from_its_journal_goes_on_as_if_never_interrupted(searc
     while len(resumed.events) < len(whole.events):
         resumed.step()
     assert resumed.events == whole.events
-    assert resumed.advisor.pareto_set() == whole.advisor.pareto_set()
 
 
 @pytest.mark.parametrize("cut", [290, 410])
@@ -241,7 +240,6 @@ def test_probes_are_asked_for_where_the_space_says_so_and_measured_at_epoch_0():
     assert proposal.kind == "probe"
     assert advisor.observe(proposal.trial_id, 0, {"accuracy": 0.5, "seconds": 1.0}) == Decision.CONTINUE
     advisor.finish(proposal.trial_id, "complete")
-    assert [(t.trial_id, t.epoch) for t in advisor.pareto_set()] == [("t0001", 0)]
 
 
 def test_replay_refuses_a_probe_in_a_space_that_trains():
@@ -344,7 +342,6 @@ def test_what_earlier_runs_know_is_replayed_and_no_trial():
     ]
     advisor, fresh = Advisor(space(searcher="gp")), Advisor(space(searcher="gp"))
     advisor.replay(typed([{"event": "known", "measurements": known}]))
-    assert advisor.pareto_set() == []
     assert advisor.propose().trial_id == fresh.propose().trial_id == "t0001"
 
 
@@ -443,14 +440,12 @@ def test_a_grid_with_a_baseline_is_still_the_grid():
     assert len(configs) == len(space().grid()) == len({repr(sorted(config.items())) for config in configs})
 
 
-def test_a_bound_in_parts_of_the_baseline_holds_once_that_is_complete():
+def test_a_bound_in_parts_of_the_baseline_is_told_once_that_is_complete():
     advisor = Advisor(space(baseline=USUAL, constraints=["seconds <= 0.5 * baseline"]))
     baseline, slow, fast = (advisor.propose() for _ in range(3))
     complete(advisor, slow, 0.9, 1.5)
-    assert [trial.trial_id for trial in advisor.pareto_set()] == [slow.trial_id]
     complete(advisor, baseline, 0.95, 2.0)
     complete(advisor, fast, 0.5, 1.0)
-    assert [trial.trial_id for trial in advisor.pareto_set()] == [fast.trial_id]
     assert advisor._optuna_study.trials()[0].constraints == {"seconds <= 0.5 * baseline": pytest.approx(0.5)}
 
 
@@ -474,25 +469,8 @@ def test_without_stopping_nothing_is_stopped():
     assert {e["decision"] for e in driver.events if e["event"] == "measurement"} == {"continue"}
 
 
-def test_pareto_set_holds_complete_trials_within_constraints_at_full_length():
-    advisor = Advisor(space(constraints=["memory <= 0.9"]))
-    fast, accurate, short, heavy, stopped, diverged, worse = (advisor.propose() for _ in range(7))
-    complete(advisor, fast, 0.5, 1.0, memory=0.1)
-    complete(advisor, accurate, 0.9, 3.0, memory=0.1, loss=math.inf)
-    complete(advisor, short, 0.99, 0.1, epoch=EPOCHS - 1)
-    complete(advisor, heavy, 0.99, 0.1, memory=0.95)
-    advisor.observe(stopped.trial_id, EPOCHS, {"accuracy": 0.99, "seconds": 0.1})
-    advisor.finish(stopped.trial_id, "stopped")
-    complete(advisor, diverged, math.nan)
-    complete(advisor, worse, 0.4, 2.0)
-    assert [t.trial_id for t in advisor.pareto_set()] == [accurate.trial_id, fast.trial_id]
-    best = advisor.pareto_set()[0]
-    assert (best.config, best.epoch) == (accurate.config, EPOCHS)
-    assert best.metrics == {"accuracy": 0.9, "seconds": 3.0, "memory": 0.1}
-
-
 def test_replay_corrects_a_rate_by_its_repeats():
-    """Optuna, the front and the model of a run that is extended go by the same figure as its report."""
+    """Optuna and the model of a run that is extended go by the same figure as its report."""
     narrow = {"seconds_low": 1.5, "seconds_high": 2.5}
     config = Advisor(space()).propose().config
     events: list[dict[str, Any]] = [
@@ -506,13 +484,8 @@ def test_replay_corrects_a_rate_by_its_repeats():
     for searcher in ("tpe", "gp"):
         advisor = Advisor(space(searcher=searcher))
         advisor.replay(typed(events))
-        assert advisor.pareto_set()[0].metrics["seconds"] == pytest.approx(3.0)
         assert advisor._optuna_study.trials()[0].values == pytest.approx([-0.9, 3.0])
     assert advisor._model._trials["t0001"].final == pytest.approx([-0.9, 3.0])
-
-
-def test_nothing_finished_has_an_empty_pareto_set():
-    assert Advisor(space()).pareto_set() == []
 
 
 def test_misuse_is_refused():

@@ -3,8 +3,10 @@
 import itertools
 import random
 
+import numpy as np
 import pytest
 
+from search.front.front_probability import front_probability
 from search.front.shared import shared_metrics
 from search.record.run_state import RunState
 from tests.search.runs import INFO, Recorder, config, interval, typed
@@ -112,3 +114,12 @@ def test_no_front_holds_two_points_whose_rates_differ_by_noise_alone(seed):
     assert len(set(rates)) == len(rates)
     for one, other in itertools.combinations(front, 2):
         assert (one.metrics[ACCURACY] - other.metrics[ACCURACY]) * (one.rate - other.rate) < 0
+
+
+def test_an_error_that_two_points_share_does_not_decide_between_them():
+    """The rates of the first two are one rate: the more accurate of them is certain to be before the other."""
+    losses, deviations = np.array([[1.0, 5.0], [2.0, 5.0]]), np.array([[0.0, 3.0], [0.0, 3.0]])
+    alone = front_probability(losses, deviations)
+    together = front_probability(losses, deviations, np.array([[0, 0], [1, 0]]))
+    assert alone[1] == pytest.approx(0.5, abs=0.05)
+    assert together.tolist() == [1.0, 0.0]
