@@ -1,9 +1,11 @@
-"""Checkpoint of a trial: one file in its folder, replaced by rename after each epoch."""
+"""Checkpoint of a trial: one file in its folder, replaced by rename, and the times at which it is written."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from trainables.contract import Measurement
 from trainables.machine.exception_chain import exception_chain
 
 FILE_NAME = "checkpoint.pt"
+WRITING_SHARE = 0.02  # of the time between two checkpoints
 log = logging.getLogger(__name__)
 
 
@@ -24,6 +27,29 @@ class Checkpoint:
     network: Mapping[str, Any]
     measurement: Measurement
     state: Mapping[str, Any]
+
+
+class Schedule:
+    """Times of a training's checkpoints: between two of them it trains so long that writing takes WRITING_SHARE of it.
+
+    The first epoch always has one. It shows how long writing takes, and that the disk has the space.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._due_at = clock()
+
+    def is_due(self) -> bool:
+        """Return whether the epoch that has just ended gets a checkpoint."""
+        return self._clock() >= self._due_at
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Time the writing of a checkpoint, to know when the next one is due."""
+        started = self._clock()
+        yield
+        ended = self._clock()
+        self._due_at = ended + (ended - started) / WRITING_SHARE
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:

@@ -245,7 +245,7 @@ class Worker(Protocol):
     def report(self, measurement: Measurement) -> bool:
         """Report an epoch; True: go on. All ranks call it, and all get the same answer.
 
-        After a restart from a checkpoint, the epoch of the checkpoint is reported again.
+        After a restart from a checkpoint, its epoch is reported again, and later ones that had been reported, too.
         """
 
 
@@ -291,7 +291,8 @@ class Trainable(Protocol):
     def train(self, config: Config, worker: Worker) -> None:
         """Train from the last checkpoint in `worker.folder`, or from the start; report each epoch.
 
-        Returns early when a report returns False. Leaves no process and no device memory behind.
+        Not every epoch has a checkpoint; the last one has, before it is reported. Returns early when a report returns
+        False. Leaves no process and no device memory behind.
 
         Raises:
             InfeasibleError: out of memory, or a setting that cannot run here.

@@ -50,6 +50,7 @@ class Training:
     batches: Batches
     step: Step
     instruments: Instruments
+    checkpoints: checkpoint.Schedule
 
 
 def fit(settings: Settings, worker: Worker) -> None:
@@ -182,7 +183,7 @@ def _training(settings: Settings, worker: Worker, shape: SampleShape, num_epochs
     ):
         step = build(settings, shape, device)
         _check_equal_lengths(len(plan.indices), worker.world_size, device)
-        yield Training(settings, worker, device, shape, plan, batches, step, instruments)
+        yield Training(settings, worker, device, shape, plan, batches, step, instruments, checkpoint.Schedule())
 
 
 def _check_equal_lengths(train_samples: int, world_size: int, device: torch.device) -> None:
@@ -197,7 +198,7 @@ def _check_equal_lengths(train_samples: int, world_size: int, device: torch.devi
 
 
 def _epoch(training: Training, epoch: int) -> Measurement:
-    """Train, validate and write the checkpoint."""
+    """Train, validate and, if one is due, write the checkpoint."""
     worker, settings, step = training.worker, training.settings, training.step
     started = time.perf_counter()
     train_loss = _train_epoch(training, epoch)
@@ -214,12 +215,28 @@ def _epoch(training: Training, epoch: int) -> Measurement:
     metrics = {"train_loss": train_loss, "epoch_seconds": trained - started, **found}
     metrics |= {"evaluation_seconds": evaluated - trained, **training.instruments.metrics(), **step.metrics()}
     measurement, started = Measurement(epoch, metrics), time.perf_counter()
-    state = step.state_dict()  # which all ranks may have to put together
-    if worker.rank == 0:
-        fits = network_of(settings, training.shape)
-        checkpoint.save(worker.folder, Checkpoint(fits, measurement, state))
+    if _is_checkpoint_due(training, epoch):
+        with training.checkpoints.writing():
+            _save(training, measurement)
     metrics["checkpoint_seconds"] = time.perf_counter() - started
     return measurement
+
+
+def _is_checkpoint_due(training: Training, epoch: int) -> bool:
+    """Return the same answer on all ranks, which put the state together; the last epoch always has a checkpoint.
+
+    Written beside the next epoch it would take its cores, and so change the rates that are measured.
+    """
+    worker = training.worker
+    due = epoch == worker.epochs or training.checkpoints.is_due()
+    return bool(ranks.reduced([due], "max", worker.world_size, training.device)[0])
+
+
+def _save(training: Training, measurement: Measurement) -> None:
+    worker, state = training.worker, training.step.state_dict()  # which all ranks may have to put together
+    if worker.rank == 0:
+        fits = network_of(training.settings, training.shape)
+        checkpoint.save(worker.folder, Checkpoint(fits, measurement, state))
 
 
 def _train_epoch(training: Training, epoch: int) -> float:

@@ -75,7 +75,7 @@ def common_metrics(unit: str) -> dict[str, Metric]:
         "epoch_seconds": Metric("s", "training of the epoch", probed=False),
         "evaluation_seconds": Metric("s", "evaluation after the epoch", probed=False),
         "checkpoint_seconds": Metric(
-            "s", "writing the checkpoint; absent from an epoch that is reported again", probed=False
+            "s", "writing the checkpoint, if one was due; absent from an epoch that is reported again", probed=False
         ),
         "peak_memory_gib": Metric(
             "GiB", "peak so far: tensors on the fullest GPU, or resident memory of all processes"

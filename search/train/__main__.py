@@ -114,7 +114,7 @@ def _train(job: Job, interrupts: Interrupts) -> int:
     )
     progress.announce(wrap(f"{job.trial.trial_id} of {job.run.name}: {' '.join(settings(job.run, job.trial))}"))
     if epochs := read_curves(job.folder):
-        progress.announce(f"continues after epoch {epochs[-1].number} of {job.epochs}")
+        progress.announce(f"{epochs[-1].number} of {job.epochs} epochs are trained; continues from the last checkpoint")
     searched = job.run.info.data_settings.get("train_images")
     if searched is not None and "--train-images" not in job.arguments:
         text = f"on all images; the search used {searched:,} of them (--train-images {searched} uses the same number)"

@@ -249,7 +249,7 @@ def test_after_a_kill_the_same_command_goes_on_and_no_process_is_left(tmp_path, 
     again = command(folder, "--epochs", "8")
     out, err = again.communicate(timeout=60)
     assert (again.returncode, err) == (0, "")
-    assert f"continues after epoch {checkpoint} of 8" in out
+    assert f"{checkpoint} of 8 epochs are trained; continues from the last checkpoint" in out
     assert f"epoch {checkpoint - 1}/8" not in out
     assert [row["epoch"] for row in rows_of(trained / "curves.csv")] == [f"{n}" for n in range(1, 9)]
     assert (trained / "result.csv").exists()

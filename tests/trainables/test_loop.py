@@ -146,6 +146,17 @@ def test_a_trial_that_goes_on_gives_the_losses_of_one_that_was_not_interrupted(
     assert losses(rest) == losses(whole)
 
 
+def test_epochs_after_the_checkpoint_are_trained_again_with_the_same_losses(
+    folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial that ends after epoch 3, with a checkpoint of epoch 1 alone."""
+    monkeypatch.setattr(checkpoint, "WRITING_SHARE", 1e-6)
+    first = trained(folder, few, epochs=5, listener=lambda m: m.epoch < 3)
+    rest = trained(folder, few, epochs=5)
+    assert [m.epoch for m in rest] == [1, 2, 3, 4, 5]
+    assert losses(rest)[:3] == losses(first)
+
+
 def test_a_finished_trial_reports_its_last_epoch_again_and_builds_nothing(
     folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +188,49 @@ def test_a_checkpoint_of_another_network_is_named_and_the_trial_begins_anew(
     trained(folder, few, {"head": "average_pooling"})
     assert [m.epoch for m in trained(folder, few)] == [1, 2, 3]
     assert "of another network" in caplog.text
+
+
+def test_the_first_and_the_last_epoch_are_on_the_disk_before_they_are_reported(
+    folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "WRITING_SHARE", 1e-6)
+    on_disk: list[int] = []
+
+    def look(measurement: Measurement) -> bool:
+        on_disk.append(torch.load(folder / checkpoint.FILE_NAME)["epoch"])
+        return True
+
+    trained(folder, few, listener=look)
+    assert on_disk == [1, 1, 3]
+
+
+def with_clocks_that_differ(rank: int, world_size: int, folder: Path, data: Data) -> int:
+    """Rank 1 alone takes a checkpoint to be due."""
+    checkpoint.Schedule.is_due = lambda self: rank == 1  # type: ignore[method-assign]
+    vgg19_cifar10.train(
+        {**TINY, "strategy": "fsdp"},
+        LocalWorker(folder, 2, data, Resources(1), rank, world_size, listener=lambda measurement: False),
+    )
+    return int(torch.load(folder / checkpoint.FILE_NAME)["epoch"]) if rank == 0 else 1
+
+
+@pytest.mark.slow
+def test_all_ranks_put_a_state_together_where_one_takes_it_to_be_due(folder: Path, few: Data) -> None:
+    assert on_ranks(with_clocks_that_differ, 2, folder, few, timeout_seconds=20.0) == [1, 1]
+
+
+def test_writing_takes_a_fiftieth_of_the_time_after_the_first_checkpoint() -> None:
+    now = 100.0
+    schedule = checkpoint.Schedule(lambda: now)
+    written: list[float] = []
+    for _ in range(1000):
+        now += 0.5
+        if schedule.is_due():
+            written.append(now)
+            with schedule.writing():
+                now += 0.3
+    assert written[0] == 100.5
+    assert 0.3 * len(written) / (now - 100.0) == pytest.approx(0.02, abs=0.001)
 
 
 def test_only_rank_0_writes_checkpoints(folder: Path, few: Data) -> None:
