@@ -8,6 +8,7 @@ process reads samples; it sends the targets to the last one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -190,5 +191,8 @@ class _Computation(nn.Module):
             result: Tensor = self.layers(inputs)
         if self._target is None:
             return result
+        if result.requires_grad:
+            # the gradient arrives contiguous; in that format sums round differently, and the loss would depend on the cut
+            result.register_hook(partial(arranged, settings=self._settings))  # type: ignore[no-untyped-call]
         # flattened first: the strides of axes of length 1 are arbitrary, and PyTorch 2.11 compares them
         return result.to(self._target).flatten().view(result.shape)
