@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +37,7 @@ from trainables.settings import Settings
 from trainables.step import Step, arranged, autocast, in_floats, learning_rate
 from trainables.strategies import share_of
 from trainables.workload import num_samples, workload_of
+from trainables.workloads.sample_values import MOST_SAMPLES, first_samples
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,10 @@ def probe(settings: Settings, worker: Worker) -> None:
             if may_stop(instruments, worker, training.device, number, time.perf_counter() - started):
                 break
         instruments.pause()
-        worker.report(Measurement(0, {**instruments.metrics(), **step.metrics()}))
+        metrics = {**instruments.metrics(), **step.metrics()}
+        if settings.source:
+            _check_measures(training, inputs, targets)
+        worker.report(Measurement(0, metrics))
 
 
 def test(settings: Settings, worker: Worker) -> dict[str, float]:
@@ -133,6 +138,18 @@ def evaluate(
     for name, column in zip(workload.MEASURES, summed.T.tolist(), strict=True):
         found |= mean_with_interval(name, SampleSums(*column))
     return found
+
+
+def _check_measures(training: Training, inputs: Any, targets: Any) -> None:
+    """Measure a few samples of a batch: a mistake in a file's `measures` is found before an epoch is trained.
+
+    Not the validation samples, which probes would have to load.
+    """
+    training.step.gather()
+    samples = num_samples(targets)
+    if samples:  # a server has none
+        few = first_samples((inputs, targets), MOST_SAMPLES, samples)
+        evaluate(training.step.model, [few], training.settings, training.device)
 
 
 def _opened(settings: Settings, worker: Worker) -> SampleShape:

@@ -257,6 +257,21 @@ MISTAKES = {
     ),
     "measure added": (MEASURES, MEASURES[:-1] + ', "val_x": outputs}', "METRICS declares val_loss, val_sign"),
     "no measures": (MEASURES, "return outputs", "measures returned Tensor; METRICS declares"),
+    "measures broadcast": (
+        MEASURES,
+        MEASURES.replace("(outputs - targets) ** 2", "(outputs - targets[:, 0]) ** 2"),
+        r"val_loss has shape \((\d), \1\) for \1 samples, expected \(\1,\) or .*squeeze the outputs",
+    ),
+    "measures reduced": (
+        MEASURES,
+        MEASURES.replace("(outputs - targets) ** 2", "(outputs - targets).square().mean().sqrt()"),
+        r"val_loss has shape \(\) for (\d) samples, expected \(\1,\) or .*not their mean",
+    ),
+    "measures by column": (
+        MEASURES,
+        MEASURES.replace("(outputs - targets) ** 2", "(outputs - targets).square().mean(0)"),
+        r"val_loss has shape \(1,\) for (\d) samples, expected \(\1,\) or .*not their mean",
+    ),
     "exits": (NETWORK, "raise SystemExit(3)", r"called sys.exit\(3\)"),
     "exits at import": ("import torch\n", "import torch, sys; sys.exit(0)\n", r"called sys.exit\(0\)"),
     "not a number": (LOSS, LOSS + " * float('nan')", "the training loss is nan in epoch 1 from step 1 of 6 on"),
@@ -272,6 +287,58 @@ def test_a_mistake_is_one_line_with_the_users_file_and_line(tmp_path: Path, name
     with pytest.raises((OwnCodeError, DataError, FloatingPointError), match=message) as raised:
         trained(path, tmp_path / "trial")
     assert "\n" not in str(raised.value)
+
+
+def probe_fails_on_rank(rank: int, world_size: int, path: str, folder: Path, config: dict[str, Any]) -> bool:
+    """Whether the probe finds the measures wrong on this rank; a server has no samples to measure."""
+    trainable = load_trainable(path)
+    worker = LocalWorker(folder, 1, trainable.locate_data(Data()), Resources(1), rank, world_size)
+    try:
+        trainable.probe({**CONFIG, **config}, worker)
+    except OwnCodeError as error:
+        return "squeeze the outputs" in str(error)
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("strategy", "ranks"), [("ddp", 2), ("fsdp", 2), ("pipeline", 2), ("parameter_server", 3)])
+def test_a_probe_of_any_strategy_finds_wrong_measures(tmp_path: Path, name: str, strategy: str, ranks: int) -> None:
+    old, new, _ = MISTAKES["measures broadcast"]
+    path = written(tmp_path, name, (old, new))
+    config = {"strategy": strategy, "num_microbatches": 2}
+    assert any(on_ranks(probe_fails_on_rank, ranks, path, tmp_path, config))
+
+
+WRONG_MEASURES = [mistake for mistake in MISTAKES if "measure" in mistake]
+
+
+@pytest.mark.parametrize("mistake", WRONG_MEASURES)
+def test_a_probe_finds_wrong_measures_before_an_epoch_is_trained(tmp_path: Path, name: str, mistake: str) -> None:
+    old, new, message = MISTAKES[mistake]
+    trainable = load_trainable(written(tmp_path, name, (old, new)))
+    worker = LocalWorker(tmp_path, 1, trainable.locate_data(Data()), Resources(1))
+    with pytest.raises(OwnCodeError, match=message):
+        trainable.probe(CONFIG, worker)
+    assert not worker.reported
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "(outputs - targets).squeeze() ** 2",
+        "((outputs - targets) ** 2).flatten()",
+        "((outputs - targets) ** 2)[targets > 0]",  # as of texts without their padding
+        "((outputs - targets) ** 2).expand(-1, 8)",  # as many as there are samples
+        "outputs.square().squeeze().cpu().numpy()",
+    ],
+)
+@pytest.mark.parametrize("batch_size", [6, 8])  # the last batch of 19 samples has one, or three
+def test_a_sample_may_have_one_value_or_several_or_none(
+    tmp_path: Path, name: str, values: str, batch_size: int
+) -> None:
+    path = written(tmp_path, name, (MEASURES, MEASURES.replace("(outputs - targets) ** 2", values)))
+    found = trained(path, tmp_path / "trial", epochs=1, batch_size=batch_size).reported[-1].metrics
+    assert math.isfinite(found["val_loss"])
 
 
 @pytest.mark.parametrize("mistake", ["item raises", "shapes differ"])

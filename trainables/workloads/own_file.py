@@ -26,6 +26,7 @@ from trainables.samples.worker_batches import Collate, LoadError, LoadFailure, W
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.workload import EvaluationPart
+from trainables.workloads.sample_values import mistake_of
 
 SUBSET_SEED = 20090408  # fixed, so that all trials of all runs see the same part of the samples
 LOADED_COPIES = 2  # of a batch: its samples, and the stacked batch
@@ -49,6 +50,7 @@ class OwnFile:
         self._module = imported(self._path)
         self._datasets: dict[tuple[str, str | None], Any] = {}
         self._shapes: dict[str | None, SampleShape] = {}
+        self._measured_shapes: set[tuple[torch.Size, ...]] = set()  # of outputs and targets; those that were checked
         self._kept_bytes = 0
 
     def training_indices(self, data: Data) -> Indices:
@@ -98,7 +100,16 @@ class OwnFile:
         return found
 
     def measures(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
-        """Return the file's measures, which are those that it declares."""
+        """Return the file's measures, which are those that it declares, and values of each sample."""
+        found = self._measured(outputs, targets)
+        shapes = tuple(leaf.shape[1:] for leaf in tree_leaves((outputs, targets)) if isinstance(leaf, Tensor))
+        if shapes not in self._measured_shapes:
+            if mistake := mistake_of(self._measured, outputs, targets, found):
+                raise TypeError(f"{self._path.name}: measures: {mistake}")
+            self._measured_shapes.add(shapes)
+        return found
+
+    def _measured(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
         found = self._module.measures(outputs, targets)
         if not isinstance(found, Mapping) or set(found) != set(self.MEASURES):
             names = ", ".join(found) if isinstance(found, Mapping) else type(found).__name__

@@ -1,0 +1,56 @@
+"""Check that the values of a metric are those of samples: their number must grow as that of the samples does.
+
+A shape alone does not tell: values of shape (8, 8) may be 8 pixels of each of 8 samples, or the result of (8, 1) and
+(8,) broadcast against each other; a mean over the batch has one value whatever the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from trainables.workload import num_samples
+
+MOST_SAMPLES = 2  # that are measured once and twice: large outputs are not copied
+
+Measures = Callable[[Any, Any], Mapping[str, Tensor]]
+
+
+def first_samples(tree: Any, count: int, samples: int, times: int = 1) -> Any:
+    """Return the first `count` samples of a batch, `times` times over; other tensors are left as they are."""
+
+    def part(leaf: Any) -> Any:
+        of_samples = isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == samples
+        return torch.cat([leaf[:count]] * times) if of_samples else leaf
+
+    return tree_map(part, tree)
+
+
+def mistake_of(measures: Measures, outputs: Any, targets: Any, found: Mapping[str, Tensor]) -> str | None:
+    """Return which of the values that `measures` found are not those of samples, with the remedy; None: all are."""
+    samples = num_samples(targets)
+    if not samples:
+        return None
+    count = min(MOST_SAMPLES, samples)
+    try:
+        once, twice = (measures(*first_samples((outputs, targets), count, samples, times)) for times in (1, 2))
+    except Exception:  # measures that need whole batches, such as of graphs, which are not cut by samples
+        once, twice = {}, {}
+    for name, values in found.items():
+        wanted = f"expected ({samples},) or ({samples}, ...), values of each sample"
+        what = f"{name} has shape {tuple(values.shape)} for {samples} samples, {wanted}"
+        grows = twice[name].numel() - 2 * once[name].numel() if twice else -1 if samples > 1 and not values.ndim else 0
+        if grows > 0:
+            return f"{what}: {_shapes(outputs, targets)} broadcast against each other; squeeze the outputs"
+        if grows < 0:
+            return f"{what}: return them, not their mean; the mean over all samples is reported"
+    return None
+
+
+def _shapes(outputs: Any, targets: Any) -> str:
+    known = {"outputs": outputs, "targets": targets}
+    return " and ".join(f"{n} {tuple(x.shape)}" if isinstance(x, Tensor) else n for n, x in known.items())
