@@ -8,13 +8,16 @@ input.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +34,7 @@ from trainables.contract import DataError, Parameter, Resources, Scalar, Source,
 
 STEPS = 8  # of each training that is compared
 BATCH_SIZE = 32
+FIRST_REPORT_SECONDS = 60.0  # of a loop, which may validate for long
 TOLERANCE = 1e-4  # relative, between strategies, which add in another order
 WIDTH = 18  # columns of the left side
 RANK = re.compile(r"^rank \d+: ")
@@ -102,6 +106,10 @@ def findings(check: Check, trainable: Trainable, source: Source) -> Iterator[tup
     yield "metrics", ", ".join(f"{name} ({unit})" if unit else name for name, unit in own.items()), True
     if not check.workload:
         yield "loop", "train(config, trial): samples, network and strategy are its own", True
+        text, good = _first_report(check, own)
+        yield "first report", text, good
+        if not good:
+            return
         yield from _measured(check, rate_metric(known), {"rate": {}})
         return
     facts = _facts(check)
@@ -214,18 +222,39 @@ def _values_of(parameter: Parameter) -> str:
     return f"{{values: [{', '.join(map(format_setting, values))}]}}"
 
 
-def _facts(check: Check, *arguments: str) -> Mapping[str, Any]:
+def _first_report(check: Check, metrics: Collection[str]) -> tuple[str, bool]:
+    """Return what a loop reports after a few steps, or why that was not checked; and whether it is as declared."""
+    if check.settings.get("world_size", "1") != "1":
+        return "not checked: of a loop of one process only", True
+    found = _facts(check, "--first-report", f"{STEPS}", *_settings(check), seconds=FIRST_REPORT_SECONDS)
+    if not found:
+        return f"not checked: no trial.report within {FIRST_REPORT_SECONDS:.0f} s", True
+    if "error" in found:
+        return str(found["error"]), False
+    return ", ".join(f"{name} {found[name]:.6g}" for name in metrics), True
+
+
+def _facts(check: Check, *arguments: str, seconds: float | None = None) -> Mapping[str, Any]:
+    """Return what `trainables.facts` prints, or its error; nothing if it takes longer."""
     root = ["--root", check.root] if check.root else []
     command = [sys.executable, "-m", "trainables.facts", str(check.path), *root, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
-    for line in reversed(done.stdout.splitlines()):  # the file may print, too
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return {}
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with loader processes of the file
+    for line in reversed(out.splitlines()):  # the file may print, too
         try:
             found = json.loads(line)
         except ValueError:
             continue
         if isinstance(found, dict):
             return found
-    return {"error": (done.stderr.splitlines() or ["ended without a result"])[-1]}
+    return {"error": (err.splitlines() or ["ended without a result"])[-1]}
 
 
 def _trained_twice(check: Check) -> Outcome:

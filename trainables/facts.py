@@ -2,10 +2,12 @@
 
     python -m trainables.facts flowers.py [--root DIR]
     python -m trainables.facts flowers.py [--root DIR] --twice batch_size=32 ...
+    python -m trainables.facts loop.py [--root DIR] --first-report 8 batch_size=32 ...
 
 With `--twice` it trains some steps in this process, first with another seed and then with the given settings, and
 prints the metrics of the second training: those differ from the metrics of a training in a new process where the file
-keeps something from the first. Without it:
+keeps something from the first. With `--first-report` it prints the metrics of a loop's first report, after so many
+steps where the loop takes its batches from `trial.steps`. Without either:
 
 `samples`: numbers by part; `input` and `target`: shapes and types of one sample; `parameters`: weights of the network;
 `flops`: of a training step per sample, null where they cannot be counted.
@@ -25,9 +27,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from trainables.build import network
-from trainables.contract import Data, DataError, Scalar, load_trainable
+from trainables.contract import Data, DataError, InfeasibleError, OwnCodeError, Scalar, load_trainable
 from trainables.local_worker import LocalWorker, machine
 from trainables.machine.exception_chain import described
+from trainables.own_loop import OwnLoop
 from trainables.own_trainable import OwnTrainable
 from trainables.prediction.flops import training_flops_per_sample
 from trainables.settings import parsed
@@ -69,6 +72,18 @@ def second_training(trainable: OwnTrainable, data: Data, config: Mapping[str, Sc
     return dict(metrics)
 
 
+def first_report(trainable: OwnLoop, data: Data, config: Mapping[str, Scalar | None], steps: int) -> dict[str, float]:
+    """Return what a loop reports after a few steps.
+
+    Raises:
+        OwnCodeError: it reports other metrics than it declares.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        worker = LocalWorker(Path(folder), data=data, resources=machine())
+        trainable.first_report(config, worker, steps)
+    return dict(worker.reported[-1].metrics)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print the facts; return the exit code: 1 where the user's code raised."""
     parser = argparse.ArgumentParser(prog="python -m trainables.facts", allow_abbrev=False)
@@ -76,6 +91,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE")
     parser.add_argument("--root")
     parser.add_argument("--twice", action="store_true")
+    parser.add_argument("--first-report", type=int, metavar="STEPS")
     parser.add_argument("--train-images", type=int)
     parser.add_argument("--val-images", type=int, default=Data.val_images)
     options = parser.parse_intermixed_args(arguments)
@@ -83,11 +99,15 @@ def main(arguments: Sequence[str]) -> int:
     config = {name: parsed(value) for name, _, value in pairs}
     try:
         trainable = load_trainable(str(path))
-        assert isinstance(trainable, OwnTrainable)
         limits = {"train_images": options.train_images, "val_images": options.val_images}
         data = trainable.locate_data(Data(root=options.root, **limits))
-        print(json.dumps(second_training(trainable, data, config) if options.twice else facts(trainable, data)))
-    except (LookupError, DataError) as error:
+        if isinstance(trainable, OwnLoop):
+            found: Mapping[str, Any] = first_report(trainable, data, config, options.first_report)
+        else:
+            assert isinstance(trainable, OwnTrainable)
+            found = second_training(trainable, data, config) if options.twice else facts(trainable, data)
+        print(json.dumps(found))
+    except (LookupError, DataError, InfeasibleError, OwnCodeError) as error:
         print(json.dumps({"error": str(error)}), flush=True)
         return 1
     except (Exception, SystemExit) as error:

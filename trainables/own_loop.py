@@ -145,6 +145,16 @@ class OwnLoop:
 
         self._isolated(config, worker, work)
 
+    def first_report(self, config: Config, worker: Worker, most_steps: int) -> None:
+        """Call the file's `train` for an epoch of which `trial.steps` gives the first steps only; for a check."""
+
+        def work(settings: LoopSettings) -> None:
+            with contextlib.closing(self._trial(settings, worker, most_steps=most_steps)) as trial:
+                self._train(settings, trial)
+                trial.check_finished()
+
+        self._isolated(config, worker, work)
+
     def test(self, config: Config, worker: Worker) -> Mapping[str, float]:
         """Return what the file's `test` measures; nothing without one."""
         if "test" not in self._file.declaration.functions:
@@ -196,13 +206,11 @@ class OwnLoop:
             self._train_until_end(settings, trial)
             return trial.cost()
 
-    def _trial(
-        self, settings: LoopSettings, worker: Worker, probe: bool = False, most_seconds: float | None = None
-    ) -> OwnTrial:
+    def _trial(self, settings: LoopSettings, worker: Worker, probe: bool = False, **limits: Any) -> OwnTrial:
         from trainables.own_trial import OwnTrial
 
         unit, metrics = self._file.declaration.unit, self._file.declaration.metrics
-        return OwnTrial(settings, worker, unit, metrics, probe=probe, most_seconds=most_seconds)
+        return OwnTrial(settings, worker, unit, metrics, probe=probe, **limits)
 
     def _isolated(self, config: Config, worker: Worker, work: Callable[[LoopSettings], T]) -> T:
         settings = self._settings(config)

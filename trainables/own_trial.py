@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,9 +44,13 @@ class OwnTrial:
         *,
         probe: bool,
         most_seconds: float | None = None,
+        most_steps: int | None = None,
     ) -> None:
-        """`metrics`: of each report; `probe`: end when the rate is known, or after `most_seconds`."""
-        self._most_seconds = most_seconds
+        """`metrics`: of each report; `probe`: end when the rate is known, or after `most_seconds`.
+
+        `most_steps`: after which `steps` ends each epoch, for a check.
+        """
+        self._most_seconds, self._most_steps = most_seconds, most_steps
         self._settings, self._worker, self._unit, self.probe = settings, worker, unit, probe
         self.metrics = tuple(metrics)
         self.folder: Path = worker.folder  # of the trial, shared by its processes
@@ -80,7 +85,7 @@ class OwnTrial:
         """
         self.resume(len(loader) if isinstance(loader, Sized) else None)
         try:
-            for batch in loader:
+            for batch in itertools.islice(loader, self._most_steps):
                 self.loaded()
                 yield batch
                 self.step(units_of(batch, units))
@@ -100,7 +105,8 @@ class OwnTrial:
             OwnCodeError: metrics are missing or not declared.
             FloatingPointError: one is not finite.
         """
-        if self.probe:
+        if self.probe:  # the names alone: so short a training may give no finite number
+            self._check_names(metrics)
             return True
         if not self._steps:
             raise OwnCodeError(f"trial.report({epoch}) without a step; go through the batches by trial.steps(loader)")
@@ -230,14 +236,17 @@ class OwnTrial:
     def _check(self, epoch: int, values: Mapping[str, float]) -> None:
         if epoch != self._epoch + 1:
             raise OwnCodeError(f"trial.report({epoch}, ...) where epoch {self._epoch + 1} is expected")
-        missing = [name for name in self.metrics if name not in values]
-        unknown = [name for name in values if name not in (*self.metrics, "train_loss")]
-        if missing or unknown:
-            given, declared = ", ".join(values) or "nothing", ", ".join(self.metrics)
-            raise OwnCodeError(f"trial.report was given {given}; METRICS declares {declared}")
+        self._check_names(values)
         for name, value in values.items():
             if not math.isfinite(value):
                 raise FloatingPointError(f"{name} is {value} after epoch {epoch}")
+
+    def _check_names(self, names: Collection[str]) -> None:
+        missing = [name for name in self.metrics if name not in names]
+        unknown = [name for name in names if name not in (*self.metrics, "train_loss")]
+        if missing or unknown:
+            given, declared = ", ".join(names) or "nothing", ", ".join(self.metrics)
+            raise OwnCodeError(f"trial.report was given {given}; METRICS declares {declared}")
 
 
 def _save(folder: Path, content: Checkpoint) -> None:

@@ -1,5 +1,6 @@
 """The check of a training file before a search."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from search import check
 from search.__main__ import main as command
 from search.space.space import load_space
-from tests.trainables.own_files import written
+from tests.trainables.own_files import LOOP, written
 from trainables.contract import load_trainable, source_of
 
 
@@ -68,6 +69,49 @@ def test_an_error_of_the_file_ends_the_check(tmp_path: Path, capsys: pytest.Capt
     printed = capsys.readouterr().out
     assert "NameError: name 'Row' is not defined (rows.py:27)" in printed
     assert "trainable:" not in printed
+
+
+def checked_loop(folder: Path, *changes: tuple[str, str], **settings: str) -> dict[str, tuple[str, bool]]:
+    """Findings of a loop with changes, by name; the rate is not measured."""
+    path = written(folder, "rows.py", *changes, text=LOOP)
+    one = check.Check(Path(path), None, settings, workload=False)
+    found: dict[str, tuple[str, bool]] = {}
+    for name, text, good in check.findings(one, load_trainable(path), source_of(path)):
+        found[name] = text, good
+        if name == "first report":
+            break
+    return found
+
+
+def test_a_loop_is_run_to_its_first_report(tmp_path: Path) -> None:
+    text, good = checked_loop(tmp_path)["first report"]
+    assert good
+    assert re.fullmatch(r"val_loss [\d.]+", text)
+
+
+def test_the_first_report_of_a_loop_takes_few_steps(tmp_path: Path) -> None:
+    counted = ("            optimizer.step()\n", "            optimizer.step()\n            steps += 1\n")
+    changes = (
+        ("        for x, y in trial", "        steps = 0\n        for x, y in trial"),
+        ("tested(model, 1)", "steps"),
+        counted,
+    )
+    assert checked_loop(tmp_path, *changes)["first report"] == (f"val_loss {check.STEPS}", True)
+
+
+def test_a_loop_that_reports_what_it_does_not_declare_is_found(tmp_path: Path) -> None:
+    found = checked_loop(tmp_path, ("val_loss=tested", "val_los=tested"))
+    assert found["first report"] == ("trial.report was given val_los; METRICS declares val_loss", False)
+
+
+def test_a_loop_without_a_report_in_time_is_said_to_be_not_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "FIRST_REPORT_SECONDS", 1.0)
+    slow = ("import torch\n", "import time\n\nimport torch\n"), ("    model = ", "    time.sleep(100)\n    model = ")
+    assert checked_loop(tmp_path, *slow)["first report"] == ("not checked: no trial.report within 1 s", True)
+    several = checked_loop(tmp_path, world_size="2")
+    assert several["first report"] == ("not checked: of a loop of one process only", True)
 
 
 @pytest.mark.slow

@@ -72,6 +72,12 @@ def test_a_loop_without_checkpoints_starts_again(tmp_path: Path, name: str) -> N
         assert [m.epoch for m in trained(path, tmp_path / "trial", epochs=2).reported] == [1, 2]
 
 
+def test_a_probe_that_comes_to_a_report_looks_at_its_names(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, ("val_loss=tested", "val_los=tested"), text=LOOP)
+    with pytest.raises(OwnCodeError, match="report was given val_los; METRICS declares val_loss"):
+        load_trainable(path).probe({"threads": 1}, worker_of(path, tmp_path))
+
+
 def test_a_probe_ends_the_loop_and_measures_rate_and_stages(tmp_path: Path, name: str) -> None:
     call = "one_epoch(model, optimizer, loader, trial)"
     caught = f"        try:\n            {call}\n        except Exception:\n            pass\n"
