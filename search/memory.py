@@ -26,6 +26,7 @@ from trainables.contract import (
     DataError,
     InfeasibleError,
     MemoryNeed,
+    OwnCodeError,
     Resources,
     Scalar,
     Trainable,
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the answer and return the exit code."""
     try:
         print(answer(_question(arguments)))
-    except (InputError, LookupError, DataError, InfeasibleError) as error:
+    except (InputError, LookupError, DataError, InfeasibleError, OwnCodeError) as error:
         print(f"search.memory: {error}", file=sys.stderr)
         return BAD_INPUT
     return DONE

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from trainables.contract import Config, Parameter, Worker
+from trainables.contract import Config, Cost, Data, MemoryNeed, Parameter, Resources, Worker
 from trainables.declared import Declaration, kind_of
 from trainables.own_loop import OwnLoop
 from trainables.own_source import OwnSource, own_errors, own_metrics
@@ -34,6 +34,16 @@ class OwnTrainable(TorchTrainable):
         self.locate_data, self.describe_data = self._file.locate_data, self._file.describe_data
         settings = _settings_class(declaration, self.source.digest)
         super().__init__(settings, declaration.unit, own_metrics(declaration))
+
+    def estimate(self, config: Config, data: Data) -> Cost:
+        """Time a few steps; errors of the user's code become one line with file and line."""
+        with own_errors(self.source.path.parent):
+            return super().estimate(config, data)
+
+    def memory(self, config: Config, data: Data, resources: Resources) -> MemoryNeed | None:
+        """Predict memory; errors of the user's code become one line with file and line."""
+        with own_errors(self.source.path.parent):
+            return super().memory(config, data, resources)
 
     def _isolated(self, config: Config, worker: Worker, work: Callable[[Settings, Worker], T]) -> T:
         """Call `work`; errors of the user's code become one line with file and line."""

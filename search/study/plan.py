@@ -58,7 +58,7 @@ def _estimate_lines(space: Space, guess: Estimate) -> list[str]:
         each = f"of up to {PROBE_SECONDS[1]:.0f} s each, for settings that affect only rates"
         lines += _entry("probes", f"{_between(guess.probes)}, {each}")
     if not guess.costs:
-        why, config = guess.timed[0].why_not, guess.timed[0].config
+        why, config = guess.timed[0].why_not or guess.timed[0].error, guess.timed[0].config
         settings = ", ".join(f"{name}={format_setting(value)}" for name, value in config.items())
         return [*lines, *_entry("time", f"not estimated: {why} ({settings})")]
     if guess.trials is not None:
@@ -94,9 +94,13 @@ def _timings(space: Space, guess: Estimate) -> list[str]:
     names = [name for name in space.parameters if name in affecting and len({repr(c.get(name)) for c in configs}) > 1]
     lines, unit = [], "samples/s" if space.counts_other_units else "images/s"
     for timed in guess.timed:
+        settings = format_settings(timed.config, names or list(space.parameters))
+        if timed.error:  # in full: it is to be mended
+            lines += textwrap.wrap(f"could not be timed: {settings}: {timed.error}", WIDTH - INDENT)
+            continue
         found = f"{timed.cost.samples_per_second:>9,.0f} {unit}" if timed.cost else f"{'cannot run':>18}"
         why = f": {timed.why_not}" if timed.why_not else ""
-        lines.append(f"{found}  {format_settings(timed.config, names)}{why}".rstrip())
+        lines.append(f"{found}  {settings}{why}".rstrip())
     most = WIDTH - INDENT
     return [line if len(line) <= most else f"{line[: most - 1]}…" for line in lines]
 

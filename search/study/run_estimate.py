@@ -10,7 +10,7 @@ from typing import Any
 
 from search.space.parameters import Choice, Range
 from search.space.space import Space
-from trainables.contract import Config, Cost, Data, InfeasibleError, load_trainable
+from trainables.contract import Config, Cost, Data, InfeasibleError, OwnCodeError, load_trainable
 
 GIB = 2**30
 START_SECONDS = 20.0  # Ray and the first workers
@@ -26,11 +26,12 @@ Span = tuple[float, float]  # least, most
 
 @dataclass(frozen=True)
 class Timed:
-    """Configuration and the cost measured by a few of its steps; None: it cannot run here, for the reason given."""
+    """Configuration and the cost measured by a few of its steps; None: there is none, for the reason given."""
 
     config: Config
     cost: Cost | None
-    why_not: str | None = None
+    why_not: str | None = None  # it cannot run here
+    error: str | None = None  # of a user's code, which may be one of this configuration alone
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ def _timed(space: Space, data: Data, clock: Callable[[], float]) -> Iterator[Tim
             yield Timed(config, load_trainable(space.trainable or "").estimate(config, data))
         except InfeasibleError as error:
             yield Timed(config, None, str(error))
+        except OwnCodeError as error:
+            yield Timed(config, None, error=str(error))
         began = min(began, clock())
 
 

@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from search import memory, run
 from search.exit_codes import InputError
 from search.front.affects import is_learned
 from search.front.roles import rate_metric, wanted_test_metrics
@@ -51,6 +53,34 @@ def test_the_file_is_found_beside_the_space_file_and_not_run(tmp_path: Path, mon
     assert space.trainable == str(tmp_path / "rows.py")
     assert time.monotonic() - started < 5  # milliseconds, on a quiet machine
     assert space.parameters["hidden"].contains(4)
+
+
+RAISES = ("def network(hidden):\n", "def network(hidden):\n    assert hidden != 8, 'eight'\n")
+
+
+def test_the_plan_says_which_configuration_could_not_be_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path, "rows.py", RAISES)
+    assert run.main([str(space_file(tmp_path)), "--dry-run"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert "could not be timed: hidden=8 batch=16: AssertionError: eight" in lines
+    assert any(re.fullmatch(r"[\d,]+ samples/s  hidden=4 batch=8", line) for line in lines)
+
+
+def test_the_plan_has_the_error_where_no_configuration_could_be_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path, "rows.py", (RAISES[0], RAISES[1].replace("hidden != 8", "False")))
+    assert run.main([str(space_file(tmp_path)), "--dry-run"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"not estimated: AssertionError: eight \(rows\.py:\d+\) \(hidden=8, batch_size=16\)", text)
+
+
+def test_the_memory_of_a_network_that_raises_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path, "rows.py", ("return Rows(part)", "return Row(part)"))
+    assert memory.main(["--trainable", str(tmp_path / "rows.py")]) == 2
+    assert re.fullmatch(r"search.memory: NameError: name 'Row' is .*\(rows\.py:\d+\)\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
