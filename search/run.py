@@ -38,13 +38,16 @@ from search.space.validation import SpaceError
 from search.study.interrupt import Interrupted, Interrupts
 from search.study.resumed import check_replay, check_same_machine, is_finished, read_run, resume_space
 from search.study.shutdown import abandon, finish_run, report_failure
+from search.text.markdown import WIDTH
 from search.text.numbers import plural
+from search.text.shell import continued
 from trainables.contract import Data, DataError, Resources, load_trainable, source_of
 
 if TYPE_CHECKING:  # Ray is imported when the input is known to be good
     from search.execution.cluster import Cluster
     from search.terminal.progress import Progress
 
+COMMAND = ("python", "-m", "search.run")
 LEAVE_SECONDS = 5.0  # for the shutdown of Ray, which takes two to three if no part of it is lost
 OBEY_SECONDS = 8.0  # for a signal to end the study, which waits for no epoch
 
@@ -53,8 +56,9 @@ Fitted = tuple[Space, Data, list[str]]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        options = _parser().parse_args(arguments)
+        options = _parser().parse_args(words, argparse.Namespace(words=words))
         with Interrupts() as interrupts:
             return _resume(options, interrupts) if options.resume else _start(options, interrupts)
     except (SpaceError, DataError, InputError, RunLockedError) as error:
@@ -143,7 +147,7 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
             "machine": {**machine.to_mapping(), "num_nodes": cluster.num_nodes},
             "versions": {**package_versions(), **(source.packages if source else {})},
             "commit": git_commit(Path(__file__).parent),
-            "command": _command(options),
+            "command": [*COMMAND, *options.words],
             "left_out": left_out,
         }
         known = _known(space, opening, options)
@@ -174,7 +178,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
         if data.name != (was := run_state.info.data.name):
             raise InputError(f"{folder}: the run's data is {was}, but {data.name} is what is here")
         check_replay(folder, space, events)
-        opening = {"command": _command(options), "budget": space.budget.model_dump()}
+        opening = {"command": [*COMMAND, *options.words], "budget": space.budget.model_dump()}
         job = _Job(space, data, folder, events, opening, [], _resume_command(folder, options))
         if is_finished(events[-1], run_state, space):
             return finish_run(folder, job.resume_command)
@@ -276,7 +280,6 @@ def _described(space: Space, data: Data, results: Path) -> dict[str, Any]:
     trainable, source = load_trainable(space.trainable or ""), source_of(space.trainable or "")
     name = recorded_name(space.trainable or "", results)
     mapping = {**space.to_mapping(), "trainable": name}
-    mapping["data"]["root"] = None  # folders of the machine stay out of the results
     if not data.val_images:  # all validation samples, of a number that is not known
         del mapping["data"]["val_images"]
     return {
@@ -316,8 +319,9 @@ def _new_folder(options: argparse.Namespace) -> Path:
         folder: Path = options.results / options.name
         if folder.exists():
             run = (folder / FILE_NAME).is_file() and (folder / FILE_NAME).stat().st_size
-            or_resume = f", or go on with it: --resume {folder}" if run else ", or remove it: no run began there"
-            raise InputError(f"{folder}: exists already; choose another --name{or_resume}")
+            resume = f"go on with it: --resume {shlex.quote(str(folder))}"
+            other = resume if run else "remove it: no run began there"
+            raise InputError(f"{folder}: exists already; choose another --name, or {other}")
         return folder
     stem = f"{options.space.stem}-{datetime.date.today().isoformat()}"
     folders = (Path(options.results, f"{stem}-{number}") for number in itertools.count(1))
@@ -333,18 +337,13 @@ def _made_folder(options: argparse.Namespace) -> Path:
             return folder
 
 
-def _command(options: argparse.Namespace) -> list[str]:
-    """Return the command as it was given, without folders of the machine."""
-    words = ["python", "-m", "search.run"]
-    words += [f"--resume={options.resume.name}"] if options.resume else [str(options.space.name)]
-    return words + [f"--set={item}" for item in options.set if not item.startswith("data.root=")]
-
-
 def _resume_command(folder: Path, options: argparse.Namespace) -> str:
-    words = ["python", "-m", "search.run", "--resume", str(folder)]
-    words += [w for item in options.set if item.startswith("data.root=") for w in ("--set", item)]
-    words += ["--address", options.address] if options.address else []
-    return shlex.join(words)
+    """Return the command that goes on with the run, over lines that fit a terminal with an indentation of two."""
+    pairs = [("--resume", str(folder))]
+    pairs += [("--set", item) for item in options.set if options.resume and item.startswith("data.root=")]
+    pairs += [("--address", options.address)] if options.address else []
+    command = [" ".join(COMMAND), *(f"{option} {shlex.quote(value)}" for option, value in pairs)]
+    return continued(command, WIDTH - 2).replace("\n", "\n  ")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from markupsafe import Markup
 
@@ -13,10 +12,11 @@ from search.page.render import render
 from search.record.dataframes import Run
 from search.record.run_state import Trial
 from search.report.as_yaml import as_yaml
-from search.report.command import command, continued, full_command, full_epochs
+from search.report.command import command, full_command, full_epochs
 from search.report.picks import Pick, against, no_front, outcome, picks_by_trial
 from search.text.configurations import format_setting
 from search.text.numbers import format_percent, join_words, plural
+from search.text.shell import continued
 
 MAX_TIES = 4  # trials that are named
 
@@ -55,7 +55,7 @@ def pick_cards(status: FrontStatus) -> Markup:
     for same in sorted(picks_by_trial(run), key=lambda same: not any(pick.name == "knee" for pick in same)):
         trial, names = same[0].trial, join_words([pick.name for pick in same])
         texts = {
-            "Train in full": continued(full_command(Path("results", run.name), trial, full_epochs(run.info))),
+            "Train in full": continued(full_command(run.folder, trial, full_epochs(run.info))),
             "Train as in the search": command(run, trial),
             "YAML": as_yaml(run, same[0]),
         }

@@ -23,12 +23,13 @@ from search.front.roles import is_interval_end, sounds_learned
 from search.pick.requirements import Requirements, accuracy_objective, best, probabilities
 from search.record.dataframes import Run
 from search.report.as_yaml import as_yaml, trained_for
-from search.report.command import continued, full_command, full_epochs
+from search.report.command import full_command, full_epochs
 from search.report.picks import Pick, against, outcome, picks
 from search.text.configurations import format_setting
 from search.text.durations import rough_duration
 from search.text.markdown import wrap
 from search.text.numbers import format_percent, plural
+from search.text.shell import continued
 
 PLUS_MINUS = "±: half of a 95% interval."
 VALIDATION_INTERVAL = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 from search.record.dataframes import Run
@@ -11,7 +10,7 @@ from search.record.events import Opening
 from search.record.run_state import Trial
 from search.record.source import recorded_copy
 from search.text.configurations import format_setting
-from search.text.markdown import WIDTH
+from search.text.shell import continued
 from trainables.contract import find_trainable
 
 
@@ -21,24 +20,30 @@ def full_epochs(info: Opening) -> int:
     return usual or (info.budget.epochs if info.budget else 1)
 
 
+def named_folder(folder: Path) -> Path:
+    """Return a folder as it was given; by its whole path if it was given as `.` or `..`, which end in no name."""
+    return folder if folder.name not in ("", "..") else folder.resolve()
+
+
 def full_command(folder: Path, trial: Trial, epochs: int) -> list[str]:
     """Return the command that trains this trial's configuration in full, in parts that stay on one line each."""
-    return [f"python -m search.train {shlex.quote(str(folder))}", f"--trial {trial.trial_id}", f"--epochs {epochs}"]
+    return ["python -m search.train", shlex.quote(str(folder)), f"--trial {trial.trial_id}", f"--epochs {epochs}"]
 
 
 def command(run: Run, trial: Trial) -> str:
     """Return the command that trains this trial's configuration as in the search, over lines of at most 80 columns.
 
-    It names the data set but not its folder, and writes into a new folder under `results`.
+    It runs where the search was started, and writes into a new folder beside that of the run.
     """
-    data = run.info.data_settings
+    data, folder = run.info.data_settings, named_folder(run.folder)
     options = {
-        "--trainable": recorded_copy(run.info.trainable, Path("results", run.name)),
+        "--trainable": recorded_copy(run.info.trainable, folder),
         "--epochs": trial.epochs or None,  # a probe had none
         "--data": run.info.data.name,
+        "--root": data.get("root"),
         "--train-images": data.get("train_images"),
         "--val-images": data.get("val_images"),
-        "--folder": f"results/{run.name}-{trial.trial_id}",
+        "--folder": f"{folder}-{trial.trial_id}",
     }
     words = [f"{key} {shlex.quote(str(value))}" for key, value in options.items() if value is not None]
     return continued(["python -m trainables.train", *words, *map(shlex.quote, settings(run, trial))])
@@ -48,14 +53,3 @@ def settings(run: Run, trial: Trial) -> list[str]:
     """Return the configuration as NAME=VALUE, with all digits."""
     config = run.state.ordered_config(trial)
     return [f"{k}={format_setting(v) if isinstance(v, bool) else v}" for k, v in config.items()]
-
-
-def continued(words: Sequence[str]) -> str:
-    """Join words into lines of at most 80 columns that end in a backslash, which the shell reads as one."""
-    lines = [words[0]]
-    for word in words[1:]:
-        if len(lines[-1]) + len(word) + len("  \\") <= WIDTH:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(f"    {word}")
-    return " \\\n".join(lines)

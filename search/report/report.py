@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import textwrap
@@ -16,7 +17,7 @@ from search.record.disk import write_atomically
 from search.record.events import NO_MACHINE
 from search.record.run_state import Trial
 from search.report.causes import where_time_goes
-from search.report.command import command, continued, full_epochs
+from search.report.command import command, full_epochs
 from search.report.front_tables import front_section
 from search.report.picks import against, no_front, outcome, picks, picks_by_trial
 from search.report.scaling import nodes_used, scaling_tables, strategy_tables
@@ -25,6 +26,7 @@ from search.text.configurations import format_setting
 from search.text.durations import format_duration
 from search.text.markdown import format_table, wrap
 from search.text.numbers import format_number, join_words, plural
+from search.text.shell import continued
 from trainables.contract import find_trainable
 
 FILE_NAME = "summary.md"
@@ -45,7 +47,7 @@ GENERATED = """\
 LOADING = """\
 ```python
 from search.results import load
-run = load("results/{name}")  # or another folder
+run = load({folder})
 run.trials      # one row per trial started
 run.curves      # one row per trial and epoch
 run.front       # the Pareto front
@@ -87,8 +89,8 @@ def sections(run: Run) -> dict[str, list[str]]:
         **front,
         **_causes(run),
         "Trials": _trials(run),
-        "Conditions": [_conditions(run)],
-        "As DataFrames": [LOADING.format(name=run.name), LOADING_NEEDS],
+        "Conditions": [_conditions(run), *_command(run)],
+        "As DataFrames": [LOADING.format(folder=json.dumps(f"{run.folder}", ensure_ascii=False)), LOADING_NEEDS],
     }
 
 
@@ -137,15 +139,16 @@ def _picks(run: Run) -> list[str]:
             f"```sh\n{command(run, trial)}\n```",
         ]
     note = (
-        "The commands need neither the search nor Ray. `--root DIR` or the environment variable "
+        "The commands run where the search was started, without Ray. `--root DIR` or the environment variable "
         "`TRAINING_SEARCH_DATA` names the folder of the images; the default is the same as in the search."
         if not run.info.source
-        else "The commands need neither the search nor Ray. `--root DIR` names the data that `dataset` is given."
+        else "The commands run where the search was started, without Ray. `--root DIR` names other data."
     )
-    folder = shlex.quote(f"results/{run.name}")
-    train = continued([f"python -m search.train {folder}", "--trial ID"])
+    folder = shlex.quote(f"{run.folder}")
+    middle = next(pick.trial for pick in picks(run) if pick.name == "knee")
+    train = continued(["python -m search.train", folder, f"--trial {middle.trial_id}"])
     wish = _example_requirement(run)
-    pick = continued([f"python -m search.pick {folder}", wish])
+    pick = continued(["python -m search.pick", folder, wish])
     heading = f"To train one in full ({plural(full_epochs(run.info), 'epoch')}), and to pick by other requirements:"
     return [*blocks, wrap(note), heading, f"```sh\n{train}\n{pick}\n```"]
 
@@ -249,6 +252,10 @@ def _conditions(run: Run) -> str:
         "Seed": info.seed,
         "Commit": info.commit or "unknown (not run from a git checkout)",
         "Versions": ", ".join(f"{name} {version}" for name, version in info.versions.items()),
-        "Command": f"`{shlex.join(info.command)}`",
     }
     return "\n".join(wrap(f"- {name}: {text}", "  ") for name, text in lines.items() if text not in (None, ""))
+
+
+def _command(run: Run) -> list[str]:
+    """Return the command that started the run, to be copied."""
+    return ["The command:", f"```sh\n{continued([shlex.quote(word) for word in run.info.command])}\n```"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def check_replay(folder: Path, space: Space, events: Sequence[Event]) -> None:
     try:
         Advisor(space).replay(events)
     except (ValueError, KeyError, TypeError, ArithmeticError) as error:
-        how = f"start a new one, with --warm-start {folder}"
+        how = f"start a new one, with --warm-start {shlex.quote(str(folder))}"
         raise InputError(f"{folder / FILE_NAME}: the run cannot go on: {error}; {how}") from error
 
 

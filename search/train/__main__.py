@@ -14,6 +14,7 @@ import json
 import shlex
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,8 +28,9 @@ from search.record.source import absolute_file, usable_file
 from search.report.command import full_epochs, settings
 from search.space.machine import describe_machine, git_commit, package_versions
 from search.study.interrupt import Interrupted, Interrupts
-from search.text.markdown import wrap
+from search.text.markdown import WIDTH, wrap
 from search.text.metrics import metric_label
+from search.text.shell import continued
 from search.train.child_process import CURVES, Reports, read_curves, train
 from search.train.progress import Progress
 from search.train.result import RESULT, SUMMARY, Training, comparison, finished, headline, write_result
@@ -94,12 +96,13 @@ def _job(words: Sequence[str]) -> Job:
         "--data": run.info.data.name,
         "--val-images": run.info.data_settings.get("val_images"),
         "--train-images": options.train_images,
-        "--root": options.root,
+        "--root": options.root or run.info.data_settings.get("root"),
         "--folder": folder,
     }
     arguments = [word for key, value in given.items() if value is not None for word in (key, f"{value}")]
     arguments += ["--test", *settings(run, trial)]
-    return Job(run, trial, folder, epochs, arguments, shlex.join(["python", "-m", NAME, *words]))
+    command = continued([f"python -m {NAME}", *map(shlex.quote, words)], WIDTH - 2)
+    return Job(run, trial, folder, epochs, arguments, command)
 
 
 def _train(job: Job, interrupts: Interrupts) -> int:
@@ -149,10 +152,6 @@ def _conclude(job: Job, reports: Reports) -> None:
     if not epochs:
         raise ValueError(f"{job.folder}: {CURVES} has no epoch")
     training = Training(job.run, job.trial, job.folder, epochs, reports.test_metrics)
-    # without folders of this machine
-    command = ["python", "-m", NAME, job.run.name, "--trial", job.trial.trial_id, "--epochs", f"{job.epochs}"]
-    if "--train-images" in job.arguments:
-        command += job.arguments[job.arguments.index("--train-images") :][:2]
     conditions = {
         "Configuration": ", ".join(settings(job.run, job.trial)),
         "Data": reports.data,
@@ -160,16 +159,15 @@ def _conclude(job: Job, reports: Reports) -> None:
         "Ended": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "Commit": git_commit(Path(__file__).parent),
         "Versions": ", ".join(f"{name} {version}" for name, version in package_versions().items()),
-        "Command": f"`{shlex.join(command)}`",
     }
-    write_result(training, conditions)
+    write_result(training, conditions, job.command)
     files = wrap(f"{job.folder}: {SUMMARY}, {RESULT}, {CURVES} and the checkpoint", "  ")
     print_output(f"{headline(training)}\n\n{comparison(training)}\n\n{files}")
 
 
 def _print_continuation(outcome: str, progress: Progress, job: Job) -> None:
-    text = f"{outcome} after epoch {progress.last_epoch} of {job.epochs}; to continue:\n  {job.command}"
-    print(text, file=sys.stderr)
+    command = textwrap.indent(job.command, "  ")
+    print(f"{outcome} after epoch {progress.last_epoch} of {job.epochs}; to continue:\n{command}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def _is_learned(name: str, names: Mapping[str, str]) -> bool:
     return name.startswith(("val_", "test_")) and not is_interval_end(name, names)
 
 
-def write_result(training: Training, conditions: Mapping[str, str | None]) -> None:
+def write_result(training: Training, conditions: Mapping[str, str | None], command: str) -> None:
     """Write summary.md, then result.csv, which marks the training as finished."""
     row = {
         "trial_id": training.trial.trial_id,
@@ -73,7 +73,7 @@ def write_result(training: Training, conditions: Mapping[str, str | None]) -> No
     }
     table = io.StringIO()
     csv.writer(table, lineterminator="\n").writerows([row, row.values()])
-    for name, text in ((SUMMARY, as_markdown(training, conditions)), (RESULT, table.getvalue())):
+    for name, text in ((SUMMARY, as_markdown(training, conditions, command)), (RESULT, table.getvalue())):
         write_atomically(training.folder / name, partial(Path.write_text, data=text, encoding="utf-8"))
 
 
@@ -100,8 +100,8 @@ def comparison(training: Training) -> str:
     )
 
 
-def as_markdown(training: Training, conditions: Mapping[str, str | None]) -> str:
-    """Return the text of summary.md: the metrics beside those of the search, and the conditions."""
+def as_markdown(training: Training, conditions: Mapping[str, str | None], command: str) -> str:
+    """Return the text of summary.md: the metrics beside those of the search, the conditions, the command."""
     learned = next(
         (o for o in training.run.state.objectives if o.metric.startswith("val_")), Objective("val_accuracy", "maximize")
     )
@@ -113,6 +113,7 @@ def as_markdown(training: Training, conditions: Mapping[str, str | None]) -> str
         notes.append(wrap(f"Best {learned.metric}: {value}. The checkpoint is from the last epoch."))
     lines = [wrap(f"- {name}: {text}", "  ") for name, text in conditions.items() if text]
     blocks = [f"# {headline(training)}", comparison(training), *notes, "## Conditions", "\n".join(lines)]
+    blocks += ["The command:", f"```sh\n{command}\n```"]
     return "\n\n".join(blocks) + "\n"
 
 

@@ -18,8 +18,9 @@ GENERATED = {"name": "generated", "description": "generated: 2,000 pictures to t
 
 
 @pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "throughput-2026-11-20-1"
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Path("results/throughput-2026-11-20-1")
 
 
 def summary(folder, events):
@@ -88,7 +89,7 @@ def test_every_pick_says_why_and_how_to_run_it(folder):
     assert "Against the knee: val_accuracy +0.0100, 0.51 times its images_per_second." in text
     assert text.count("python -m trainables.train --trainable vgg19_cifar10 --epochs 3 --data cifar10") == 3
     assert "TRAINING_SEARCH_DATA" in text
-    assert "python -m search.train results/throughput-2026-11-20-1 --trial ID" in text
+    assert "python -m search.train results/throughput-2026-11-20-1 --trial t0007" in text
     assert "python -m search.pick results/throughput-2026-11-20-1 --accuracy-within 0.005" in text
 
 
@@ -205,11 +206,35 @@ def test_a_command_gives_the_shell_the_exact_configuration(folder):
         *("python", "-m", "trainables.train", "--trainable", "vgg19_cifar10", "--epochs", "1"),
         *("--data", "cifar10", "--val-images", "5000", "--folder", "results/throughput-2026-11-20-1-t0001"),
     ]
-    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_commands_name_the_folder_of_the_run_and_the_data_as_they_were_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = Path("else where/my run")  # not the name that the run began with
+    space = {**INFO["space"], "data": {"name": "auto", "root": "my data"}}
+    words = ["python", "-m", "search.run", "my spaces/x.yaml", "--results", "else where"]
+    text = summary(folder, story(space=space, command=words))
+    commands = [shlex.split(block.partition("```")[0]) for block in text.replace("\\\n", " ").split("```sh\n")[1:]]
+    assert words in commands
+    trained = [words for words in commands if "trainables.train" in words]
+    assert [words[words.index("--folder") + 1][:-4] for words in trained] == ["else where/my run-t"] * 3
+    assert all(words[words.index("--root") + 1] == "my data" for words in trained)
+    both = next(words for words in commands if "search.train" in words)
+    assert both[:4] == ["python", "-m", "search.train", "else where/my run"]
+    assert both[both.index("search.pick") + 1] == "else where/my run"
+    assert 'load("else where/my run")' in text
+    assert "results/" not in text
+
+
+def test_a_folder_that_is_given_without_a_name_has_one_in_commands(tmp_path, monkeypatch):
+    write_run(tmp_path / "run", story())
+    monkeypatch.chdir(tmp_path / "run")
+    run = load(".")
+    assert f"--folder {tmp_path}/run-t0001" in command(run, run.state.trials["t0001"]).replace(" \\\n   ", "")
 
 
 @pytest.mark.slow
-def test_a_command_runs(folder, tmp_path):
+def test_a_command_runs(folder):
     recorder = Recorder(trainable="replay", data={"name": "generated", "description": "replayed curves"})
     recorder.start("t0001", **config(64, 0.05))
     recorder.epochs("t0001", [0.5], 100.0)
@@ -217,8 +242,8 @@ def test_a_command_runs(folder, tmp_path):
     run = load(write_run(folder, recorder.events))
     text = command(run, run.state.front()[0]).replace("python ", f"{sys.executable} ", 1)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    subprocess.run(text, shell=True, cwd=tmp_path, env=environment, check=True, capture_output=True)
-    assert (tmp_path / f"results/{run.name}-t0001/config.json").is_file()
+    subprocess.run(text, shell=True, env=environment, check=True, capture_output=True)
+    assert Path(f"{folder}-t0001/config.json").is_file()
 
 
 def test_accuracy_on_generated_pictures_is_never_shown_without_saying_so(folder):
@@ -252,7 +277,7 @@ def test_the_conditions_of_the_figures_are_stated(folder):
         "torch 2.15.0",
         "Commit: abc1234",
         "Seed: 0",
-        "`python -m search.run spaces/throughput.yaml --set budget.hours=1.0`",
+        "python -m search.run spaces/throughput.yaml --set budget.hours=1.0",
         "Left out: precision fp16: needs a GPU",
         "Ended: the budget of 1 hour is spent",
         "Wall time: 8 min 17 s from 2026-11-20 18:40 UTC",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from search.record.journal import FILE_NAME
 from search.results import load
 from search.run import main
 from search.space.machine import Machine
-from tests.faults.processes import printed, running
+from tests.faults.processes import printed, running, wait_for
 from tests.search.bad_spaces import BAD_SPACES, Bad
 from tests.search.runs import REPLAYED
 
@@ -140,3 +141,24 @@ def test_the_quickstart_finds_a_front_on_the_pictures_that_are_here(tmp_path: Pa
     summary = (tmp_path / "results" / "run" / "summary.md").read_text()
     assert ("generated" in summary) == (run.info.data.name == "generated")
     assert str(tmp_path) not in summary + (tmp_path / "results" / "run" / FILE_NAME).read_text()
+
+
+@pytest.mark.slow
+def test_a_run_elsewhere_records_the_command_as_it_was_given_and_goes_on_by_the_printed_one(tmp_path: Path) -> None:
+    own, data = tmp_path / "my spaces", tmp_path / "my data"
+    own.mkdir()
+    data.mkdir()
+    (own / "x.yaml").write_text(SPACE.replace("0.5}", "5.0}") + "data: {root: my data}\n")
+    given = ["my spaces/x.yaml", "--results", "else where", "--name", "run"]
+    with running(*given, cwd=tmp_path) as process:
+        wait_for(tmp_path / "else where/run" / FILE_NAME, '"start"', process)
+        process.terminate()
+        assert process.wait(timeout=60) == 143
+    command = shlex.split(printed(tmp_path)[-1])
+    assert command == ["python", "-m", "search.run", "--resume", "else where/run"]
+    info = load(tmp_path / "else where/run").info
+    assert info.command == ["python", "-m", "search.run", *given, "--no-dashboard"]
+    assert info.data_settings.get("root") == "my data"
+    with running(*command[3:], "--set", "budget.hours=0.0001", cwd=tmp_path) as process:
+        assert process.wait(timeout=60) in (0, 1), printed(tmp_path)
+    assert any("continues" in line for line in printed(tmp_path))

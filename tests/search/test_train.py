@@ -224,11 +224,11 @@ def test_the_time_of_a_training_is_that_of_all_its_epochs_whoever_ran_them(tmp_p
     times = {"epoch_seconds": 50.0, "evaluation_seconds": 9.0, "checkpoint_seconds": 1.0}
     curve = [Epoch(n, {"val_accuracy": 0.9 - 0.1 * (n == 3), **times}) for n in (1, 2, 3)]
     training = Training(run, run.state.trials["t0001"], tmp_path, curve, {"test_accuracy": 0.79})
-    text = as_markdown(training, {"Data": "drawn", "Commit": None})
+    text = as_markdown(training, {"Data": "drawn", "Commit": None}, "python -m search.train run")
     assert text.startswith("# t0001 trained for 3 epochs in 3 min\n")
     assert "Best val_accuracy: 0.9000, in epoch 1" in text
     assert "Commit" not in text
-    write_result(training, {})
+    write_result(training, {}, "")
     assert rows_of(tmp_path / "result.csv")[0]["seconds"] == "180.0"
 
 
@@ -266,7 +266,7 @@ def test_an_interruption_ends_in_order_with_the_command_that_goes_on(tmp_path, n
     err = process.communicate(timeout=40)[1]
     assert process.returncode == code
     assert err.startswith("interrupted after epoch ")
-    last = err.splitlines()[-1].strip()
+    last = err.partition("to continue:\n")[2].replace("\\\n", " ")
     assert shlex.split(last) == ["python", "-m", "search.train", str(folder), "--trial", "t0001", "--epochs", "50"]
     assert processes_with(str(folder)) == []
 
