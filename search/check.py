@@ -269,7 +269,7 @@ def _settings(check: Check, **changed: str) -> list[str]:
 
 
 def _limits(check: Check) -> list[str]:
-    return ["--train-images", str(STEPS * check.batch_size), "--val-images", str(check.batch_size)]
+    return ["--train-samples", str(STEPS * check.batch_size), "--val-samples", str(check.batch_size)]
 
 
 def _trained(check: Check, probe: bool = False, **changed: str) -> Outcome:

@@ -188,6 +188,12 @@ class Cost:
     samples_per_second: float
     samples_per_epoch: int
     checkpoint_bytes: int | None  # None: not known
+    units_per_sample: int = 1  # of the training's rate, such as the tokens of a text
+
+    @property
+    def units_per_second(self) -> float:
+        """Rate in the units of the training."""
+        return self.samples_per_second * self.units_per_sample
 
 
 Bound = Literal["input", "transfer", "compute", "communication", "memory"]

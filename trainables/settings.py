@@ -66,7 +66,7 @@ class Settings:
         "auto", "fp32, or autocast to 16 bits; auto: bf16 if supported natively, else fp32"
     )
     memory_format: Literal["contiguous", "channels_last"] = parameter(
-        "channels_last", "memory format of pictures and convolutions", affects="probed"
+        "channels_last", "memory format of inputs with four axes, and of convolutions", affects="probed"
     )
     num_workers: int = parameter(0, "loader processes, per process of the trial", low=0, affects="probed")
     pin_memory: bool = parameter(False, "copy to the GPU from pinned memory", affects="probed")

@@ -112,12 +112,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--probe", action="store_true", help="only measure for some seconds")
     parser.add_argument("--folder", type=Path, required=True, help="for curves.csv and the checkpoint")
-    parser.add_argument("--data", default="auto", help=", ".join(DATA_NAMES))
-    parser.add_argument("--root", help="folder of the images")
+    parser.add_argument("--data", default="auto", help=f"pictures: {', '.join(DATA_NAMES)}")
+    parser.add_argument("--root", help="folder of the data")
     parser.add_argument("--download", action="store_true", help="download CIFAR-10 if it is missing")
-    parser.add_argument("--train-images", type=int, help="number of images to train on")
-    parser.add_argument("--val-images", type=int, default=Data.val_images)
-    parser.add_argument("--test", action="store_true", help="measure on the test images at the end")
+    parser.add_argument("--train-samples", "--train-images", type=int, help="number of samples to train on")
+    parser.add_argument("--val-samples", "--val-images", type=int, default=Data.val_images, help="for validation")
+    parser.add_argument("--test", action="store_true", help="measure on the test samples at the end")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     return parser
 
@@ -145,7 +145,7 @@ def _job(options: argparse.Namespace) -> Job:
     if trainable.PARAMETERS is not None:
         config = checked(config, trainable.PARAMETERS)
     layout = trainable.layout(config, machine())
-    data = Data(options.data, options.root, options.download, options.train_images, options.val_images)
+    data = Data(options.data, options.root, options.download, options.train_samples, options.val_samples)
     data = trainable.locate_data(data)
     description = trainable.describe_data(data)
     report(f"data: {description}", options.json, data=description)

@@ -225,7 +225,7 @@ def _legend(named: Sequence[Side], rows: Sequence[Shared], names: Sequence[str],
 
 
 def _data(named: Sequence[Side]) -> str:
-    """Name of the data for labels: generated if any run used the generated pictures."""
+    """Name of the data for labels: generated if any run used the generated data."""
     names = [side.run.info.data.name for side in named]
     return "generated" if "generated" in names else names[0]
 

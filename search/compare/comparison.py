@@ -182,7 +182,7 @@ def not_comparable(named: Sequence[Side]) -> list[str]:
     data = [side.run.info.data.description for side in named]
     epochs = [plural(_epochs(side.run), "epoch") for side in named]
     reasons = []
-    for values, reason, separator in ((data, "the pictures differ", "; "), (epochs, "the epochs differ", ", ")):
+    for values, reason, separator in ((data, "the data differ", "; "), (epochs, "the epochs differ", ", ")):
         if len(set(values)) > 1:
             each = separator.join(f"{side.letter}: {value}" for side, value in zip(named, values, strict=True))
             reasons.append(f"{reason} ({each})")

@@ -23,7 +23,6 @@ METRICS = {
     "gpu_power_watts": "GPU power",
     "gpu_clock_mhz": "GPU clock",
     "gpu_throttled_fraction": "GPU throttled by heat or power",
-    "images_per_joule": "images per joule",
 }
 MAX_SEGMENTS = 1_000  # in one chart
 MIN_WIDTH = 0.4  # of a segment, in percent of the chart, so that it can be seen
@@ -38,21 +37,23 @@ class Segment(NamedTuple):
 
 
 def machine_load(run: Run) -> Markup:
-    """Render a chart for each of the `METRICS` that was measured, and the titles of the others."""
+    """Render a chart for each of the metrics that was measured, and the titles of the others."""
+    unit = run.state.rate_metric.removesuffix("_per_second")
+    titles = {**METRICS, f"{unit}_per_joule": f"{unit} per joule"}
     began, found = run.info.time, defaultdict[str, list[Segment]](list)
     for trial in run.state.trials.values():
         before = trial.started_at
         for epoch in sorted(trial.curve):
             event = trial.curve[epoch]
-            for metric in METRICS.keys() & event.metrics.keys():
+            for metric in titles.keys() & event.metrics.keys():
                 if math.isfinite(value := event.metrics[metric]):
                     found[metric].append(Segment((before - began) / 60, (event.time - began) / 60, value))
             before = event.time
-    charts = [_chart(metric, found[metric], run.state.unit(metric)) for metric in METRICS if metric in found]
-    return render("machine_load.html", charts=charts, missing=[METRICS[m] for m in METRICS if m not in found])
+    charts = [_chart(m, title, found[m], run.state.unit(m)) for m, title in titles.items() if m in found]
+    return render("machine_load.html", charts=charts, missing=[titles[m] for m in titles if m not in found])
 
 
-def _chart(metric: str, segments: Sequence[Segment], unit: str) -> dict[str, Any]:
+def _chart(metric: str, title: str, segments: Sequence[Segment], unit: str) -> dict[str, Any]:
     """Return the template's values; consecutive segments are averaged, so that at most `MAX_SEGMENTS` are left."""
     segments = sorted(segments, key=lambda s: s.end)
     size = math.ceil(len(segments) / MAX_SEGMENTS)
@@ -66,7 +67,7 @@ def _chart(metric: str, segments: Sequence[Segment], unit: str) -> dict[str, Any
         end = max(x.position(segment.end), begin + MIN_WIDTH)
         data += f"M{begin:.4g} {100 - y.position(segment.value):.4g}H{end:.4g}"
     return {
-        "title": METRICS[metric],
+        "title": title,
         "label": metric,
         "note": f"Means of {size} consecutive segments." if size > 1 else "",
         "axes": {"x": x, "y": y, "x_title": "minutes", "y_title": unit},

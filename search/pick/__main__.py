@@ -97,7 +97,7 @@ def _bounds(option: str, texts: Sequence[str], low: float = -math.inf) -> list[t
         except ValueError:
             bound = math.nan
         if not (metric and equals and math.isfinite(bound) and bound >= low):
-            raise InputError(f"{option} {text}: expected METRIC=NUMBER, as in {option} images_per_second=4000")
+            raise InputError(f"{option} {text}: expected METRIC=NUMBER, as in {option} peak_memory_gib=8")
         found.append((metric, bound))
     return found
 
@@ -125,9 +125,9 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
         compared = plural(len(run.state.candidates()), "trial")
         blocks.append(wrap(f"The run is not finished: this is out of the {compared} compared so far."))
     settings = ", ".join(f"{key} {format_setting(value)}" for key, value in run.state.ordered_config(trial).items())
-    all_images = run.info.data_settings.get("train_images") is None
-    takes = ""  # unknown on other images than those of the search
-    if all_images and trial.epochs and math.isfinite(trial.seconds) and trial.seconds > 0:
+    all_samples = run.info.data_settings.get("train_images") is None
+    takes = ""  # unknown on other samples than those of the search
+    if all_samples and trial.epochs and math.isfinite(trial.seconds) and trial.seconds > 0:
         takes = f", {rough_duration(epochs * trial.seconds / trial.epochs)} on that machine"
     return "\n\n".join([*blocks, wrap(f"Configuration: {settings}."), f"To train it in full{takes}:\n{command}"])
 

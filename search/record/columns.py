@@ -21,7 +21,7 @@ COLUMNS = {
     "bound_by": ("", "what took most of each step: input, transfer, compute, communication or memory"),
     "bound_share": ("fraction", "of each step that it took"),
     "advice": ("", "the setting whose change should help most, e.g. num_workers=2"),
-    "advice_gain": ("", "images per second expected of it, as a multiple"),
+    "advice_gain": ("", "rate expected of it, as a multiple of the rate measured"),
     "retries": ("", "how often it went on from its checkpoint after its workers died"),
     "front_probability": ("fraction", "in `front`: how probable it is that it belongs there, by what is uncertain"),
     "started_at": ("UTC", "when it started"),

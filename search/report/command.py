@@ -39,10 +39,10 @@ def command(run: Run, trial: Trial) -> str:
     options = {
         "--trainable": recorded_copy(run.info.trainable, folder),
         "--epochs": trial.epochs or None,  # a probe had none
-        "--data": run.info.data.name,
+        "--data": None if run.info.source else run.info.data.name,  # a user's file has its own
         "--root": data.get("root"),
-        "--train-images": data.get("train_images"),
-        "--val-images": data.get("val_images"),
+        "--train-samples": data.get("train_images"),
+        "--val-samples": data.get("val_images"),
         "--folder": f"{folder}-{trial.trial_id}",
     }
     words = [f"{key} {shlex.quote(str(value))}" for key, value in options.items() if value is not None]

@@ -140,7 +140,7 @@ def _picks(run: Run) -> list[str]:
         ]
     note = (
         "The commands run where the search was started, without Ray. `--root DIR` or the environment variable "
-        "`TRAINING_SEARCH_DATA` names the folder of the images; the default is the same as in the search."
+        "`TRAINING_SEARCH_DATA` names the folder of the data; the default is the same as in the search."
         if not run.info.source
         else "The commands run where the search was started, without Ray. `--root DIR` names other data."
     )

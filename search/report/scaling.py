@@ -220,10 +220,10 @@ def _cause(name: str, trial: Trial, n: int, of_n: Mapping[str, float], of_one: M
             return "is copying: the devices share the link from the host"
         case "update":
             return "is the update: each process updates all its weights, however small its share of the batch"
-    slower = f", {n * of_n[name] / of_one[name]:.2f} times as long per image" if of_one.get(name) else ""
+    slower = f", {n * of_n[name] / of_one[name]:.2f} times as long per sample" if of_one.get(name) else ""
     size = trial.config.get("batch_size")
-    images = f"{size / n:.0f} of {size}" if type(size) is int else f"{_part(n)} of the"
-    return f"is {name}{slower}: each process has {images} images of a batch to fill its cores or device with"
+    samples = f"{size / n:.0f} of {size}" if type(size) is int else f"{_part(n)} of the"
+    return f"is {name}{slower}: each process has {samples} samples of a batch to fill its cores or device with"
 
 
 def _part(n: int) -> str:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, PlainSerializer, ValidationErro
 from pydantic_core import PydanticCustomError
 
 from search.front.objective import Constraint, Objective, constraint_text, read_constraint
-from search.front.roles import FIRST_RATE, rate_metric
+from search.front.roles import rate_metric, rate_unit
 from search.front.targets import Target, as_objective, target_constraint, target_metrics, targets_of
 from search.space.budget import Budget, Count, Evaluation, SearcherSettings, StoppingSettings, find_budget_problems
 from search.space.parameters import (
@@ -119,9 +119,9 @@ class Space(BaseModel):
         return (*self.stated_constraints, *more)
 
     @property
-    def counts_other_units(self) -> bool:
-        """True if the rate of the training does not count images."""
-        return bool(self.known_metrics) and rate_metric(self.known_metrics) != FIRST_RATE
+    def rate_unit(self) -> str:
+        """Unit of the training's rate, such as `tokens/s`; samples where the trainable does not say what it counts."""
+        return rate_unit(rate_metric(self.known_metrics)) if self.known_metrics else "samples/s"
 
     def is_probed(self, objective: Objective) -> bool:
         """Return whether a probe measures the objective; its value then does not depend on the number of epochs."""

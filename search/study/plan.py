@@ -92,13 +92,13 @@ def _timings(space: Space, guess: Estimate) -> list[str]:
     configs = [timed.config for timed in guess.timed]
     affecting = space.affecting("probed")
     names = [name for name in space.parameters if name in affecting and len({repr(c.get(name)) for c in configs}) > 1]
-    lines, unit = [], "samples/s" if space.counts_other_units else "images/s"
+    lines = []
     for timed in guess.timed:
         settings = format_settings(timed.config, names or list(space.parameters))
         if timed.error:  # in full: it is to be mended
             lines += textwrap.wrap(f"could not be timed: {settings}: {timed.error}", WIDTH - INDENT)
             continue
-        found = f"{timed.cost.samples_per_second:>9,.0f} {unit}" if timed.cost else f"{'cannot run':>18}"
+        found = f"{timed.cost.units_per_second:>9,.0f} {space.rate_unit}" if timed.cost else f"{'cannot run':>18}"
         why = f": {timed.why_not}" if timed.why_not else ""
         lines.append(f"{found}  {settings}{why}".rstrip())
     most = WIDTH - INDENT

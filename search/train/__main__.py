@@ -68,8 +68,8 @@ def _job(words: Sequence[str]) -> Job:
     parser = run_parser(NAME, __doc__)
     parser.add_argument("--trial", required=True, metavar="ID", help="from the summary or from `python -m search.pick`")
     parser.add_argument("--epochs", type=int, help="default: the usual ones (VGG19: 200), or as in the search")
-    parser.add_argument("--root", help="folder of the images; default: the search's own places")
-    parser.add_argument("--train-images", type=int, help="number of training images; default: all")
+    parser.add_argument("--root", help="folder of the data; default: as in the search")
+    parser.add_argument("--train-samples", "--train-images", type=int, help="number of training samples; default: all")
     parser.add_argument("--folder", type=Path, help="folder of the results; default: RUN/trained/ID")
     options = parser.parse_args(words)
     run = load_run(options.run)
@@ -95,7 +95,7 @@ def _job(words: Sequence[str]) -> Job:
         "--epochs": epochs,
         "--data": run.info.data.name,
         "--val-images": run.info.data_settings.get("val_images"),
-        "--train-images": options.train_images,
+        "--train-samples": options.train_samples,
         "--root": options.root or run.info.data_settings.get("root"),
         "--folder": folder,
     }
@@ -119,8 +119,8 @@ def _train(job: Job, interrupts: Interrupts) -> int:
     if epochs := read_curves(job.folder):
         progress.announce(f"{epochs[-1].number} of {job.epochs} epochs are trained; continues from the last checkpoint")
     searched = job.run.info.data_settings.get("train_images")
-    if searched is not None and "--train-images" not in job.arguments:
-        text = f"on all images; the search used {searched:,} of them (--train-images {searched} uses the same number)"
+    if searched is not None and "--train-samples" not in job.arguments:
+        text = f"on all samples; the search used {searched:,} of them (--train-samples {searched} uses the same number)"
         progress.announce(wrap(text))
     try:
         with progress:

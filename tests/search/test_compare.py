@@ -150,9 +150,9 @@ def test_the_comparison_tells_it_all_in_80_columns(capsys, folders):
 def test_accuracies_of_other_data_or_epochs_are_said_not_to_compare(tmp_path, capsys, folders):
     data = {"name": "folder", "description": "folder of pictures: 1,000 train"}
     other = write_run(tmp_path / "other", cloud(data=data))
-    assert not_comparable(named(folders[0], other))[0].startswith("the pictures differ (A: cifar10:")
+    assert not_comparable(named(folders[0], other))[0].startswith("the data differ (A: cifar10:")
     text = flat(told(capsys, folders[0], other)[1])
-    assert "**Accuracies do not compare**: the pictures differ" in text
+    assert "**Accuracies do not compare**: the data differ" in text
     assert "val_accuracy of shared configurations" not in text
     recorder = Recorder(name="short")
     recorder.complete("t0001", [0.5], 100.0, config())

@@ -13,6 +13,7 @@ from search import memory, run
 from search.exit_codes import InputError
 from search.front.affects import is_learned
 from search.front.roles import rate_metric, wanted_test_metrics
+from search.page.page import write_page
 from search.record import source, warm_start
 from search.record.columns import describe_columns
 from search.record.events import Opening
@@ -157,6 +158,7 @@ def test_a_run_is_read_where_its_file_is_gone(tmp_path: Path) -> None:
     units = {"val_loss": "nats", "tokens_per_second": "tokens/s", "tokens_per_second_low": "tokens/s"}
     objectives = [{"metric": "val_loss", "goal": "minimize"}, {"metric": "tokens_per_second", "goal": "maximize"}]
     info = {"trainable": "../../gone.py", "source": "a" * 16, "metrics": units, "objectives": objectives}
+    info |= {"data": {"name": "folder", "description": "dataset of gone.py (sha256 aaaaaaaaaaaaaaaa)"}}
     rename = {"val_accuracy": "val_loss", "images_per_second": "tokens_per_second"}
     text = json.dumps([{**event, **(info if event["event"] == "run" else {})} for event in story(constraints=[])])
     for old, new in rename.items():
@@ -167,7 +169,10 @@ def test_a_run_is_read_where_its_file_is_gone(tmp_path: Path) -> None:
     write_summary(run)
     summary = (folder / "summary.md").read_text()
     assert "fastest" in summary
-    assert "images_per_second" not in summary
+    assert not re.search("image|picture|decode|--data", summary)
+    page = write_page(run).read_text()
+    assert not re.search("images?[ /]|picture", page)
+    assert "tokens per joule" in page
     assert "source/gone.py" in summary
     assert "tokens/s" in describe_columns(run.trials.columns, run.info)
     assert not os.path.exists(tmp_path / "gone.py")

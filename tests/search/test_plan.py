@@ -1,9 +1,12 @@
 """The plan as a person reads it."""
 
+from dataclasses import replace
+
 from search.space.machine import Machine
 from search.space.space import parse_space
 from search.study.plan import describe_plan
 from search.study.run_estimate import Estimate, Timed
+from tests.trainables.own_files import LINEAR
 from trainables.contract import Cost, Resources
 
 MACHINE = Machine("a laptop", 2, 8.0, 4.0, ())
@@ -38,8 +41,8 @@ def test_time_is_a_range_with_its_meaning_and_what_it_is_from():
         "             configurations that ran here for a moment, to as slow as the",
         "             slowest. Start, validation and probes are in it, the reading of the",
         "             test set is not.",
-        "                 1,240 images/s  batch=256 bf16",
-        "                   302 images/s  batch=64 fp32",
+        "                 1,240 samples/s  batch=256 bf16",
+        "                   302 samples/s  batch=64 fp32",
         "disk         about 0.02 GiB, for the checkpoints of a front of 10",
     ]
 
@@ -84,3 +87,13 @@ def test_no_line_is_wider_than_80_columns():
     assert "a_long_name_0=1 a_long_name_1=1" in text
     assert max(map(len, text.splitlines())) <= 80
     assert "probes       1 or more" in text
+
+
+def test_rates_have_the_unit_of_the_training(tmp_path):
+    (tmp_path / "texts.py").write_text(LINEAR.replace('"rows"', '"tokens"'))
+    objectives = [{"metric": "val_loss", "goal": "minimize"}, {"metric": "tokens_per_second", "goal": "maximize"}]
+    cost = Cost(30.0, samples_per_epoch=5000, checkpoint_bytes=1000, units_per_sample=128)
+    guess = replace(GUESS, timed=(Timed({"batch_size": 64, "precision": "fp32"}, cost),))
+    text = plan(guess, trainable=str(tmp_path / "texts.py"), objectives=objectives)
+    assert "3,840 tokens/s" in text
+    assert "images" not in text

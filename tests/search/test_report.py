@@ -204,7 +204,7 @@ def test_a_command_gives_the_shell_the_exact_configuration(folder):
     assert (settings["layout"], settings["pin_memory"], settings["batch_size"]) == (odd, "true", "64")
     assert words[: words.index("batch_size=64")] == [
         *("python", "-m", "trainables.train", "--trainable", "vgg19_cifar10", "--epochs", "1"),
-        *("--data", "cifar10", "--val-images", "5000", "--folder", "results/throughput-2026-11-20-1-t0001"),
+        *("--data", "cifar10", "--val-samples", "5000", "--folder", "results/throughput-2026-11-20-1-t0001"),
     ]
 
 

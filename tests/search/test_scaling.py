@@ -113,7 +113,7 @@ def test_the_cause_is_told_in_words_largest_first():
     assert "Strategy `ddp`:" in text
     assert "A step takes 96.0 ms; half of the step of one process would be 65.0 ms." in text
     assert "65% of the difference is communication: 21% of each step waits for other processes; 16% of" in text
-    assert "13% of the difference is backward, 1.10 times as long per image: each process has 64 of 128" in text
+    assert "13% of the difference is backward, 1.10 times as long per sample: each process has 64 of 128" in text
     assert "forward" not in text  # 6% of it is not worth a word
     assert "The busiest is 1.25 times as busy as the mean" in text
     assert "They share" not in text  # each has a core

@@ -294,11 +294,11 @@ def test_the_real_network_trains_in_full_in_one_process_and_in_two(tmp_path, str
     recorder = Recorder(space=space, data=data)
     recorder.add("start", 1.0, trial_id="t0001", kind="train", config={"batch_size": 24, "width": 0.01, **strategy})
     folder = write_run(tmp_path / "run", recorder.events)
-    process = command(folder, "--epochs", "2", "--train-images", "120")
+    process = command(folder, "--epochs", "2", "--train-samples", "120")
     out, err = process.communicate(timeout=150)
     assert (process.returncode, err) == (0, "")
     assert "test_accuracy (generated)" in out
     trained = folder / "trained" / "t0001"
     assert (trained / "checkpoint.pt").exists()
-    assert "--train-images 120" in " ".join((trained / "summary.md").read_text().split())
+    assert "--train-samples 120" in " ".join((trained / "summary.md").read_text().split())
     assert float(rows_of(trained / "result.csv")[0]["seconds"]) > 0

@@ -146,10 +146,10 @@ def _words(step: _Step, bound: Bound) -> str:
     settings, fraction = step.settings, step.known("fraction_of_ceiling")
     match bound:
         case "input" if settings.loader_processes:
-            processes = "1 loader process decodes" if settings.num_workers == 1 else f"{settings.num_workers} decode"
+            processes = "1 loader process loads" if settings.num_workers == 1 else f"{settings.num_workers} load"
             return f"waits for data, which {processes}"
         case "input" if step.vgg is None or step.vgg.loader == "workers":
-            return "waits for data, which the training process itself decodes, a sample at a time"
+            return "waits for data, which the training process itself loads, a sample at a time"
         case "input":
             return "waits for data, which the training process gathers"
         case "transfer":
@@ -198,9 +198,9 @@ def _more_workers(step: _Step) -> Iterator[Advice]:
         return
     enough = next(n for n in seconds if seconds[n] <= min(seconds.values()) * MIN_GAIN)
     idle = f"{step.cores - 1 - now} more cores are" if step.cores - 1 - now > 1 else "another core is"
-    why = f"batches would be decoded while others are trained on; {idle} there"
+    why = f"batches would be loaded while others are trained on; {idle} there"
     if not step.gpus:
-        why = "batches would be decoded while others are trained on, though on the same cores"
+        why = "batches would be loaded while others are trained on, though on the same cores"
     yield Advice("num_workers", now, enough, step.gain(seconds[enough]), why)
 
 
@@ -285,7 +285,7 @@ def _on_launching(step: _Step) -> Iterator[Advice]:
 
 
 def _larger_batch(step: _Step) -> Iterator[Advice]:
-    """The largest batch that fits, while doubling still pays: more images share the step's fixed cost."""
+    """The largest batch that fits, while doubling still pays: more samples share the step's fixed cost."""
     batch_size, memory = step.settings.batch_size, step.known("peak_memory_fraction")
     unmeasured = step.vgg is None or (step.settings.precision, step.vgg.conv_kernel) == ("bf16", "library")
     measured = not step.gpus and not unmeasured

@@ -34,7 +34,8 @@ def training_cost(settings: Settings, data: Data) -> Cost:
     alone = replace(settings, strategy="single", world_size=None)
     threads = settings.threads or torch.get_num_threads()
     rate, size = isolation.isolated(lambda: _timed(alone, shape), threads=threads)
-    return Cost(samples_per_second=rate, samples_per_epoch=count, checkpoint_bytes=size)
+    units = workload.units_per_sample(data)
+    return Cost(rate, samples_per_epoch=count, checkpoint_bytes=size, units_per_sample=units)
 
 
 def _timed(settings: Settings, shape: SampleShape) -> tuple[float, int]:
