@@ -38,9 +38,7 @@ from search.space.validation import SpaceError
 from search.study.interrupt import Interrupted, Interrupts
 from search.study.resumed import check_replay, check_same_machine, is_finished, read_run, resume_space
 from search.study.shutdown import abandon, finish_run, report_failure
-from search.text.markdown import WIDTH
 from search.text.numbers import plural
-from search.text.shell import continued
 from trainables.contract import Data, DataError, Resources, load_trainable, source_of
 
 if TYPE_CHECKING:  # Ray is imported when the input is known to be good
@@ -338,12 +336,11 @@ def _made_folder(options: argparse.Namespace) -> Path:
 
 
 def _resume_command(folder: Path, options: argparse.Namespace) -> str:
-    """Return the command that goes on with the run, over lines that fit a terminal with an indentation of two."""
-    pairs = [("--resume", str(folder))]
-    pairs += [("--set", item) for item in options.set if options.resume and item.startswith("data.root=")]
-    pairs += [("--address", options.address)] if options.address else []
-    command = [" ".join(COMMAND), *(f"{option} {shlex.quote(value)}" for option, value in pairs)]
-    return continued(command, WIDTH - 2).replace("\n", "\n  ")
+    """Return the command that goes on with the run, on one line: the last one that is printed."""
+    words = [*COMMAND, "--resume", str(folder)]
+    words += [w for item in options.set if options.resume and item.startswith("data.root=") for w in ("--set", item)]
+    words += ["--address", options.address] if options.address else []
+    return shlex.join(words)
 
 
 if __name__ == "__main__":

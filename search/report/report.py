@@ -106,7 +106,7 @@ def closing_lines(run: Run) -> str:
         head = wrap(f"No configuration to recommend: {no_front(run)}.")
         lines = [f"  {line}" for line in _reasons(run)[:3]]
     where = f"{'Commands and conditions' if groups else 'More'}: {run.folder / FILE_NAME}, report.html"
-    return "\n".join([head, *(wrap(line, " " * 9) for line in lines), where])
+    return "\n".join([head, *(wrap(line, " " * 9) for line in lines), wrap(where, "  ")])
 
 
 def _answer(run: Run) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,13 @@ def describe_plan(
     lines += [row for remark in shm_warnings(machine) for row in _entry("", remark)]
     nodes = f", on {share.nodes} nodes" if share.nodes > 1 else ""
     lines += _entry("per trial", f"{plural(share.cpus, 'core')}, {plural(share.gpus, 'GPU')}{nodes}")
-    lines += [f"objective    {o.metric}, {o.goal}" for o in space.objectives]
-    lines += [f"constraint   {c}" for c in space.constraints]
-    lines.append(f"searcher     {space.searcher.name}, seed {space.searcher.seed}; stopping: {space.stopping.name}")
+    lines += [row for o in space.objectives for row in _entry("objective", f"{o.metric}, {o.goal}")]
+    lines += [row for c in space.constraints for row in _entry("constraint", str(c))]
+    lines += _entry("searcher", f"{space.searcher.name}, seed {space.searcher.seed}; stopping: {space.stopping.name}")
     lines += _entry("budget", _budget(space))
-    lines += ["", "searched"] + [f"  {name:<16}{_choices(p)}" for name, p in space.parameters.items()]
+    lines += ["", "searched", *_settings({name: _choices(p) for name, p in space.parameters.items()})]
     if space.fixed:
-        lines += ["", "fixed"] + [f"  {name:<16}{format_setting(value)}" for name, value in space.fixed.items()]
+        lines += ["", "fixed", *_settings({name: format_setting(value) for name, value in space.fixed.items()})]
     if left_out:
         lines += ["", "left out here"]
         for line in left_out:
@@ -114,9 +114,23 @@ def _between(span: Span) -> str:
 
 
 def _entry(name: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=f"{name:<{INDENT}}", subsequent_indent=" " * INDENT, break_on_hyphens=False
+    return _wrapped(text, f"{name:<{INDENT}}", INDENT)
+
+
+def _settings(texts: Mapping[str, str]) -> list[str]:
+    return [row for name, text in texts.items() for row in _wrapped(text, f"  {name:<15} ", 18)]
+
+
+def _wrapped(text: str, head: str, indent: int) -> list[str]:
+    rows = textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
+    return rows or [head.rstrip()]
 
 
 def _budget(space: Space) -> str:

@@ -17,6 +17,7 @@ from search.terminal.trial_rows import front_title
 from search.terminal.view import View
 from search.text.configurations import format_settings
 from search.text.durations import format_duration
+from search.text.markdown import wrap
 from search.text.numbers import format_number, plural
 
 
@@ -46,7 +47,9 @@ class Progress:
             self.announce(line)
 
     def announce(self, text: str) -> None:
-        """Print a message: above the live view and wrapped at words if there is one, otherwise as one line."""
+        """Print a message, wrapped at words: above the live view if there is one, otherwise in at most 80 columns."""
+        if self._live is None:
+            text = "\n".join(wrap(line, "  ") for line in text.splitlines())
         self._console.print(text, soft_wrap=self._live is None, highlight=False, markup=False)
 
     def __enter__(self) -> Self:

@@ -14,7 +14,6 @@ import json
 import shlex
 import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +27,7 @@ from search.record.source import absolute_file, usable_file
 from search.report.command import full_epochs, settings
 from search.space.machine import describe_machine, git_commit, package_versions
 from search.study.interrupt import Interrupted, Interrupts
-from search.text.markdown import WIDTH, wrap
+from search.text.markdown import wrap
 from search.text.metrics import metric_label
 from search.text.shell import continued
 from search.train.child_process import CURVES, Reports, read_curves, train
@@ -101,8 +100,7 @@ def _job(words: Sequence[str]) -> Job:
     }
     arguments = [word for key, value in given.items() if value is not None for word in (key, f"{value}")]
     arguments += ["--test", *settings(run, trial)]
-    command = continued([f"python -m {NAME}", *map(shlex.quote, words)], WIDTH - 2)
-    return Job(run, trial, folder, epochs, arguments, command)
+    return Job(run, trial, folder, epochs, arguments, shlex.join(["python", "-m", NAME, *words]))
 
 
 def _train(job: Job, interrupts: Interrupts) -> int:
@@ -160,14 +158,14 @@ def _conclude(job: Job, reports: Reports) -> None:
         "Commit": git_commit(Path(__file__).parent),
         "Versions": ", ".join(f"{name} {version}" for name, version in package_versions().items()),
     }
-    write_result(training, conditions, job.command)
+    write_result(training, conditions, continued(list(map(shlex.quote, shlex.split(job.command)))))
     files = wrap(f"{job.folder}: {SUMMARY}, {RESULT}, {CURVES} and the checkpoint", "  ")
     print_output(f"{headline(training)}\n\n{comparison(training)}\n\n{files}")
 
 
 def _print_continuation(outcome: str, progress: Progress, job: Job) -> None:
-    command = textwrap.indent(job.command, "  ")
-    print(f"{outcome} after epoch {progress.last_epoch} of {job.epochs}; to continue:\n{command}", file=sys.stderr)
+    text = f"{outcome} after epoch {progress.last_epoch} of {job.epochs}; to continue:\n  {job.command}"
+    print(text, file=sys.stderr)
 
 
 if __name__ == "__main__":

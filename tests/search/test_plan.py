@@ -97,3 +97,11 @@ def test_rates_have_the_unit_of_the_training(tmp_path):
     text = plan(guess, trainable=str(tmp_path / "texts.py"), objectives=objectives)
     assert "3,840 tokens/s" in text
     assert "images" not in text
+
+
+def test_long_lists_of_values_are_wrapped():
+    many = {"batch_size": {"values": list(range(100_000, 100_030))}, "precision": {"values": ["fp32", "bf16"]}}
+    lines = plan(GUESS, parameters=many).splitlines()
+    assert max(map(len, lines)) <= 80
+    first = next(i for i, line in enumerate(lines) if line.startswith("  batch_size      100000, "))
+    assert lines[first + 1].startswith(" " * 18 + "1000")

@@ -29,12 +29,13 @@ def show(progress, run_state, events):
 
 
 def printed(events, **settings):
-    """What is printed where output is no terminal."""
+    """The messages where output is no terminal, each on one line again."""
     out = io.StringIO()
     run_state = RunState()
     with Progress(run_state, Console(file=out, width=80, **settings)) as progress:
         show(progress, run_state, events)
-    return out.getvalue().splitlines()
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+    return out.getvalue().replace("\n  ", " ").splitlines()
 
 
 def test_accuracies_on_generated_pictures_are_called_so():
@@ -42,7 +43,7 @@ def test_accuracies_on_generated_pictures_are_called_so():
     assert all("val_accuracy (generated)" in line for line in lines if "val_accuracy" in line)
 
 
-def test_without_a_terminal_there_is_a_line_for_each_event():
+def test_without_a_terminal_there_is_a_message_of_short_lines_for_each_event():
     lines = printed(story())
     assert lines[0] == f"throughput-2026-11-20-1: {INFO['data']['description']}"
     assert lines[1:5] == [
@@ -148,7 +149,7 @@ def test_a_view_that_cannot_be_drawn_does_not_end_the_run(monkeypatch):
     assert "the view cannot be drawn: ZeroDivisionError('ours')" in on_a_terminal(monkeypatch, {"NO_COLOR": "1"})
 
 
-def test_announcements_are_broken_between_words_above_the_view_and_not_at_all_in_a_log(monkeypatch):
+def test_announcements_are_broken_between_words_and_a_path_stays_whole(monkeypatch):
     out, text = Terminal(), "left out: " + "word " * 30
     monkeypatch.setenv("TERM", "xterm-256color")
     console = Console(file=out, width=40, height=24, force_terminal=True, color_system=None)
@@ -158,8 +159,12 @@ def test_announcements_are_broken_between_words_above_the_view_and_not_at_all_in
     assert len(lines) > 3
     assert all(line.rstrip().endswith("word") for line in lines)
     log = io.StringIO()
-    Progress(RunState(), Console(file=log, width=40)).announce(text)
-    assert log.getvalue() == f"{text}\n"
+    path = "/path" * 20
+    Progress(RunState(), Console(file=log, width=40)).announce(f"{text}{path}")
+    lines = log.getvalue().splitlines()
+    assert [line[:6] for line in lines] == ["left o", "  word", "  word", "  /pat"]
+    assert max(map(len, lines[:3])) <= 80
+    assert lines[3] == f"  {path}"
 
 
 def test_no_color_means_no_color(monkeypatch):
