@@ -17,11 +17,12 @@ from search.record.events import Opening
 from search.record.journal import FILE_NAME, read_journal
 from search.record.run_state import RunState
 from search.text.configurations import format_setting
+from search.text.numbers import plural
 
 WORDS = ("trial_id", "state", "reason", "kind")  # columns of text that a trial has as attributes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A run as read from its folder.
 
@@ -32,6 +33,13 @@ class Run:
 
     folder: Path
     state: RunState  # the same as plain objects
+
+    def __repr__(self) -> str:
+        space = f" of {self.info.space_file}" if self.info.space_file else ""
+        ended = "not ended" if self.state.end is None else f"ended: {self.state.end}"
+        trials = f"{plural(len(self.state.trials), 'trial')}, {self.state.counts()['complete']} complete"
+        front = f"front of {plural(len(self.state.front()), 'point')}"
+        return f"<Run {self.name}{space}; {ended}; {trials}; {front}; in {self.folder}>"
 
     @property
     def name(self) -> str:

@@ -26,6 +26,13 @@ def load_events(tmp_path, recorder):
     return load(write_run(tmp_path / "run", recorder.events))
 
 
+def test_a_run_is_printed_in_one_line(run, tmp_path):
+    expected = "<Run throughput-2026-11-20-1 of spaces/throughput.yaml; ended: the budget of 1 hour is spent; "
+    assert f"{run}" == repr(run) == f"{expected}12 trials, 6 complete; front of 3 points; in {tmp_path}/run>"
+    cut_off = load(write_run(tmp_path / "begun", story()[:1]))
+    assert "; not ended; 0 trials, 0 complete; front of 0 points; " in f"{cut_off}"
+
+
 def test_every_trial_started_has_one_row_whatever_became_of_it(run):
     assert run.trials["trial_id"].tolist() == [f"t{n:04d}" for n in range(1, 13)]
     assert run.trials["state"].value_counts().to_dict() == {
