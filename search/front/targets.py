@@ -48,15 +48,22 @@ def targets_of(names: Iterable[str]) -> list[Target]:
 
 
 def as_objective(value: Any) -> Any:
-    """Return `{time_to: {val_accuracy: 0.9}}` as an objective with a metric and a goal; anything else as it is."""
-    if not isinstance(value, Mapping) or len(value) != 1 or (key := next(iter(value))) not in QUANTITIES:
+    """Return `{time_to: {val_accuracy: 0.9}}` as an objective with a metric and a goal; one without target as it is.
+
+    Raises:
+        ValueError: it is not of this form; the message has the form that was expected.
+    """
+    key = next((key for key in QUANTITIES if isinstance(value, Mapping) and key in value), None)
+    if key is None:
         return value
     inner = value[key]
     if not isinstance(inner, Mapping) or len(inner) != 1:
-        return value
+        raise ValueError(f"{key}: {{METRIC: NUMBER}}, as in {{{key}: {{val_accuracy: 0.9}}}}")
     metric, wanted = next(iter(inner.items()))
     if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not math.isfinite(wanted):
-        return value
+        raise ValueError(f"a finite number to reach, as in {{{key}: {{{metric}: 0.9}}}}")
+    if others := ", ".join(str(other) for other in value if other != key):
+        raise ValueError(f"{{{key}: {{{metric}: {wanted}}}}} alone, which is always minimized; leave out {others}")
     return {"metric": Target(QUANTITIES[key], str(metric), float(wanted)).name, "goal": "minimize"}
 
 

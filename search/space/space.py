@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from search.front.objective import Constraint, Objective, constraint_text, read_constraint
 from search.front.roles import rate_metric, rate_unit
-from search.front.targets import Target, as_objective, target_constraint, target_metrics, targets_of
+from search.front.targets import QUANTITIES, Target, as_objective, target_constraint, target_metrics, targets_of
 from search.space.budget import Budget, Count, Evaluation, SearcherSettings, StoppingSettings, find_budget_problems
 from search.space.parameters import (
     LIST_TO_TUPLE,
@@ -45,6 +45,13 @@ def _parse_constraint(value: Any) -> Constraint:
         raise PydanticCustomError("expected", message) from None
 
 
+def _parse_objective(value: Any) -> Any:
+    try:
+        return as_objective(value)
+    except ValueError as error:
+        raise PydanticCustomError("expected", "{form}", {"form": str(error)}) from None
+
+
 ConstraintField = Annotated[Constraint, BeforeValidator(_parse_constraint), PlainSerializer(constraint_text)]
 
 
@@ -60,7 +67,7 @@ class Space(BaseModel):
     trainable: str | None = None
     evaluation: Evaluation = "coupled"
     objectives: Annotated[
-        tuple[Annotated[Objective, MAPPING_TO_DATACLASS, BeforeValidator(as_objective)], ...], LIST_TO_TUPLE
+        tuple[Annotated[Objective, MAPPING_TO_DATACLASS, BeforeValidator(_parse_objective)], ...], LIST_TO_TUPLE
     ]
     constraints: Annotated[tuple[ConstraintField, ...], LIST_TO_TUPLE] = ()
     parameters: dict[str, AnyParameter]
@@ -270,7 +277,8 @@ def _check(mapping: Mapping[str, Any], source: Source) -> Space:
         detail = min(error.errors(include_url=False), key=lambda detail: detail["type"] == "missing")
         enclosing = detail["loc"] if detail["type"] in ("model_type", "dataclass_type") else detail["loc"][:-1]
         owner = next((_OWNERS[part] for part in reversed(enclosing) if part in _OWNERS), Space)
-        raise source.error(translate_error(detail, owner.__annotations__)) from None
+        names = [*owner.__annotations__, *(QUANTITIES if owner is Objective else ())]
+        raise source.error(translate_error(detail, names)) from None
     except LookupError as error:
         name = mapping["trainable"]
         if name.endswith(".py"):  # the error has its own file and line

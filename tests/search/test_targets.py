@@ -57,8 +57,17 @@ def test_a_space_file_names_targets_by_their_metric_and_value() -> None:
             {"time_to": {"images_per_second": 0.9}},
             "images_per_second says not how well it learned; there are val_accuracy",
         ),
-        ({"time_to": {"val_accuracy": "high"}}, "objectives[0]"),
-        ({"time_to": 0.9}, "objectives[0]"),
+        (
+            {"time_to": {"val_accuracy": "high"}},
+            "objectives[0]: found a mapping; expected a finite number to reach, as in {time_to: {val_accuracy: 0.9}}",
+        ),
+        ({"time_to": 0.9}, "expected time_to: {METRIC: NUMBER}, as in {time_to: {val_accuracy: 0.9}}"),
+        ({"energy_to": {}}, "expected energy_to: {METRIC: NUMBER}"),
+        (
+            {"time_to": {"val_accuracy": 0.9}, "goal": "maximize"},
+            "expected {time_to: {val_accuracy: 0.9}} alone, which is always minimized; leave out goal",
+        ),
+        ({"time_too": {"val_accuracy": 0.9}}, 'unknown key "time_too"; did you mean "time_to"?'),
         ({"tim_to": {"val_accuracy": 0.9}}, "tim_to"),
     ],
 )
