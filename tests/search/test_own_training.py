@@ -66,7 +66,7 @@ def test_the_plan_says_which_configuration_could_not_be_timed(
     assert run.main([str(space_file(tmp_path)), "--dry-run"]) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert "could not be timed: hidden=8 batch=16: AssertionError: eight" in lines
-    assert any(re.fullmatch(r"[\d,]+ samples/s  hidden=4 batch=8", line) for line in lines)
+    assert any(re.fullmatch(r"[\d,]+ \w+/s  hidden=4 batch=8", line) for line in lines)
 
 
 def test_the_plan_has_the_error_where_no_configuration_could_be_timed(

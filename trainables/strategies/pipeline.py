@@ -192,7 +192,7 @@ class _Computation(nn.Module):
         if self._target is None:
             return result
         if result.requires_grad:
-            # the gradient arrives contiguous; in that format sums round differently, and the loss would depend on the cut
+            # the gradient arrives contiguous; sums round differently then, and the loss would depend on the cut
             result.register_hook(partial(arranged, settings=self._settings))  # type: ignore[no-untyped-call]
         # flattened first: the strides of axes of length 1 are arbitrary, and PyTorch 2.11 compares them
         return result.to(self._target).flatten().view(result.shape)
