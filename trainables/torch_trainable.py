@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sysconfig
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -104,6 +104,14 @@ class TorchTrainable:
         from trainables import loop
 
         self._isolated(config, worker, loop.probe)
+
+    def turns(self, configs: Sequence[Config], worker: Worker) -> None:
+        """Measure rates of configurations with one layout in turns, until a report returns False."""
+        from trainables import turns
+
+        alternatives = [self._settings(config) for config in configs]
+        one = {**configs[0], "allocator": "system"}  # each turn sets its own
+        self._isolated(one, worker, lambda settings, worker: turns.take_turns(alternatives, worker))
 
     def test(self, config: Config, worker: Worker) -> Mapping[str, float]:
         """Return the declared metrics of the test samples."""

@@ -151,6 +151,11 @@ class Instruments:
             known |= self._achieved(rate / self._work.units)
         return {name: value for name, value in known.items() if not math.isnan(value)}
 
+    @property
+    def units_per_step(self) -> int:
+        """Units of the whole job in a step."""
+        return self._work.units
+
     def settled(self) -> bool:
         """Return True if further measuring would hardly improve the rate."""
         return not self._recorders and self.meter.settled()

@@ -1,0 +1,73 @@
+"""Turns: configurations train in short turns in one process group, and report their rates round by round."""
+
+import math
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainables.ranked import on_ranks
+from trainables import turns
+from trainables.contract import Data, Measurement, Resources
+from trainables.local_worker import LocalWorker
+from trainables.machine import allocator
+from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+
+TINY = {"width": 0.01, "batch_size": 24, "conv_kernel": "library"}
+
+
+def rounds(number: int, folder: Path, data: Data, *configs: dict[str, Any], **worker: Any) -> list[Measurement]:
+    local = LocalWorker(folder, 1, data, **worker, listener=lambda measurement: measurement.epoch < number)
+    vgg19_cifar10.turns([{**TINY, **config} for config in configs], local)
+    return local.reported
+
+
+def of_a_rank(rank: int, world_size: int, folder: Path, data: Data) -> list[int]:
+    local = {"rank": rank, "world_size": world_size, "resources": Resources(1)}
+    found = rounds(2, folder, data, {"strategy": "ddp"}, {"strategy": "ring_allreduce"}, **local)
+    return [len(measurement.metrics) for measurement in found]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.02)
+    monkeypatch.setattr(turns, "WARMUP_SECONDS", 0.02)
+
+
+def test_rounds_have_a_rate_of_each_configuration_until_a_report_says_stop(folder: Path, few: Data) -> None:
+    found = rounds(3, folder, few, {}, {"batch_size": 48})
+    assert [measurement.epoch for measurement in found] == [1, 2, 3]
+    for measurement in found:
+        assert list(measurement.metrics) == ["rate_0", "rate_1"]
+        assert all(rate > 0 for rate in measurement.metrics.values())
+    assert not list(folder.iterdir())
+
+
+def test_the_one_that_does_more_work_per_sample_is_slower_in_the_mean(folder: Path, few: Data) -> None:
+    found = rounds(4, folder, few, {}, {"width": 0.25})
+    assert fmean(math.log(m.metrics["rate_0"] / m.metrics["rate_1"]) for m in found) > 0.3
+
+
+def test_each_turn_has_the_threads_and_the_allocator_of_its_configuration(
+    folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, seen = torch.get_num_threads(), []
+    run, options = turns._Runner._seconds_of, []
+
+    def recorded(self: turns._Runner, steps: int) -> float:
+        seen.append(torch.get_num_threads())
+        return run(self, steps)
+
+    monkeypatch.setattr(turns._Runner, "_seconds_of", recorded)
+    monkeypatch.setattr(allocator, "_set_options", lambda values: options.append(values) or True)
+    rounds(1, folder, few, {"threads": 1, "allocator": "system"}, {"threads": 2}, resources=Resources(2))
+    assert set(seen) == {1, 2}
+    assert options[:2] == [allocator.RETAIN, allocator.SYSTEM]
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.slow
+def test_the_ranks_make_equally_many_steps(folder: Path, few: Data) -> None:
+    assert on_ranks(of_a_rank, 2, folder, few) == [[2, 2], [2, 2]]

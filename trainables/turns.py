@@ -1,0 +1,103 @@
+"""Paired rates: configurations train in short turns, in random order, in the same processes.
+
+What slows the machine for a while slows all of them, so the ratio of two rates is measured more sharply than each rate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from trainables.contract import Measurement, Worker
+from trainables.loop import Training, batches_of, open_data, open_training
+from trainables.machine.allocator import allocating
+from trainables.measure.instruments import MAX_WARMUP_STEPS
+from trainables.parallel import ranks
+from trainables.samples.worker_batches import PREFETCHED_BATCHES
+from trainables.settings import Settings
+
+TURN_SECONDS = 0.5  # of counted steps; on 2 virtual cores shorter turns spread more, longer ones let more drift in
+WARMUP_SECONDS = 1.0  # of each configuration, before its first turn
+
+
+def take_turns(alternatives: Sequence[Settings], worker: Worker) -> None:
+    """Report the rates of each round, as epochs 1, 2, ..., until a report returns False.
+
+    The metrics are `rate_0`, `rate_1`, ..., in units per second, in the order of the `alternatives`, which have one
+    layout.
+
+    Raises:
+        InfeasibleError: see `trainables.loop.probe`; the alternatives are in memory together.
+    """
+    with contextlib.ExitStack() as stack:
+        runners = [stack.enter_context(_runner(settings, worker)) for settings in alternatives]
+        for runner in runners:
+            runner.warm_up()
+        rng = np.random.default_rng(0)  # equal on all ranks
+        for number in itertools.count(1):
+            rates = {i: runners[i].turn() for i in rng.permutation(len(runners)).tolist()}
+            if not worker.report(Measurement(number, {f"rate_{i}": rates[i] for i in sorted(rates)})):
+                return
+
+
+@contextlib.contextmanager
+def _runner(settings: Settings, worker: Worker) -> Iterator[_Runner]:
+    with open_training(settings, worker, open_data(settings, worker), num_epochs=None) as training:
+        training.step.set_learning_rate(settings.learning_rate / 100)  # the loss must not overflow
+        yield _Runner(training)
+
+
+class _Runner:
+    """Training of one of the alternatives."""
+
+    def __init__(self, training: Training) -> None:
+        settings = training.settings
+        self._training = training
+        self._batches = itertools.chain.from_iterable(batches_of(training, epoch) for epoch in itertools.count(1))
+        self._steps = 1  # counted, of a turn
+        # After a turn of another one, caches hold its data, and loader processes have filled their buffers.
+        self._uncounted = 1 + PREFETCHED_BATCHES * settings.loader_processes
+
+    def warm_up(self) -> None:
+        """Run until the allocator, the kernels and the loader are warm; choose the number of steps of a turn."""
+        with self._set_up():
+            first = min(self._seconds_of(1) for _ in range(3))
+            steps = self._agreed(min(WARMUP_SECONDS / first, MAX_WARMUP_STEPS))
+            self._steps = self._agreed(TURN_SECONDS * steps / self._seconds_of(steps))
+
+    def _agreed(self, steps: float) -> int:
+        """Return the largest number of steps over the ranks, which all have to make as many; at least 1."""
+        training = self._training
+        return round(ranks.reduced([max(1.0, steps)], "max", training.worker.world_size, training.device)[0])
+
+    def turn(self) -> float:
+        """Return the rate of the whole job in a turn, in units/s."""
+        with self._set_up():
+            self._seconds_of(self._uncounted)
+            return self._steps * self._training.instruments.units_per_step / self._seconds_of(self._steps)
+
+    @contextlib.contextmanager
+    def _set_up(self) -> Iterator[None]:
+        """Give the process the settings of this alternative that hold for a whole process."""
+        settings, worker = self._training.settings, self._training.worker
+        torch.set_num_threads(settings.threads or worker.resources.cpus)
+        torch.set_flush_denormal(settings.flush_denormals)
+        with allocating(settings.allocator):
+            yield
+
+    def _seconds_of(self, steps: int) -> float:
+        self._synchronize()
+        started = time.perf_counter()
+        for inputs, targets in itertools.islice(self._batches, steps):
+            self._training.step(inputs, targets, self._training.instruments.timeline)
+        self._synchronize()
+        return time.perf_counter() - started
+
+    def _synchronize(self) -> None:
+        if self._training.device.type == "cuda":
+            torch.cuda.synchronize(self._training.device)
