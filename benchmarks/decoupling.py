@@ -31,7 +31,8 @@ from search.advisor.advisor import Advisor
 from search.advisor.proposal import Decision
 from search.front.pareto import hypervolume, reference_point
 from search.record.journal import FILE_NAME, read_journal
-from search.record.run_state import RunState, Trial
+from search.record.run_state import RunState
+from search.record.trial import Trial
 from search.space.space import parse_space
 
 TRIALS = 40  # of the coupled search

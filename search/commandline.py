@@ -9,7 +9,7 @@ from pathlib import Path
 
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError, Parser
 from search.record.dataframes import Run, load
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.space.validation import did_you_mean
 
 

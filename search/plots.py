@@ -14,7 +14,7 @@ import numpy as np
 
 from search.front.objective import Objective, measured
 from search.record.dataframes import Run
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.report.causes import stages
 from search.report.importance import Importance, importance
 from search.report.picks import picks_by_trial

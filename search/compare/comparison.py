@@ -17,7 +17,7 @@ from search.front.intervals import half_interval, merge_repeats
 from search.front.objective import losses
 from search.front.pareto import front_order, hypervolume, reference_point
 from search.record.dataframes import Run
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.text.numbers import format_number, join_words, plural
 
 LETTERS = "ABCDEFGH"

@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from search.exit_codes import InputError
 from search.front.objective import measured
 from search.record.dataframes import Run
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.text.configurations import format_setting
 
 STATES = {

@@ -10,7 +10,7 @@ from search.page.front_status import FrontStatus
 from search.page.prose import prose
 from search.page.render import render
 from search.record.dataframes import Run
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.report.as_yaml import as_yaml
 from search.report.command import command, full_command, full_epochs
 from search.report.picks import Pick, against, no_front, outcome, picks_by_trial

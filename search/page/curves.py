@@ -13,7 +13,7 @@ from search.page.axes import axis, thinned
 from search.page.chart import CROWD, metric_axis, metric_title
 from search.page.front_status import LINE_CLASSES, FrontStatus
 from search.page.render import render
-from search.record.run_state import Trial
+from search.record.trial import Trial
 
 MAX_POINTS = 16_000  # in all curves of one chart, so that the file stays small and a browser draws it at once
 MIN_POINTS = 6  # in one curve

@@ -15,7 +15,7 @@ from search.page.axes import Axis
 from search.page.chart import is_log, metric_axis, metric_title
 from search.page.front_status import STATUSES, FrontStatus
 from search.page.render import render
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.text.numbers import format_percent, plural
 
 RADIUS = {"front": 6, "tie": 5}

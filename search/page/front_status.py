@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from search.front.objective import measured
 from search.record.dataframes import Run
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.report.front_tables import TIE
 from search.report.picks import Pick, picks
 

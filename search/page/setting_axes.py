@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from search.page.axes import Axis, axis, tick_label
-from search.record.run_state import RunState, Trial
+from search.record.run_state import RunState
+from search.record.trial import Trial
 from search.text.configurations import format_setting
 
 Marks = list[tuple[str, float]]  # label, percent of the axis

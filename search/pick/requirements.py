@@ -14,7 +14,7 @@ from search.front.intervals import HALF_95
 from search.front.objective import Constraint
 from search.front.pareto import knee
 from search.record.dataframes import Run
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.report.picks import NEAREST, Pick, best_name, no_front, picks
 from search.space.validation import did_you_mean
 from search.text.numbers import join_words, plural

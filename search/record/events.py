@@ -231,6 +231,15 @@ class Repeat(_TrialEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Turn(_TrialEvent):
+    """A trial and an `other` one had a turn each of the same few seconds; `rates` of both, in units/s."""
+
+    event: Literal["turn"]
+    other: TrialId
+    rates: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OnTestSet(_TrialEvent):
     """A point of the front was evaluated on the test set."""
 
@@ -254,7 +263,7 @@ class Unknown(_Event):
     event: str
 
 
-Event = Opening | Resume | Known | Start | Measurement | Retry | Finish | Repeat | OnTestSet | End | Unknown
+Event = Opening | Resume | Known | Start | Measurement | Retry | Finish | Repeat | Turn | OnTestSet | End | Unknown
 _KNOWN: TypeAdapter[Event] = TypeAdapter(
     Annotated[Union[*get_args(Event)[:-1]], Field(discriminator="event")],  # type: ignore[arg-type]
     config=STRICT,

@@ -6,16 +6,17 @@ import copy
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search.front.candidates import candidates, pareto_front
-from search.front.front_probability import front_probability
-from search.front.intervals import HALF_95, half_interval, merge_repeats
+from search.front.differences import Estimate
+from search.front.front_probability import Errors, front_probability
+from search.front.intervals import HALF_95, half_interval
 from search.front.objective import Constraint, Objective, losses, read_constraint
 from search.front.pareto import hypervolume, reference_point
 from search.front.roles import FIRST_RATE, rate_metric
@@ -34,108 +35,14 @@ from search.record.events import (
     Resume,
     Retry,
     Start,
+    Turn,
 )
+from search.record.trial import Group, Trial
+from search.record.turns import UNKNOWN_LEVEL, Turns
 from search.text.metrics import metric_label
 from search.text.numbers import plus_minus
-from trainables.contract import Verdict
 
 STATES = ("running", "complete", "stopped", "infeasible", "failed")
-
-
-@dataclass
-class Trial:
-    """One trial, as far as the journal tells. Without a `finish` event its state is `running`."""
-
-    trial_id: str
-    config: dict[str, Any]
-    kind: str
-    started_at: float  # seconds since 1970
-    state: str = "running"
-    reason: str | None = None
-    seconds: float = math.nan  # in the workers' hands
-    setup_seconds: float = math.nan  # waiting for workers
-    retries: int = 0
-    curve: dict[int, Measurement] = field(default_factory=dict)  # by epoch; the later of two reports of the same epoch
-    test_metrics: dict[str, float] = field(default_factory=dict)
-    repeats: list[dict[str, float]] = field(default_factory=list)  # what probes of it measured again, at the end
-    finished_at: float = math.nan  # seconds since 1970
-    verdict: Verdict | None = None
-    rate_metric: str = FIRST_RATE
-    groups: tuple[Group, ...] = field(default=(), repr=False, compare=False)  # trials that share metrics with this one
-
-    @property
-    def rate(self) -> float:
-        """Units per second; NaN: not measured."""
-        return self.metrics.get(self.rate_metric, math.nan)
-
-    @property
-    def epochs(self) -> int:
-        """Epochs measured."""
-        return max(self.curve, default=0)
-
-    @property
-    def own_metrics(self) -> dict[str, float]:
-        """The last measurement, merged with its repeats, and the metrics on the test set if there are any."""
-        last = self.curve[self.epochs].metrics if self.curve else {}
-        return {**(merge_repeats(last, self.repeats) if self.repeats else last), **self.test_metrics}
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """`own_metrics`, with those replaced that trials share whose settings differ only where they have no effect."""
-        metrics = self.own_metrics
-        for group in self.groups if self.curve else ():
-            metrics |= group.metrics(self.epochs)
-        return metrics
-
-    def source(self, metric: str) -> str:
-        """Name of the first trial that shares the metric with this one."""
-        sharing = next((group.trials for group in self.groups if metric in group.shares.names), [self])
-        return sharing[0].trial_id
-
-    def apply(self, event: Measurement | Retry | Finish | Repeat | OnTestSet) -> None:
-        """Take in an event of this trial."""
-        match event:
-            case Measurement():
-                self.curve[event.epoch] = event
-                self.seconds = math.nan if event.seconds is None else event.seconds
-            case Retry():
-                self.retries += 1
-            case Finish():
-                self.state, self.reason, self.finished_at = event.state, event.reason, event.time
-                if event.seconds is not None:  # else the time of the last measurement stands
-                    self.seconds = event.seconds
-                self.setup_seconds = math.nan if event.setup_seconds is None else event.setup_seconds
-                self.verdict = event.verdict
-            case Repeat():
-                self.repeats.append(event.metrics)
-            case OnTestSet():
-                self.test_metrics = event.metrics
-
-
-@dataclass
-class Group:
-    """Trials that share metrics."""
-
-    shares: SharedMetrics
-    trials: list[Trial] = field(default_factory=list)
-    _merged: dict[int, dict[str, float]] = field(default_factory=dict)  # by number of epochs
-
-    def metrics(self, epochs: int) -> dict[str, float]:
-        """The shared metrics, of trials with so many epochs if they take training; empty: of one trial alone."""
-        learned = self.shares.learned
-        epochs = epochs if learned else 0
-        if epochs not in self._merged:
-            trials = [trial for trial in self.trials if trial.curve and trial.state != "failed"]
-            if learned:
-                measured = [trial.curve[epochs].metrics for trial in trials if epochs in trial.curve]
-            else:
-                measured = [m for trial in trials for m in (trial.curve[trial.epochs].metrics, *trial.repeats)]
-            self._merged[epochs] = self.shares.merge(measured)
-        return self._merged[epochs]
-
-    def invalidate(self) -> None:
-        """Discard what was computed, because a trial has changed."""
-        self._merged.clear()
 
 
 class RunState:
@@ -158,6 +65,7 @@ class RunState:
         self._front: list[Trial] | None = None
         self._shared: tuple[SharedMetrics, ...] = ()
         self._groups: dict[tuple[bool, str], Group] = {}
+        self._turns = Turns()
         for event in events:
             self.apply(event)
 
@@ -178,6 +86,8 @@ class RunState:
             copied._front, copied._groups = None, {}
             for trial in copied.trials.values():
                 copied._join(trial)
+            copied._turns = copy.deepcopy(self._turns)
+            copied._settle()
             return copied
 
     def apply(self, event: Event) -> None:
@@ -209,6 +119,12 @@ class RunState:
                     self.trials[event.trial_id].apply(event)
                     for group in self.trials[event.trial_id].groups:
                         group.invalidate()
+                    self._settle()
+                case Turn() if {event.trial_id, event.other} <= self.trials.keys():
+                    one, other = self._source(event.trial_id), self._source(event.other)
+                    if one != other:
+                        self._turns.add(one, other, event.rates)
+                        self._settle()
             self._last_at = event.time
 
     def _join(self, trial: Trial) -> None:
@@ -219,6 +135,48 @@ class RunState:
         )
         for group in trial.groups:
             group.trials.append(trial)
+
+    def _source(self, trial_id: str) -> str:
+        return self.trials[trial_id].source(self.rate_metric)
+
+    def _settle(self) -> None:
+        """Put levels and turns together, and give the rates that follow to the trials that had turns."""
+        if not self._turns:
+            return
+        rate, groups = self.rate_metric, {}
+        for name in self._turns.names:
+            groups[name] = next(group for group in self.trials[name].groups if rate in group.shares.names)
+            groups[name].settled = {}
+            groups[name].invalidate()
+        self._turns.settle({name: self._level(self.trials[name]) for name in groups})
+        for name, group in groups.items():
+            if (found := self._turns.rate(name)) is not None:
+                ends = {f"{rate}_low": found.low, f"{rate}_high": found.high}
+                group.settled = {end: math.exp(log) for end, log in {rate: found.mean, **ends}.items()}
+                group.invalidate()
+
+    def _level(self, trial: Trial) -> Estimate:
+        """Logarithm of the rate that the trial shares with others, without turns."""
+        half = half_interval(trial.metrics, self.rate_metric)
+        if not trial.rate > 0:
+            return Estimate(0.0, UNKNOWN_LEVEL)
+        return Estimate(math.log(trial.rate), half / HALF_95 / trial.rate if half else UNKNOWN_LEVEL)
+
+    def num_rounds(self, one: Trial, other: Trial) -> int:
+        """Number of rounds in which the rates of the two, or of trials that share them, were measured in turns."""
+        return self._turns.num_rounds(self._source(one.trial_id), self._source(other.trial_id))
+
+    def rate_ratio(self, one: Trial, other: Trial) -> Estimate | None:
+        """Logarithm of the ratio of two rates: by turns, or else by their intervals; None: one is not known."""
+        names = self._source(one.trial_id), self._source(other.trial_id)
+        if names[0] == names[1]:
+            return Estimate(0.0, 0.0)
+        if (settled := self._turns.difference(*names)) is not None:
+            return settled
+        if not (one.rate > 0 and other.rate > 0):
+            return None
+        first, second = self._level(one), self._level(other)
+        return Estimate(first.mean - second.mean, math.hypot(first.deviation, second.deviation))
 
     def counts(self) -> dict[str, int]:
         """Trials by state, all states; without the probes that only prepare others."""
@@ -271,10 +229,24 @@ class RunState:
         if not points:
             return {}
         halves = np.array([[self.half_interval(t, o.metric) or 0.0 for o in self.objectives] for t in points])
-        numbers = {name: number for number, name in enumerate(self.trials)}
-        sources = np.array([[numbers[trial.source(o.metric)] for o in self.objectives] for trial in points])
-        odds = front_probability(self.losses(points), halves / HALF_95, sources)
+        odds = front_probability(self.losses(points), halves / HALF_95, self._errors(points))
         return {trial.trial_id: float(p) for trial, p in zip(points, odds, strict=True)}
+
+    def _errors(self, points: Sequence[Trial]) -> Errors:
+        """Errors of the objectives of points: one for all that share a metric, correlated where turns settled them."""
+        sources = [np.unique([t.source(o.metric) for t in points], return_inverse=True) for o in self.objectives]
+
+        def draw(chosen: NDArray[np.int_], rng: np.random.Generator) -> NDArray[np.float64]:
+            columns = []
+            for objective, (names, numbers) in zip(self.objectives, sources, strict=True):
+                errors = rng.standard_normal(len(names))
+                if objective.metric == self.rate_metric:
+                    for name, error in self._turns.errors(rng).items():
+                        errors[names == name] = error
+                columns.append(errors[numbers[chosen]])
+            return np.stack(columns, axis=1)
+
+        return draw
 
     def half_interval(self, trial: Trial, metric: str) -> float | None:
         """Half of the 95% interval of a trial's metric; None: not known, or the value is exact."""

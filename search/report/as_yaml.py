@@ -6,8 +6,8 @@ import json
 from functools import partial
 
 from search.record.dataframes import Run
-from search.record.run_state import Trial
 from search.record.source import absolute_file
+from search.record.trial import Trial
 from search.report.picks import Pick
 from search.text.numbers import plural
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.text.configurations import format_setting, format_settings
 from search.text.markdown import format_tables, wrap
 from search.text.numbers import format_number, format_percent

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from search.record.dataframes import Run
 from search.record.events import Opening
-from search.record.run_state import Trial
 from search.record.source import recorded_copy
+from search.record.trial import Trial
 from search.text.configurations import format_setting
 from search.text.shell import continued
 from trainables.contract import find_trainable

@@ -16,7 +16,8 @@ from typing import Any
 
 from search.front.affects import without_effect
 from search.front.objective import Objective
-from search.record.run_state import RunState, Trial
+from search.record.run_state import RunState
+from search.record.trial import Trial
 
 Judge = Callable[[Sequence[float]], dict[str, float]]
 

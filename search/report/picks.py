@@ -9,7 +9,7 @@ from search.front.objective import measured
 from search.front.pareto import knee
 from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.text.numbers import plural
 
 NEAREST = "nearest to the best values of all objectives, each scaled to its range"

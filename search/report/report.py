@@ -15,7 +15,7 @@ from search.front.roles import sounds_learned
 from search.record.dataframes import Run
 from search.record.disk import write_atomically
 from search.record.events import NO_MACHINE
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.report.causes import where_time_goes
 from search.report.command import command, full_epochs
 from search.report.front_tables import front_section

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from search.front.roles import rate_unit
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.report.causes import stages
 from search.report.sweeps import alike, group_heading, measured, point_of, present, rate, utilization
 from search.text.configurations import format_setting, format_settings

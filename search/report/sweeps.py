@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from search.front.intervals import half_interval
 from search.front.roles import rate_unit
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.report.causes import bound, stages, verdicts
 from search.text.configurations import format_setting
 from search.text.markdown import format_tables, wrap

@@ -17,7 +17,7 @@ from search.execution.protocol import Ended, Task
 from search.execution.trial_actor import Finished, Measured
 from search.front.targets import with_targets
 from search.record.journal import Event, Journal
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.space.space import Space
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable, source_of
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from search.front.objective import Objective, measured
-from search.record.run_state import RunState, Trial
+from search.record.run_state import RunState
+from search.record.trial import Trial
 from search.text.metrics import ARROWS
 from search.text.scatter_plot import DOT, PLAIN_DOT, Axis, Point, scatter_plot
 

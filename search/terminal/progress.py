@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.text import Text
 
 from search.record.events import End, Event, Finish, Measurement, OnTestSet, Opening, Repeat, Resume, Retry, Start
-from search.record.run_state import RunState, Trial
+from search.record.run_state import RunState
+from search.record.trial import Trial
 from search.terminal.trial_rows import front_title
 from search.terminal.view import View
 from search.text.configurations import format_settings

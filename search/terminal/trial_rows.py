@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from search.record.run_state import RunState, Trial
+from search.record.run_state import RunState
+from search.record.trial import Trial
 from search.terminal.budget_use import max_trials
 from search.terminal.front_sketch import Symbols, is_rate
 from search.text.configurations import format_settings

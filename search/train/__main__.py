@@ -22,8 +22,8 @@ from pathlib import Path
 from search.commandline import find_trial, load_run, print_output, run_parser
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError
 from search.record.dataframes import Run
-from search.record.run_state import Trial
 from search.record.source import absolute_file, usable_file
+from search.record.trial import Trial
 from search.report.command import full_epochs, settings
 from search.space.machine import describe_machine, git_commit, package_versions
 from search.study.interrupt import Interrupted, Interrupts

@@ -15,7 +15,7 @@ from search.front.objective import Objective
 from search.front.roles import is_interval_end, wanted_test_metrics
 from search.record.dataframes import Run
 from search.record.disk import write_atomically
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.text.durations import format_duration
 from search.text.markdown import format_table, wrap
 from search.text.metrics import metric_label

@@ -24,7 +24,8 @@ import pytest
 
 from search.execution.grafana import DASHBOARD, INSTALLED_AS, LAST_OF_RAYS, install
 from search.record.journal import FILE_NAME, read_journal
-from search.record.run_state import RunState, Trial
+from search.record.run_state import RunState
+from search.record.trial import Trial
 
 ROOT = Path(__file__).parents[2]
 BOARD = json.loads((ROOT / "search/execution" / DASHBOARD).read_text())

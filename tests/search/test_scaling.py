@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.report.scaling import efficiency, excess, nodes_used, scaling_tables, strategy_tables
 from tests.search.runs import measurement
 from trainables.contract import Verdict

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from search.record.run_state import Trial
+from search.record.trial import Trial
 from search.report.causes import where_time_goes
 from search.report.sweeps import Point, alike, batch_tables, loader_tables, saturation
 from tests.search.runs import measurement

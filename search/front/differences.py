@@ -1,0 +1,96 @@
+"""Differences of rates, measured in turns: their estimate, and what they say of all rates together. NumPy.
+
+Rates are compared as natural logarithms, where a difference of 0.01 is 1%.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search.front.intervals import HALF_95
+
+FEWEST_ROUNDS = 6  # with fewer, no interval of 95% follows from ranks
+MATTERS = 0.02  # of a rate; a smaller difference is a tie
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean and standard error of a logarithm."""
+
+    mean: float
+    deviation: float
+
+    @property
+    def low(self) -> float:
+        """Lower end of the 95% interval."""
+        return self.mean - HALF_95 * self.deviation
+
+    @property
+    def high(self) -> float:
+        """Upper end of the 95% interval."""
+        return self.mean + HALF_95 * self.deviation
+
+    @property
+    def is_decided(self) -> bool:
+        """True if one rate is surely higher, or the difference is surely smaller than what matters."""
+        return self.low > 0 or self.high < 0 or self.is_tie
+
+    @property
+    def is_tie(self) -> bool:
+        """True if the difference is surely smaller than what matters."""
+        return self.low > -MATTERS and self.high < MATTERS
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Estimated logarithm of the rate of `one` over that of `other`."""
+
+    one: str
+    other: str
+    estimate: Estimate
+
+
+def log_ratio(rounds: Sequence[tuple[float, float]]) -> Estimate | None:
+    """Estimate the logarithm of the ratio of two rates from rounds in which each had a turn; None: too few rounds.
+
+    Turns of a round stand side by side, so that what slows the machine for longer cancels; what strikes one turn alone
+    does not. Hence the Hodges-Lehmann estimate, with the interval of Wilcoxon's signed ranks, which outliers hardly
+    move (Hollander, Wolfe and Chicken 2014, "Nonparametric Statistical Methods", section 3.2). In random order the
+    differences of equal rates are symmetric about zero, which is all that it assumes.
+    """
+    n = len(rounds)
+    if n < FEWEST_ROUNDS:
+        return None
+    logs = np.log([one / other for one, other in rounds])
+    first, second = np.triu_indices(n)
+    means = np.sort((logs[first] + logs[second]) / 2)
+    below = math.floor(len(means) / 2 - HALF_95 * math.sqrt(n * (n + 1) * (2 * n + 1) / 24))
+    low, high = means[max(0, below)], means[len(means) - 1 - max(0, below)]
+    return Estimate(float(np.median(means)), max(float(high - low) / 2 / HALF_95, 1e-9))
+
+
+def reconcile(
+    levels: Mapping[str, Estimate], differences: Sequence[Difference]
+) -> tuple[dict[str, Estimate], NDArray[np.float64]]:
+    """Return all rates as levels and differences together say, and their covariance in the order of `levels`.
+
+    Least squares, each measurement weighted by its precision. Levels are independent of each other.
+    """
+    places = {name: place for place, name in enumerate(levels)}
+    precision = np.diag([1 / level.deviation**2 for level in levels.values()])
+    weighted = np.array([level.mean / level.deviation**2 for level in levels.values()])
+    for difference in differences:
+        row = np.zeros(len(levels))
+        row[places[difference.one]], row[places[difference.other]] = 1.0, -1.0
+        weight = 1 / difference.estimate.deviation**2
+        precision += weight * np.outer(row, row)
+        weighted += weight * difference.estimate.mean * row
+    covariance = np.linalg.inv(precision)
+    means = covariance @ weighted
+    deviations = np.sqrt(np.diag(covariance))
+    return {name: Estimate(float(means[i]), float(deviations[i])) for name, i in places.items()}, covariance

@@ -1,0 +1,110 @@
+"""Trial of a run, as far as the journal tells, and the trials that share metrics with it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from search.front.intervals import merge_repeats
+from search.front.roles import FIRST_RATE
+from search.front.shared import SharedMetrics
+from search.record.events import Finish, Measurement, OnTestSet, Repeat, Retry
+from trainables.contract import Verdict
+
+
+@dataclass
+class Trial:
+    """One trial, as far as the journal tells. Without a `finish` event its state is `running`."""
+
+    trial_id: str
+    config: dict[str, Any]
+    kind: str
+    started_at: float  # seconds since 1970
+    state: str = "running"
+    reason: str | None = None
+    seconds: float = math.nan  # in the workers' hands
+    setup_seconds: float = math.nan  # waiting for workers
+    retries: int = 0
+    curve: dict[int, Measurement] = field(default_factory=dict)  # by epoch; the later of two reports of the same epoch
+    test_metrics: dict[str, float] = field(default_factory=dict)
+    repeats: list[dict[str, float]] = field(default_factory=list)  # what probes of it measured again, at the end
+    finished_at: float = math.nan  # seconds since 1970
+    verdict: Verdict | None = None
+    rate_metric: str = FIRST_RATE
+    groups: tuple[Group, ...] = field(default=(), repr=False, compare=False)  # trials that share metrics with this one
+
+    @property
+    def rate(self) -> float:
+        """Units per second; NaN: not measured."""
+        return self.metrics.get(self.rate_metric, math.nan)
+
+    @property
+    def epochs(self) -> int:
+        """Epochs measured."""
+        return max(self.curve, default=0)
+
+    @property
+    def own_metrics(self) -> dict[str, float]:
+        """The last measurement, merged with its repeats, and the metrics on the test set if there are any."""
+        last = self.curve[self.epochs].metrics if self.curve else {}
+        return {**(merge_repeats(last, self.repeats) if self.repeats else last), **self.test_metrics}
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """`own_metrics`, with those replaced that trials share whose settings differ only where they have no effect."""
+        metrics = self.own_metrics
+        for group in self.groups if self.curve else ():
+            metrics |= group.metrics(self.epochs)
+        return metrics
+
+    def source(self, metric: str) -> str:
+        """Name of the first trial that shares the metric with this one."""
+        sharing = next((group.trials for group in self.groups if metric in group.shares.names), [self])
+        return sharing[0].trial_id
+
+    def apply(self, event: Measurement | Retry | Finish | Repeat | OnTestSet) -> None:
+        """Take in an event of this trial."""
+        match event:
+            case Measurement():
+                self.curve[event.epoch] = event
+                self.seconds = math.nan if event.seconds is None else event.seconds
+            case Retry():
+                self.retries += 1
+            case Finish():
+                self.state, self.reason, self.finished_at = event.state, event.reason, event.time
+                if event.seconds is not None:  # else the time of the last measurement stands
+                    self.seconds = event.seconds
+                self.setup_seconds = math.nan if event.setup_seconds is None else event.setup_seconds
+                self.verdict = event.verdict
+            case Repeat():
+                self.repeats.append(event.metrics)
+            case OnTestSet():
+                self.test_metrics = event.metrics
+
+
+@dataclass
+class Group:
+    """Trials that share metrics."""
+
+    shares: SharedMetrics
+    trials: list[Trial] = field(default_factory=list)
+    settled: dict[str, float] = field(default_factory=dict)  # metrics as turns against other groups have settled them
+    _merged: dict[int, dict[str, float]] = field(default_factory=dict)  # by number of epochs
+
+    def metrics(self, epochs: int) -> dict[str, float]:
+        """The shared metrics, of trials with so many epochs if they take training; empty: of one trial alone."""
+        learned = self.shares.learned
+        epochs = epochs if learned else 0
+        if epochs not in self._merged:
+            trials = [trial for trial in self.trials if trial.curve and trial.state != "failed"]
+            if learned:
+                measured = [trial.curve[epochs].metrics for trial in trials if epochs in trial.curve]
+            else:
+                measured = [m for trial in trials for m in (trial.curve[trial.epochs].metrics, *trial.repeats)]
+            self._merged[epochs] = {**self.shares.merge(measured), **self.settled}
+        return self._merged[epochs]
+
+    def invalidate(self) -> None:
+        """Discard what was computed, because a trial has changed."""
+        self._merged.clear()

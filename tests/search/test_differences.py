@@ -1,0 +1,100 @@
+"""Differences of rates from turns: their estimate, and what they say of all rates and of the front."""
+
+import math
+
+import numpy as np
+import pytest
+
+from search.front.differences import FEWEST_ROUNDS, Difference, Estimate, log_ratio, reconcile
+from search.record.run_state import RunState
+from tests.search.runs import Recorder, config, typed
+
+RATE = "images_per_second"
+
+
+def rounds(number, ratio=1.0, noise=0.03, seed=0):
+    """Both rates fall to a half for a while; each turn has some noise of its own."""
+    rng = np.random.default_rng(seed)
+    common = np.where(np.arange(number) % 7 < 3, 0.5, 1.0)
+    return [tuple(c * r * math.exp(noise * rng.standard_normal()) for r in (100 * ratio, 100.0)) for c in common]
+
+
+def test_what_slows_both_cancels_in_the_ratio():
+    estimate = log_ratio(rounds(20, ratio=1.10, seed=1))
+    assert estimate.mean == pytest.approx(math.log(1.10), abs=0.03)
+    assert 0.004 < estimate.deviation < 0.02  # 0.042 / 20 ** 0.5
+    assert estimate.is_decided
+    assert not estimate.is_tie
+
+
+def test_one_turn_that_was_struck_hardly_moves_the_estimate():
+    struck = rounds(20)
+    struck[3] = (10.0, struck[3][1])
+    assert log_ratio(struck).mean == pytest.approx(log_ratio(rounds(20)).mean, abs=0.01)
+
+
+def test_few_rounds_give_no_estimate():
+    assert log_ratio(rounds(FEWEST_ROUNDS - 1)) is None
+    assert log_ratio(rounds(FEWEST_ROUNDS)) is not None
+
+
+@pytest.mark.parametrize("number", [8, 20])
+def test_intervals_hold_zero_for_equal_rates(number):
+    held = [log_ratio(rounds(number, seed=seed)) for seed in range(300)]
+    assert sum(each.low <= 0 <= each.high for each in held) >= 0.92 * 300
+
+
+def test_a_difference_surely_too_small_to_matter_is_a_tie():
+    assert Estimate(0.005, 0.004).is_tie
+    assert Estimate(0.005, 0.004).is_decided
+    assert not Estimate(0.005, 0.02).is_decided
+
+
+def test_turns_make_the_difference_of_two_levels_as_sharp_as_they_are_and_the_levels_hardly():
+    levels = {"a": Estimate(0.0, 0.2), "b": Estimate(0.3, 0.2)}
+    found, covariance = reconcile(levels, [Difference("a", "b", Estimate(0.1, 0.01))])
+    assert found["a"].mean - found["b"].mean == pytest.approx(0.1, abs=0.002)
+    assert (found["a"].mean + found["b"].mean) / 2 == pytest.approx(0.15)
+    assert math.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]) == pytest.approx(0.01, rel=0.01)
+    assert 0.13 < found["a"].deviation < 0.15
+
+
+def with_turns(*pairs, number=12):
+    recorder = Recorder(constraints=[])
+    for trial_id, size, accuracy, rate in (("t0001", 64, 0.70, 100.0), ("t0002", 128, 0.69, 104.0)):
+        recorder.start(trial_id, **config(size))
+        ends = {f"{RATE}_low": rate - 30, f"{RATE}_high": rate + 30}
+        recorder.measure(trial_id, 3, val_accuracy=accuracy, val_accuracy_low=accuracy, val_accuracy_high=accuracy)
+        recorder.events[-1]["metrics"] |= {RATE: rate, **ends}
+        recorder.finish(trial_id)
+    for one, other, ratio in pairs:
+        for rates in rounds(number, ratio):
+            recorder.add("turn", trial_id=one, other=other, rates=rates)
+    return RunState(typed(recorder.events))
+
+
+def test_a_front_is_uncertain_by_levels_and_certain_by_turns():
+    by_levels, by_turns = with_turns(), with_turns(("t0001", "t0002", 1.2))
+    assert len(by_levels.front()) == 2
+    assert 0.4 < by_levels.front_probabilities()["t0002"] < 0.7
+    assert [trial.trial_id for trial in by_turns.front()] == ["t0001"]
+    assert by_turns.front_probabilities() == {"t0001": 1.0, "t0002": pytest.approx(0.0, abs=0.01)}
+    ratio = by_turns.rate_ratio(*by_turns.trials.values())
+    assert math.exp(ratio.mean) == pytest.approx(1.2, rel=0.03)
+    assert by_turns.num_rounds(*reversed(by_turns.trials.values())) == 12
+
+
+def test_turns_the_other_way_round_are_the_same_turns():
+    one, other = with_turns(("t0001", "t0002", 1.25)), with_turns(("t0002", "t0001", 0.8))
+    ratios = [state.rate_ratio(*state.trials.values()).mean for state in (one, other)]
+    assert ratios[0] == pytest.approx(ratios[1], abs=0.03)
+
+
+def test_a_snapshot_keeps_the_turns_that_it_had():
+    run_state = with_turns(("t0001", "t0002", 1.2))
+    snapshot = run_state.snapshot()
+    assert snapshot.trials["t0001"].metrics == run_state.trials["t0001"].metrics
+    for event in typed([{"event": "turn", "trial_id": "t0001", "other": "t0002", "rates": [1.0, 100.0]}] * 40):
+        run_state.apply(event)
+    assert snapshot.trials["t0001"].metrics != run_state.trials["t0001"].metrics
+    assert snapshot.num_rounds(*snapshot.trials.values()) == 12
