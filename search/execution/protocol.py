@@ -22,16 +22,17 @@ class GroupError(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """Function of a trainable, to be called on every rank of a group."""
+    """Function of a trainable, to be called on every rank of a group. `rivals`: have turns beside `config`."""
 
     trial_id: str
     trainable: str
-    function: Literal["train", "probe", "test"]
+    function: Literal["train", "probe", "test", "turns"]
     config: Config
     data: Data
     folder: str
     epochs: int
     digest: str = ""  # of a user's training file
+    rivals: tuple[Config, ...] = ()
 
     @property
     def trainable_here(self) -> str:

@@ -82,7 +82,8 @@ def _run_task(task: Task, worker: RayWorker) -> Ended:
     kills = kernel_oom_kills()
     try:
         function = getattr(load_trainable(task.trainable_here), task.function)
-        return Ended("complete", metrics=function(task.config, worker) or {})
+        config = [task.config, *task.rivals] if task.rivals else task.config
+        return Ended("complete", metrics=function(config, worker) or {})
     except InfeasibleError as error:
         return Ended("infeasible", str(error), error.metrics)
     except OwnCodeError as error:

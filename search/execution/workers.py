@@ -46,8 +46,16 @@ def worker_pool(capacity: Resources, reserve_cpus: bool) -> Iterator[Pool]:
             ray.kill(actor)  # it owns its groups, which end with it
 
 
-def run_task(pool: ray.actor.ActorHandle, layout: Layout, task: Task, check: Callable[[], None]) -> Ended | Died:
-    """Run a task to its end; return the end with the metrics that it reported last. `check` is called all the while.
+def run_task(
+    pool: ray.actor.ActorHandle,
+    layout: Layout,
+    task: Task,
+    check: Callable[[], None],
+    goes_on: Callable[[Measurement], bool] = lambda measurement: True,
+) -> Ended | Died:
+    """Run a task to its end, or until `goes_on` says no to a report.
+
+    Return the end with the metrics that it reported last. `check` is called all the while.
 
     Raises:
         InfeasibleError, GroupError: as `WorkerPool.lease`.
@@ -64,7 +72,7 @@ def run_task(pool: ray.actor.ActorHandle, layout: Layout, task: Task, check: Cal
         reported: Mapping[str, float] = {}
         while isinstance(message := client.next_message(), Measurement):
             reported = message.metrics
-            client.answer(go_on=True)
+            client.answer(go_on=goes_on(message))
         return replace(message, metrics=reported) if reported and isinstance(message, Ended) else message
     finally:
         client.release()

@@ -36,6 +36,11 @@ class Estimate:
         return self.mean + HALF_95 * self.deviation
 
     @property
+    def ratio(self) -> tuple[float, float, float]:
+        """The ratio, and the ends of its 95% interval."""
+        return math.exp(self.mean), math.exp(self.low), math.exp(self.high)
+
+    @property
     def is_decided(self) -> bool:
         """True if one rate is surely higher, or the difference is surely smaller than what matters."""
         return self.low > 0 or self.high < 0 or self.is_tie

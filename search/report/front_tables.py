@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 from search.front.intervals import half_interval
 from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
+from search.record.trial import Trial
 from search.text.configurations import format_setting
 from search.text.markdown import fits, format_tables, wrap
 from search.text.metrics import ARROWS
-from search.text.numbers import format_percent, join_words, plural
+from search.text.numbers import format_percent, format_ratio, join_words, plural
 
 MEANING = {"maximize": "higher is better", "minimize": "lower is better"}
 RATE = """\
@@ -21,9 +25,11 @@ DEVIATION = "the standard deviation between those windows, within one run."
 ONE_RUN = "Each configuration was trained once (n = 1)."
 ON_FRONT = "on the front"
 PROBABILITY = (
-    f"{ON_FRONT}: probability that the point belongs to the front, from the intervals of the rates and the choice of "
-    "validation samples. The variation between random seeds is not included."
+    f"{ON_FRONT}: probability that the point belongs to the front, from the intervals of the rates, their ratios where "
+    "they were measured in turns, and the choice of validation samples. The variation between random seeds is not "
+    "included."
 )
+LEAST_NAMED = 0.01  # probability of a trial whose turns are named
 TIE = 0.2  # smallest probability at which a trial that is not on the front is named
 
 
@@ -49,10 +55,23 @@ def front_section(run: Run) -> list[str]:
     probable = {t: p for t, p in run.front_probabilities.items() if t not in first["trial"] and p >= TIE}
     ties = [f"{t} ({format_percent(probable[t])})" for t in sorted(probable, key=lambda t: -probable[t])[:8]]
     tied = f" Not distinguishable from them: {', '.join(ties)}." if ties else ""
-    notes = [legend + same, f"{ONE_RUN}{repeats} {PROBABILITY}{tied}"]
+    notes = [legend + same, f"{ONE_RUN}{repeats}{_turns(run, front)} {PROBABILITY}{tied}"]
     if any(half_interval(trial.metrics, trial.rate_metric) for trial in front):
         earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)
         notes.append(f"{RATE.format(rate=state.rate_metric)} {DEVIATION if earlier_version else INTERVAL}")
     if contended := [trial.trial_id for trial in front if trial.metrics.get("contended")]:
         notes.append(f"Measured while other processes used the cores, so perhaps too low: {join_words(contended)}.")
     return [*format_tables(first, *groups), *map(wrap, notes)]
+
+
+def _turns(run: Run, front: Sequence[Trial]) -> str:
+    """Return the ratios of rates that turns have measured, of the front's points to others; empty: there are none."""
+    state, odds = run.state, run.front_probabilities
+    others = [trial for trial in state.candidates() if odds[trial.trial_id] >= LEAST_NAMED or trial in front]
+    found = []
+    for one, other in itertools.combinations(sorted(others, key=lambda t: t not in front), 2):
+        ratio = state.rate_ratio(one, other)
+        if one in front and state.num_rounds(one, other) and ratio is not None:
+            tie = " (a tie)" if ratio.is_tie else ""
+            found.append(f"{one.trial_id} {format_ratio(*ratio.ratio)} times the rate of {other.trial_id}{tie}")
+    return f" In turns of half a second beside each other: {'; '.join(found)}." if found else ""

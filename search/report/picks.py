@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from search.front.pareto import knee
 from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
 from search.record.trial import Trial
-from search.text.numbers import plural
+from search.text.numbers import format_ratio, plural
 
 NEAREST = "nearest to the best values of all objectives, each scaled to its range"
 
@@ -88,11 +89,17 @@ def no_front(run: Run) -> str:
 
 def _beside(run: Run, trial: Trial, other: Trial) -> str:
     """Compare each objective with that of the other trial: fractions by difference, others by ratio."""
-    parts = []
-    for metric in (o.metric for o in run.state.objectives):
-        value, base, label = trial.metrics[metric], other.metrics[metric], run.state.label(metric)
-        if "accuracy" in metric or run.info.metrics.get(metric) == "fraction" or base <= 0:
-            parts.append(f"{label} {value - base:+.4f}")
+    state, parts = run.state, []
+    for metric in (o.metric for o in state.objectives):
+        value, base, label = trial.metrics[metric], other.metrics[metric], state.label(metric)
+        ratio = state.rate_ratio(trial, other) if metric == state.rate_metric else None
+        if ratio is not None:
+            tie = ", a tie" if ratio.is_tie else ""
+            parts.append(f"{format_ratio(*ratio.ratio)} times its {label}{tie}")
+        elif "accuracy" in metric or state.unit(metric) == "fraction" or base <= 0:
+            half = math.hypot(*(state.half_interval(each, metric) or 0.0 for each in (trial, other)))
+            interval = f" ({value - base - half:+.4f} to {value - base + half:+.4f})" if half else ""
+            parts.append(f"{label} {value - base:+.4f}{interval}")
         else:
             parts.append(f"{value / base:.2f} times its {label}")
     return ", ".join(parts)

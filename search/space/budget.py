@@ -39,7 +39,8 @@ class Budget(BaseModel):
     """Limits of the search; the first one that is reached ends it. `epochs` is the full length of one trial.
 
     `least_gain`: fraction of the front's hypervolume that the next trial must be expected to add. `repeats`: how often
-    the points of the front are measured again, in turn, before the front is published.
+    the points of the front are measured again, in turn, before the front is published. `deciding`: time, as a fraction
+    of what the search took, in which the trials on which the front depends most measure their rates in turns.
     """
 
     model_config = STRICT
@@ -49,6 +50,7 @@ class Budget(BaseModel):
     total_epochs: Count | None = None
     least_gain: Annotated[float, Field(gt=0, lt=1)] | None = None
     repeats: Annotated[int, Field(ge=0, lt=MAX_COUNT)] = 1
+    deciding: Annotated[float, Field(ge=0, lt=1)] = 0.1
 
 
 def find_budget_problems(

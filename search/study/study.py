@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,13 +15,17 @@ from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
 from search.execution.protocol import Ended, Task
 from search.execution.trial_actor import Finished, Measured
+from search.front.differences import FEWEST_ROUNDS
 from search.front.targets import with_targets
 from search.record.journal import Event, Journal
 from search.record.trial import Trial
 from search.space.space import Space
-from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable, source_of
+from search.study.deciding import ROUNDS_AT_A_TIME, Pair, next_pair
+from trainables.contract import Config, Data, InfeasibleError, Layout, Measurement, Resources, load_trainable, source_of
 
 OUT_OF_TIME = "budget.hours is spent"
+LEAST_DECIDING_SECONDS = 15.0  # of two configurations to start, and of some rounds
+MAX_MEMORY_OF_A_PAIR = 0.9  # of what there is
 MAX_ALIKE_FAILURES = 5  # of the first trials; more would fail alike
 
 
@@ -174,7 +178,7 @@ class Study:
             "retries": trial_actor.MAX_RETRIES,
         }
 
-    def _task(self, trial_id: str, config: Config, function: Literal["train", "probe", "test"]) -> Task:
+    def _task(self, trial_id: str, config: Config, function: Literal["train", "probe", "test", "turns"]) -> Task:
         return Task(
             trial_id=trial_id,
             trainable=self._space.trainable or "",
@@ -186,8 +190,8 @@ class Study:
             digest=self._digest,
         )
 
-    def measure_front(self, pool: Any, check: Callable[[], None]) -> None:
-        """Probe the trained points of the front again, in turn, then read the test set once for each.
+    def repeat_front(self, pool: Any, check: Callable[[], None]) -> None:
+        """Probe the trained points of the front again, in turn.
 
         One fast measurement may be luck. A point that joins the front because another proved slower is probed too.
         """
@@ -199,6 +203,43 @@ class Study:
                 tried |= {point.trial_id for point in due}
                 for point in due:
                     self._measure(point, "probe", pool, check)
+
+    def decide_front(self, pool: Any, check: Callable[[], None]) -> None:
+        """Measure rates in turns, two trials at a time, until the front is decided or the time for it is spent."""
+        trainable, run_state = load_trainable(self._space.trainable or ""), self._run_state
+        if not hasattr(trainable, "turns"):
+            return
+        end = self._clock() + self._space.budget.deciding * run_state.active_seconds()
+        impossible = set[frozenset[str]]()
+        while end - self._clock() >= LEAST_DECIDING_SECONDS and (pair := next_pair(run_state, impossible)):
+            before = run_state.num_rounds(*pair)
+            self._take_turns(pair, end, pool, check)
+            if run_state.num_rounds(*pair) == before:
+                impossible.add(frozenset(trial.trial_id for trial in pair))
+
+    def _take_turns(self, pair: Pair, end: float, pool: Any, check: Callable[[], None]) -> None:
+        """Measure the rates of two trials in turns for some rounds, if one group can hold both."""
+        one, other = pair
+        task = replace(self._task(one.trial_id, one.config, "turns"), rivals=(other.config,))
+        trainable = load_trainable(task.trainable)
+        layout = trainable.layout(one.config, self._resources)
+        shares = [trial.metrics.get("peak_memory_fraction", 0.0) for trial in pair]
+        if trainable.layout(other.config, self._resources) != layout or sum(shares) > MAX_MEMORY_OF_A_PAIR:
+            return
+
+        def goes_on(measurement: Measurement) -> bool:
+            rates = [measurement.metrics["rate_0"], measurement.metrics["rate_1"]]
+            self._journal.append("turn", trial_id=one.trial_id, other=other.trial_id, rates=rates)
+            ratio = self._run_state.rate_ratio(one, other)
+            decided = ratio is not None and ratio.is_decided and measurement.epoch >= FEWEST_ROUNDS
+            return not decided and measurement.epoch < ROUNDS_AT_A_TIME and self._clock() < end
+
+        workers.run_task(pool, layout, task, check, goes_on)
+
+    def test_front(self, pool: Any, check: Callable[[], None]) -> None:
+        """Read the test set once for each trained point of the front."""
+        if self._space.trial_kind == "probe":
+            return
         for point in self._run_state.front():
             if not point.test_metrics:
                 self._measure(point, "test", pool, check)
@@ -256,5 +297,7 @@ def complete_study(study: Study, pool: workers.Pool, check: Callable[[], None]) 
         pool.actor.warm.remote(layout)  # the group starts while Tune does; both take seconds
     tune.run_trials(study, study.concurrent_trials, pool.storage, check)
     reason = study.why_ended()
-    study.measure_front(pool.actor, check)
+    study.repeat_front(pool.actor, check)
+    study.decide_front(pool.actor, check)
+    study.test_front(pool.actor, check)
     study.end(reason)

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from search.record.events import End, Event, Finish, Measurement, OnTestSet, Opening, Repeat, Resume, Retry, Start
+from search.record.events import End, Event, Finish, Measurement, OnTestSet, Opening, Repeat, Resume, Retry, Start, Turn
 from search.record.run_state import RunState
 from search.record.trial import Trial
 from search.terminal.trial_rows import front_title
@@ -19,7 +19,7 @@ from search.terminal.view import View
 from search.text.configurations import format_settings
 from search.text.durations import format_duration
 from search.text.markdown import wrap
-from search.text.numbers import format_number, plural
+from search.text.numbers import format_number, format_ratio, plural
 
 
 class Progress:
@@ -105,12 +105,22 @@ def event_line(run_state: RunState, event: Event) -> str | None:
             return f"{name} {trial.state}{after}, {duration}{metrics}{_format_config(run_state, trial)}"
         case Repeat():
             return f"{event.trial_id} probed again{_format_metrics(run_state, event.metrics)}"
+        case Turn() if trial is not None and (other := run_state.trials.get(event.other)):
+            return _format_turn(run_state, trial, other)
         case OnTestSet():
             return f"{event.trial_id} on the test set{_format_metrics(run_state, event.metrics, event.metrics)}"
         case End():
             states = ", ".join(f"{total} {state}" for state, total in run_state.counts().items() if total)
             return f"ended: {event.reason}; {states or 'no trial'}; {front_title(run_state, None)}"
     return None
+
+
+def _format_turn(run_state: RunState, trial: Trial, other: Trial) -> str | None:
+    """Return the ratio of two rates at every tenth round."""
+    rounds, ratio = run_state.num_rounds(trial, other), run_state.rate_ratio(trial, other)
+    if rounds % 10 or ratio is None:
+        return None
+    return f"{trial.trial_id} beside {other.trial_id}, {rounds} turns each: {format_ratio(*ratio.ratio)} times the rate"
 
 
 def _format_config(run_state: RunState, trial: Trial) -> str:

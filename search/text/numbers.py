@@ -27,6 +27,12 @@ def plus_minus(value: float, half_width: float | None) -> str:
     return f"{format_number(value)} ± " + (f"{half_width:,.0f}" if half_width >= 10 else f"{half_width:.2g}")
 
 
+def format_ratio(ratio: float, low: float, high: float) -> str:
+    """Return a ratio with its 95% interval, as in `1.28 (1.25 to 1.31)`; without one that is too narrow to be seen."""
+    interval = f" ({low:.2f} to {high:.2f})" if f"{low:.2f}" != f"{high:.2f}" else ""
+    return f"{ratio:.2f}{interval}"
+
+
 def format_percent(fraction: float) -> str:
     """Return a percentage, as in `62%`; a dash if the fraction is not finite."""
     return f"{fraction:.0%}" if math.isfinite(fraction) else "–"

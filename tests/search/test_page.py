@@ -194,7 +194,9 @@ def test_it_begins_with_what_to_run_why_and_how_sure(told):
     assert "images_per_second352 ± 4" in answer
     assert "It belongs to the Pareto front with a probability of 100%" in answer
     assert "It was trained once (n = 1)" in answer
-    assert "Against the most accurate: val_accuracy -0.0100, 1.96 times its images_per_second." in answer
+    assert (
+        "Against the most accurate: val_accuracy -0.0100 (-0.0279 to +0.0079), 1.96 (1.93 to 1.99) times its" in answer
+    )
 
 
 def test_each_pick_has_a_command_and_yaml_to_copy(told):

@@ -86,7 +86,10 @@ def test_a_front_on_which_much_varies_becomes_several_tables_with_the_trials_in_
 def test_every_pick_says_why_and_how_to_run_it(folder):
     text = flat(summary(folder, story()).split("## Picks")[1].split("## Trials")[0])
     assert "best val_accuracy of the 5 trials compared" in text
-    assert "Against the knee: val_accuracy +0.0100, 0.51 times its images_per_second." in text
+    assert (
+        "Against the knee: val_accuracy +0.0100 (-0.0079 to +0.0279), 0.51 (0.50 to 0.52) times its images_per_second."
+        in text
+    )
     assert text.count("python -m trainables.train --trainable vgg19_cifar10 --epochs 3 --data cifar10") == 3
     assert "TRAINING_SEARCH_DATA" in text
     assert "python -m search.train results/throughput-2026-11-20-1 --trial t0007" in text
@@ -98,7 +101,7 @@ def test_picks_are_compared_with_the_baseline_and_what_was_known_before_is_told(
     known = [{"config": {}, "metrics": {}, "source": f"before t000{i}"} for i in (1, 2)]
     events.insert(1, {"event": "known", "time": events[0]["time"], "measurements": known})
     text = flat(summary(folder, events))
-    assert "Against the baseline, t0001: val_accuracy +0.1900, 0.60 times its images_per_second." in text
+    assert "Against the baseline, t0001: val_accuracy +0.1900 (+0.1713 to +0.2087), 0.60 (0.59 to 0.61) times" in text
     assert "Known before: 2 measurements of before" in text
 
 

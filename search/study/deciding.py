@@ -1,0 +1,62 @@
+"""Choice of the two trials whose rates are to be measured in turns next: those on which the front depends most."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection
+from statistics import NormalDist
+
+from search.front.intervals import HALF_95
+from search.record.run_state import RunState
+from search.record.trial import Trial
+
+MAX_POINTS = 12  # the likeliest on the front
+LEAST_DOUBT = 0.05  # a pair with less of it is not worth its time
+ROUNDS_AT_A_TIME = 20  # of a pair that is not decided, before others have their chance
+
+NORMAL = NormalDist()
+Pair = tuple[Trial, Trial]
+
+
+def next_pair(run_state: RunState, impossible: Collection[frozenset[str]]) -> Pair | None:
+    """Return the pair with the largest doubt, the likelier one on the front first; None: the front is decided.
+
+    `impossible`: pairs of trial names that cannot have turns together.
+    """
+    odds = run_state.front_probabilities()
+    likely = sorted((t for t in run_state.candidates() if odds[t.trial_id]), key=lambda t: -odds[t.trial_id])
+    pairs = [
+        (one, other)
+        for one, other in itertools.combinations(likely[:MAX_POINTS], 2)
+        if frozenset({one.trial_id, other.trial_id}) not in impossible
+    ]
+    doubts = [_doubt(run_state, *pair) * odds[pair[0].trial_id] for pair in pairs]
+    largest = max(doubts, default=0.0)
+    return pairs[doubts.index(largest)] if largest >= LEAST_DOUBT else None
+
+
+def _doubt(run_state: RunState, one: Trial, other: Trial) -> float:
+    """Return how doubtful it is which of the two is faster, 0 to 1, as far as the front depends on it.
+
+    It does not where one is better in some other objective and the other in another. Rounds count against a pair, so
+    that one that cannot be decided leaves time for others.
+    """
+    ratio = run_state.rate_ratio(one, other)
+    if ratio is None or ratio.is_decided:
+        return 0.0
+    faster = NORMAL.cdf(ratio.mean / ratio.deviation)
+    others = [o.metric for o in run_state.objectives if o.metric != run_state.rate_metric]
+    better = [_chance_of_better(run_state, one, other, metric) for metric in others]
+    matters = max(math.prod(better), math.prod(1 - chance for chance in better))
+    rounds = run_state.num_rounds(one, other)
+    return 2 * min(faster, 1 - faster) * matters / (1 + rounds / (2 * ROUNDS_AT_A_TIME))
+
+
+def _chance_of_better(run_state: RunState, one: Trial, other: Trial, metric: str) -> float:
+    """Return the probability that the first trial is no worse in a metric, by the 95% intervals of both."""
+    (objective,) = (o for o in run_state.objectives if o.metric == metric)
+    lead = objective.loss(other.metrics[metric]) - objective.loss(one.metrics[metric])
+    halves = [run_state.half_interval(trial, metric) or 0.0 for trial in (one, other)]
+    deviation = math.hypot(*halves) / HALF_95
+    return NORMAL.cdf(lead / deviation) if deviation else float(lead >= 0)
