@@ -14,7 +14,7 @@ from search.space.space import Space
 from search.study.run_estimate import KEPT_CHECKPOINTS, PROBE_SECONDS, Estimate, Span
 from search.text.configurations import format_setting, format_settings
 from search.text.durations import rough_duration
-from search.text.numbers import plural
+from search.text.numbers import format_percent, plural
 from trainables.contract import Resources
 
 WIDTH, INDENT = 80, 13  # columns
@@ -83,7 +83,11 @@ def _time(space: Space, guess: Estimate) -> str:
         if len(guess.costs) > 1
         else f"from {timed} that ran here for a moment; others differ"
     )
-    within = "Start, validation and probes are in it, the reading of the test set is not."
+    deciding = f"turns that decide the front (at most {format_percent(space.budget.deciding)} more)"
+    apart = (
+        f"{deciding} and the reading of the test set are" if space.budget.deciding else "the reading of the test set is"
+    )
+    within = f"Start, validation and probes are in it, {apart} not."
     return f"{span}{ends}: {ranging}. {within}"
 
 

@@ -1,0 +1,146 @@
+"""Turns at the end of a search: which trials have them, until when, and what is written down. Without Ray."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search.execution import workers
+from search.execution.protocol import Ended, Task
+from search.execution.trial_actor import Finished, Measured
+from search.record.journal import FILE_NAME, Journal
+from search.record.run_state import RunState
+from search.results import load
+from search.space.space import parse_space
+from search.study.deciding import ROUNDS_AT_A_TIME
+from search.study.study import Study
+from tests.search.runs import interval
+from trainables.contract import Measurement, Resources
+
+OBJECTIVES = [
+    {"metric": "val_accuracy", "goal": "maximize"},
+    {"metric": "images_per_second", "goal": "maximize"},
+]
+SPACE: dict[str, Any] = {
+    "trainable": "vgg19_cifar10",
+    "objectives": OBJECTIVES,
+    "parameters": {"batch_size": {"values": [32, 64, 128, 256]}},
+    "searcher": {"name": "grid"},
+    "budget": {"epochs": 1, "repeats": 0, "deciding": 0.1},
+}
+Trials = list[tuple[float, dict[str, float]]]
+Turn = Callable[[Task, int], tuple[float, float]]  # rates in a round
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def decided(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, measured: Trials, turn: Turn | None, **keys: Any
+) -> tuple[RunState, list[Task]]:
+    """State after deciding, of trials with these accuracies and rates, and the tasks that ran.
+
+    A round takes 1 s; without a `turn`, tasks end before their first round.
+    """
+    clock, tasks = Clock(), []
+
+    def run_task(pool: Any, layout: Any, task: Task, check: Any, goes_on: Callable[[Measurement], bool]) -> Ended:
+        tasks.append(task)
+        for number in range(1, 1000 if turn else 1):
+            assert turn is not None
+            clock.now += 1
+            one, other = turn(task, number)
+            if not goes_on(Measurement(number, {"rate_0": one, "rate_1": other})):
+                break
+        return Ended("complete")
+
+    monkeypatch.setattr(workers, "run_task", run_task)
+    monkeypatch.setattr(RunState, "active_seconds", lambda self: 1000.0)
+    space = parse_space(SPACE | keys)
+    (folder / "trials").mkdir()
+    with Journal(folder / FILE_NAME) as journal:
+        mapping = space.to_mapping()
+        about = {"trainable": "vgg19_cifar10", "metrics": dict.fromkeys(interval(1.0, 1.0), "images/s")}
+        journal.append("run", name="x", objectives=OBJECTIVES, data={"name": "generated"}, space=mapping, **about)
+        study = Study(space, space.data, folder, journal, Resources(cpus=2), "pool", (), clock)
+        for accuracy, rates in measured:
+            trial = study.propose()
+            assert trial is not None
+            study.observe(trial.trial_id, Measured(1, {"val_accuracy": accuracy, **rates}, 1.0, 0.0))
+            study.finish(trial.trial_id, Finished("complete", None, 1.0, 0.0))
+        study.decide_front(None, lambda: None)
+    return load(folder).state, tasks
+
+
+def faster_by(ratio: float) -> Turn:
+    return lambda task, number: (100.0 * ratio * math.exp(0.02 * math.sin(number)), 100.0)
+
+
+def test_turns_end_when_the_order_is_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = [(0.70, interval(100.0, 30.0)), (0.69, interval(104.0, 30.0))]
+    state, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.2))
+    assert [(task.function, task.trial_id, len(task.rivals)) for task in tasks] == [("turns", "t0001", 1)]
+    assert 6 <= state.num_rounds(*state.trials.values()) <= 10
+    assert [trial.trial_id for trial in state.front()] == ["t0001"]
+
+
+def test_equal_rates_are_a_tie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = [(0.70, interval(100.0, 30.0)), (0.69, interval(104.0, 30.0))]
+    state, _ = decided(tmp_path, monkeypatch, measured, faster_by(1.001))
+    ratio = state.rate_ratio(*state.trials.values())
+    assert ratio is not None
+    assert ratio.is_tie
+
+
+def test_rates_whose_order_does_not_matter_have_no_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last two are not on the front whichever is faster; of the first two the order is certain."""
+    measured = [
+        (0.9, interval(100.0, 1.0)),
+        (0.8, interval(200.0, 1.0)),
+        (0.1, interval(50, 20)),
+        (0.1, interval(51, 20)),
+    ]
+    assert decided(tmp_path, monkeypatch, measured, faster_by(1.2))[1] == []
+
+
+def test_deciding_ends_when_its_time_is_spent_and_others_have_their_chance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rates that jump by a half are never decided; 100 s are a tenth of the time."""
+    measured = [(0.70 - 0.001 * i, interval(100.0 + i, 30.0)) for i in range(4)]
+    jumping: Turn = lambda task, number: (100.0 * (1.5 if number % 2 else 1 / 1.5), 100.0)  # noqa: E731
+    state, tasks = decided(tmp_path, monkeypatch, measured, jumping)
+    trials = list(state.trials.values())
+    rounds = [state.num_rounds(one, other) for i, one in enumerate(trials) for other in trials[i + 1 :]]
+    assert 85 <= sum(rounds) <= 100
+    assert max(rounds) <= 2 * ROUNDS_AT_A_TIME
+    assert len({(task.trial_id, task.rivals[0]["batch_size"]) for task in tasks}) >= 3
+
+
+@pytest.mark.parametrize("why", ["memory", "layout", "no time", "switched off"])
+def test_a_pair_that_cannot_have_turns_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    memory = {"peak_memory_fraction": 0.6 if why == "memory" else 0.1}
+    measured = [(0.70, interval(100.0, 30.0) | memory), (0.69, interval(104.0, 30.0) | memory)]
+    keys: dict[str, Any] = {}
+    if why == "layout":
+        keys["parameters"] = {"strategy": {"values": ["single", "ddp"]}}
+    if why in ("no time", "switched off"):
+        keys["budget"] = SPACE["budget"] | {"deciding": 0.01 if why == "no time" else 0}
+    state, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.2), **keys)
+    assert tasks == []
+    assert len(state.front()) == 2
+
+
+def test_a_pair_whose_turns_fail_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = [(0.70, interval(100.0, 30.0)), (0.69, interval(104.0, 30.0))]
+    state, tasks = decided(tmp_path, monkeypatch, measured, None)
+    assert len(tasks) == 1
+    assert len(state.front()) == 2
