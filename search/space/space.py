@@ -281,10 +281,13 @@ def _check(mapping: Mapping[str, Any], source: Source) -> Space:
         raise source.error(translate_error(detail, names)) from None
     except LookupError as error:
         name = mapping["trainable"]
-        if name.endswith(".py"):  # the error has its own file and line
+        if os.path.isfile(_absolute(name, source) or ""):  # the error has its own file and line
             raise SpaceError(str(error)) from None
-        problem = Problem(("trainable",), f"found {format_value(name)}{did_you_mean(name, TRAINABLES)}")
-        raise source.error(problem) from None
+        raise source.error(_no_trainable(name, source)) from None
+    except ImportError as error:
+        raise source.error(Problem(("trainable",), f"found {format_value(mapping['trainable'])}: {error}")) from None
+    if trainable is not None and not hasattr(trainable, "PARAMETERS"):
+        raise source.error(_no_trainable(mapping["trainable"], source))
     # a range is over whole numbers where the trainable accepts nothing else and the file does not say
     whole = {name for name, known in ((trainable and trainable.PARAMETERS) or {}).items() if known.type == "int"}
     parameters = dict(space.parameters)
@@ -302,6 +305,15 @@ def _absolute(trainable: str | None, source: Source) -> str | None:
     if trainable is None or not trainable.endswith(".py"):
         return trainable
     return os.path.abspath(source.folder / Path(trainable).expanduser())
+
+
+def _no_trainable(name: str, source: Source) -> Problem:
+    """Return the problem that there is no such training, with the nearest of the built-in ones and the files there."""
+    found = "no such file" if name.endswith(".py") else "no such trainable"
+    folder = Path(name).parent if (source.folder / Path(name).parent).is_dir() else Path()
+    files = sorted(str(folder / file.name) for file in (source.folder / folder).glob("*.py"))
+    names = files if name.endswith(".py") and files else [*TRAINABLES, *files]
+    return Problem(("trainable",), f"found {format_value(name)}: {found}{did_you_mean(name, names)}")
 
 
 _OWNERS: dict[str | int, Any] = {"objectives": Objective, "<Choice>": Choice, "<Range>": Range}

@@ -84,9 +84,7 @@ def _time(space: Space, guess: Estimate) -> str:
         else f"from {timed} that ran here for a moment; others differ"
     )
     deciding = f"turns that decide the front (at most {format_percent(space.budget.deciding)} more)"
-    apart = (
-        f"{deciding} and the reading of the test set are" if space.budget.deciding else "the reading of the test set is"
-    )
+    apart = f"{deciding} and the test set are" if space.budget.deciding else "the reading of the test set is"
     within = f"Start, validation and probes are in it, {apart} not."
     return f"{span}{ends}: {ranging}. {within}"
 

@@ -234,7 +234,14 @@ BAD_SPACES = [
         "parameters:\n  seed: {values: [1, 2], when: workers}  # <-\n",
     ),
     # parameters of the trainable
-    Bad("trainable", "trainable", 'found "vgg19"; did you mean "vgg19_cifar10"?', "trainable: vgg19  # <-\n"),
+    Bad(
+        "trainable",
+        "trainable",
+        'found "vgg19": no such trainable; did you mean "vgg19_cifar10"?',
+        "trainable: vgg19  # <-\n",
+    ),
+    Bad("another module", "trainable", 'found "os.path": no such trainable; there', "trainable: os.path  # <-\n"),
+    Bad("no file", "trainable", 'found "x.py": no such file; there are vgg19_cifar10,', "trainable: x.py  # <-\n"),
     Bad(
         "parameter",
         "parameters.lrr",

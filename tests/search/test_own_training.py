@@ -103,7 +103,7 @@ def test_a_mistake_in_the_file_has_the_files_own_place(tmp_path: Path, change: t
     [
         ("hidden: {", "hiden: {", r'space\.yaml:3: parameters\.hiden: .*did you mean "hidden"'),
         ("val_loss", "val_lost", r'space\.yaml:2: .*reports no "val_lost"; did you mean "val_loss"'),
-        ("rows.py", "none.py", "none.py: No such file"),
+        ("rows.py", "none.py", r'space\.yaml:1: trainable: found "none\.py": no such file'),
     ],
 )
 def test_a_mistake_in_the_space_file_has_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -139,6 +139,27 @@ def test_a_file_that_has_changed_is_refused_by_name_and_not_used(tmp_path: Path)
     with pytest.raises(InputError, match=rf"{changed}: has changed since the run began \(sha256 {before}"):
         source.recorded_file("../../rows.py", before, run)
     assert source.usable_file(changed, before, run) == str(run / "source/rows.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("rwos.py", 'found "rwos.py": no such file; did you mean "rows.py"?'),
+        ("rows", 'found "rows": no such trainable; did you mean "rows.py"?'),
+        ("nowhere/rows.py", 'found "nowhere/rows.py": no such file; did you mean "rows.py"?'),
+        ("more/row.py", 'found "more/row.py": no such file; did you mean "more/rows.py"?'),
+    ],
+)
+def test_a_file_that_is_not_there_is_told_with_the_line_and_the_nearest_one(
+    name: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "more").mkdir()
+    for folder in (tmp_path, tmp_path / "more"):
+        written(folder, "rows.py")
+    (tmp_path / "rows.yaml").write_text(SPACE.replace("trainable: rows.py", f"# rows\ntrainable: {name}"))
+    with pytest.raises(SpaceError) as refusal:
+        load_space(tmp_path / "rows.yaml")
+    assert str(refusal.value) == f"{tmp_path}/rows.yaml:2: trainable: {message}"
 
 
 def test_what_an_earlier_version_of_the_file_measured_is_not_recalled(tmp_path: Path) -> None:
