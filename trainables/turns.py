@@ -18,6 +18,7 @@ from trainables.loop import Training, batches_of, open_data, open_training
 from trainables.machine.allocator import allocating
 from trainables.measure.instruments import MAX_WARMUP_STEPS
 from trainables.parallel import ranks
+from trainables.plan import Batch
 from trainables.samples.worker_batches import PREFETCHED_BATCHES
 from trainables.settings import Settings
 
@@ -58,7 +59,9 @@ class _Runner:
     def __init__(self, training: Training) -> None:
         settings = training.settings
         self._training = training
-        self._batches = itertools.chain.from_iterable(batches_of(training, epoch) for epoch in itertools.count(1))
+        self._batches: Iterator[Batch] = itertools.chain.from_iterable(
+            batches_of(training, epoch) for epoch in itertools.count(1)
+        )
         self._steps = 1  # counted, of a turn
         # After a turn of another one, caches hold its data, and loader processes have filled their buffers.
         self._uncounted = 1 + PREFETCHED_BATCHES * settings.loader_processes
