@@ -59,9 +59,8 @@ class _Runner:
     def __init__(self, training: Training) -> None:
         settings = training.settings
         self._training = training
-        self._batches: Iterator[Batch] = itertools.chain.from_iterable(
-            batches_of(training, epoch) for epoch in itertools.count(1)
-        )
+        epochs = (batches_of(training, epoch) for epoch in itertools.count(1))
+        self._batches: Iterator[Batch] = itertools.chain.from_iterable(epochs)
         self._steps = 1  # counted, of a turn
         # After a turn of another one, caches hold its data, and loader processes have filled their buffers.
         self._uncounted = 1 + PREFETCHED_BATCHES * settings.loader_processes
