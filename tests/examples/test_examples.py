@@ -14,6 +14,7 @@ from trainables.own_loop import OwnLoop
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*.py"))
 NAMES = [file.stem for file in FILES]
+SMALL = {"gpt_on_text": {"layers": 1, "embed": 16}}  # it is evaluated on a tenth of the standard library
 
 
 @pytest.mark.parametrize("file", FILES, ids=NAMES)
@@ -42,7 +43,7 @@ def test_an_example_trains_validates_and_tests(name: str, tmp_path: Path, monkey
         pytest.skip("has its own data; tested below, or in tests/trainables/test_adapters.py")
     data = trainable.locate_data(Data(root=str(pictures(tmp_path / "pictures")), train_images=8, val_images=4))
     worker = LocalWorker(tmp_path, 1, data, Resources(2))
-    config = {"batch_size": 4, "precision": "fp32"}
+    config = {"batch_size": 4, "precision": "fp32", **SMALL.get(name, {})}
     trainable.train(config, worker)
     metrics = {**worker.reported[-1].metrics, **trainable.test(config, worker)}
     assert all(np.isfinite(value) for value in metrics.values())

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from trainables.contract import Data
+from trainables.measure import instruments, probe_end
 from trainables.prediction import memory_need
 from trainables.samples import cifar10
 
@@ -22,6 +23,14 @@ def _own_world(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     yield
     torch.set_num_threads(threads)
     cifar10._pictures.cache_clear()
+
+
+@pytest.fixture
+def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes of a second at most, where the rate matters to nobody."""
+    monkeypatch.setattr(probe_end, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(probe_end, "MAX_PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(instruments, "PROFILED_SECONDS", 0.1)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from tests.forks import context
+from trainables.prediction import memory_need
 
 TIME_LIMIT_SECONDS = 60.0
 
@@ -61,6 +62,8 @@ def _rank(
     backend: str,
 ) -> None:
     torch.set_num_threads(1)
+    # as in conftest.py, which these processes do not know: measuring takes 10 s
+    memory_need.machine_calibration = lambda device: memory_need.TYPICAL[device.type]  # type: ignore[assignment]
     limit = timedelta(seconds=timeout_seconds)
     dist.init_process_group(backend, init_method=store, rank=rank, world_size=world_size, timeout=limit)
     try:

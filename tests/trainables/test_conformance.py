@@ -16,7 +16,6 @@ from PIL import Image
 from tests.trainables.own_files import LINEAR, LOOP
 from trainables.contract import Data, Resources, Trainable, load_trainable
 from trainables.local_worker import LocalWorker
-from trainables.measure import instruments, probe_end
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -62,11 +61,8 @@ def case_of(name: str, folder: Path) -> Case:
 
 
 @pytest.fixture(params=["vgg19", "resnet18", "gpt", "file", "loop"])
-def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_probes: None) -> Case:
     monkeypatch.setenv("TRAINING_SEARCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(probe_end, "PROBE_SECONDS", 0.5)
-    monkeypatch.setattr(probe_end, "MAX_PROBE_SECONDS", 1.0)
-    monkeypatch.setattr(instruments, "PROFILED_SECONDS", 0.1)
     return case_of(request.param, tmp_path)
 
 

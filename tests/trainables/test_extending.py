@@ -85,24 +85,29 @@ def test_reports_compare_it_with_itself_alone_and_leave_out_what_changes_no_rate
     assert scaling_tables(trials, [], 2, 0, STRATEGIES) == []
 
 
-def trained(rank: int, world_size: int, folder: Path, data: Data, config: dict[str, Any]) -> dict[str, float]:
+CONFIGS: dict[str, dict[str, Any]] = {
+    "ddp": {"strategy": "ddp"},
+    "quiet": {"strategy": "quiet"},
+    "still": {"strategy": "quiet", "gradient_scale": 0.0, "weight_decay": 0.0},
+}
+
+
+def losses_of(rank: int, world_size: int, folder: Path, data: Data) -> dict[str, float]:
+    """Training loss of each configuration, one after the other in the same processes."""
     add_strategy()
     add_parameter()
-    worker = LocalWorker(folder, 1, data, Resources(1), rank, world_size)
-    vgg19_cifar10.train({**TINY, **config}, worker)
-    return dict(worker.reported[-1].metrics)
+    losses = {}
+    for name, config in CONFIGS.items():
+        worker = LocalWorker(folder / name, 1, data, Resources(1), rank, world_size)
+        vgg19_cifar10.train({**TINY, **config}, worker)
+        losses[name] = worker.reported[-1].metrics["train_loss"]
+    return losses
 
 
 def test_it_trains_and_the_parameter_reaches_its_step(tmp_path: Path, few: Data) -> None:
-    losses = {}
-    for name, config in {
-        "ddp": {"strategy": "ddp"},
-        "quiet": {"strategy": "quiet"},
-        "still": {"strategy": "quiet", "gradient_scale": 0.0, "weight_decay": 0.0},
-    }.items():
+    for name in CONFIGS:
         (tmp_path / name).mkdir()
-        first, second = on_ranks(trained, 2, tmp_path / name, few, config)
-        assert first["train_loss"] == second["train_loss"]
-        losses[name] = first["train_loss"]
+    losses, others = on_ranks(losses_of, 2, tmp_path, few)
+    assert losses == others
     assert losses["quiet"] == pytest.approx(losses["ddp"], rel=1e-3)
     assert losses["still"] != pytest.approx(losses["ddp"], rel=1e-3)

@@ -50,6 +50,7 @@ def test_it_trains_validates_and_tests_with_the_metrics_that_it_declares(tmp_pat
     assert (trainable.METRICS or {})["rows_per_second"].unit == "rows/s"
 
 
+@pytest.mark.usefixtures("short_probes")
 def test_a_probe_has_rate_flops_and_memory(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, name, ("return Rows(part)", "return torch.utils.data.ConcatDataset([Rows(part)] * 20)"))
     trainable = load_trainable(path)

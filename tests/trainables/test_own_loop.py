@@ -9,6 +9,7 @@ import torch
 
 from tests.trainables.own_files import LOOP, written
 from tests.trainables.ranked import on_ranks
+from trainables import own_loop
 from trainables.contract import Data, DataError, InfeasibleError, Layout, OwnCodeError, Resources, load_trainable
 from trainables.declared import DeclarationError
 from trainables.local_worker import LocalWorker
@@ -78,6 +79,7 @@ def test_a_probe_that_comes_to_a_report_looks_at_its_names(tmp_path: Path, name:
         load_trainable(path).probe({"threads": 1}, worker_of(path, tmp_path))
 
 
+@pytest.mark.usefixtures("short_probes")
 def test_a_probe_ends_the_loop_and_measures_rate_and_stages(tmp_path: Path, name: str) -> None:
     call = "one_epoch(model, optimizer, loader, trial)"
     caught = f"        try:\n            {call}\n        except Exception:\n            pass\n"
@@ -111,7 +113,10 @@ def test_marked_stages_are_measured(tmp_path: Path, name: str) -> None:
     assert all(metrics[f"{stage}_seconds"] > 0 for stage in ("load", "forward", "backward", "update"))
 
 
-def test_an_estimate_has_rate_and_length_of_an_epoch(tmp_path: Path, name: str) -> None:
+def test_an_estimate_has_rate_and_length_of_an_epoch(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_loop, "ESTIMATE_SECONDS", 0.2)
     path = written(tmp_path, name, text=LOOP)
     trainable = load_trainable(path)
     cost = trainable.estimate({"batch_size": 16}, trainable.locate_data(Data()))
