@@ -314,6 +314,7 @@ WRONG_MEASURES = [mistake for mistake in MISTAKES if "measure" in mistake]
 
 
 @pytest.mark.parametrize("mistake", WRONG_MEASURES)
+@pytest.mark.usefixtures("short_probes")
 def test_a_probe_finds_wrong_measures_before_an_epoch_is_trained(tmp_path: Path, name: str, mistake: str) -> None:
     old, new, message = MISTAKES[mistake]
     trainable = load_trainable(written(tmp_path, name, (old, new)))
