@@ -26,11 +26,11 @@ from typing import Any
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError, Parser
 from search.front.roles import is_interval_end, rate_metric, rate_unit
 from search.space.machine import describe_machine
-from search.text.configurations import format_setting
+from search.space.starting_space import starting_space
 from search.text.markdown import wrap
 from search.text.numbers import plus_minus
 from search.train.child_process import Epoch, Reports, train
-from trainables.contract import DataError, Parameter, Resources, Scalar, Source, Trainable, load_trainable, source_of
+from trainables.contract import DataError, Resources, Source, Trainable, load_trainable, source_of
 
 STEPS = 8  # of each training that is compared
 BATCH_SIZE = 32
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(wrap(f"{name:<{WIDTH}}{text}", " " * WIDTH), flush=True)
     if failed:
         return FAILED
-    print(f"\n{space_file(check, trainable, source)}", end="")
+    print(f"\n{starting_space(trainable, source.path.name, check.root, check.batch_size, check.settings)}", end="")
     return DONE
 
 
@@ -176,50 +176,6 @@ def _measured(check: Check, rate: str, settings: Mapping[str, Mapping[str, str]]
             text = "not predicted" if predicted is None else f"{predicted:.2f} predicted"
             peak = metrics.get("peak_reserved_gib", metrics["peak_memory_gib"])
             yield "memory", f"{peak:.2f} GiB, {text}", True
-
-
-def space_file(check: Check, trainable: Trainable, source: Source) -> str:
-    """Return a space file of the training, to be kept beside it."""
-    known, parameters = trainable.METRICS or {}, trainable.PARAMETERS or {}
-    first = next(name for name, metric in known.items() if metric.role is not None)
-    goal = "minimize" if known[first].role == "loss" else "maximize"
-    own = [name for name in parameters if name in getattr(trainable, "own_names", ())]
-    lines = [
-        f"trainable: {source.path.name}",
-        "objectives:",
-        f"  - {{metric: {first}, goal: {goal}}}",
-        f"  - {{metric: {rate_metric(known)}, goal: maximize}}",
-        "parameters:",
-        *(_of_any_workload(check) if check.workload else []),
-        *[f"  {'# ' * check.workload}{name}: {_values_of(parameters[name])}" for name in own],
-        *(["evaluation: decoupled"] if check.workload else []),
-        *([f"data: {{root: {json.dumps(check.root)}}}"] if check.root else []),
-        "budget: {hours: 0.5, epochs: 5}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _of_any_workload(check: Check) -> list[str]:
-    sizes = ", ".join(str(check.batch_size * factor) for factor in (1, 2, 4))
-    return [
-        f"  batch_size: {{values: [{sizes}]}}",
-        "  learning_rate: {min: 0.001, max: 0.1, log: true}",
-        "  num_workers: {values: [0, 1]}",
-    ]
-
-
-def _values_of(parameter: Parameter) -> str:
-    """Return values around the default of a parameter, as a space file has them."""
-    default, low, high = parameter.default, parameter.low, parameter.high
-    values: list[Scalar | None] = [default]
-    if parameter.choices:
-        values = list(parameter.choices)
-    elif parameter.type == "bool":
-        values = [False, True]
-    elif isinstance(default, int | float) and default > 0:
-        around = [default // 2 if isinstance(default, int) else default / 2, default, default * 2]
-        values = [v for v in around if v and (low is None or v >= low) and (high is None or v <= high)]
-    return f"{{values: [{', '.join(map(format_setting, values))}]}}"
 
 
 def _first_report(check: Check, metrics: Collection[str]) -> tuple[str, bool]:

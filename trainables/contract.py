@@ -160,6 +160,7 @@ class Metric:
     probed: bool = True  # measured by probes too; False: takes training
     limit: float | None = None  # a configuration above it cannot run
     role: Role | None = None
+    role_is_guess: bool = False  # by its name
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast
 
-from trainables.contract import Affects, Metric, Parameter, Scalar
+from trainables.contract import Affects, Metric, Parameter, Role, Scalar
 from trainables.metrics import common_metrics
 
 MAX_BYTES = 2**20
@@ -27,6 +27,7 @@ ARGUMENTS = {
     "train": "config, trial",
     "test": "config, trial",
 }
+ROLES: dict[str, Role] = {"minimize": "loss", "maximize": "quality"}  # of a metric, by its goal
 DETAILS = ("default", "low", "high", "choices", "affects", "help")
 TYPE_NAMES: dict[type, Literal["int", "float", "str", "bool"]] = {int: "int", float: "float", str: "str", bool: "bool"}
 
@@ -217,11 +218,15 @@ def _metrics(names: _Names, loop: bool) -> dict[str, Metric]:
     for name, (place, unit) in names.rows("METRICS", 'as {"val_loss": "nats"}').items():
         if not loop and (not name.startswith("val_") or name == "val_"):
             names.fail_at(place, f'METRICS: "{name}" must begin with val_, as it is measured on the validation samples')
-        if not isinstance(unit, str):
+        details = unit if isinstance(unit, dict) else {"unit": unit}
+        if not isinstance(details.get("unit"), str):
             names.fail_at(place, f'METRICS: {name}: {unit!r} is no unit; expected a string, such as "fraction"')
+        if set(details) - {"unit", "goal"} or details.get("goal") not in (None, *ROLES):
+            expected = '{"unit": "m", "goal": "minimize"} or "maximize"'
+            names.fail_at(place, f"METRICS: {name}: {unit!r}; expected a unit, or {expected}")
         if name.startswith("test_") or name in common_metrics("samples"):
             names.fail_at(place, f'METRICS: every training has "{name}" already; choose another name')
-        found[name] = Metric(unit, help, probed=False)
+        found[name] = Metric(details["unit"], help, probed=False, role=ROLES.get(details.get("goal", "")))
     if not found:
         raise DeclarationError(f'{names.path}: no METRICS; expected names with units, as {{"val_loss": "nats"}}')
     return found

@@ -28,7 +28,27 @@ from trainables.source_files import check_module_name, digest_of, imported_files
 
 MAX_FILES = 20_000  # of the data folder, that are described
 # Words in names of metrics of which less is better.
-LOSSES = {"loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer", "fid"}
+LOSSES = {
+    *("loss", "logloss", "error", "err", "errors", "nll", "entropy", "crossentropy", "perplexity", "ppl", "bpc", "bpb"),
+    *(
+        "mse",
+        "rmse",
+        "mae",
+        "mape",
+        "smape",
+        "msle",
+        "rmsle",
+        "wer",
+        "cer",
+        "ter",
+        "eer",
+        "ece",
+        "brier",
+        "fid",
+        "lpips",
+    ),
+    *("distance", "divergence", "deviation", "difference", "residual", "cost", "risk", "regret"),
+}
 LOST = (PeerLostError, HelperLostError, DeviceLostError)
 EXPECTED = (InfeasibleError, DataError, *LOST, OwnCodeError, FloatingPointError, OSError)
 
@@ -96,7 +116,10 @@ def own_errors(folder: Path) -> Iterator[None]:
 def own_metrics(declaration: Declaration, tested: bool = True) -> dict[str, Metric]:
     """Return the declared metrics with their roles and, if `tested`, those of the test samples."""
     declared: Mapping[str, Metric] = declaration.metrics
-    metrics = {name: replace(metric, role=_role(name)) for name, metric in declared.items()}
+    metrics = {
+        name: metric if metric.role else replace(metric, role=_role(name), role_is_guess=True)
+        for name, metric in declared.items()
+    }
     for name, metric in declared.items():
         if tested and name.startswith("val_"):
             help = f"as {name}, on the test samples; measured once, at the end"

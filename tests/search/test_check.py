@@ -7,7 +7,6 @@ import pytest
 
 from search import check
 from search.__main__ import main as command
-from search.space.space import load_space
 from tests.trainables.own_files import LOOP, written
 from trainables.contract import load_trainable, source_of
 
@@ -37,16 +36,6 @@ def test_bad_input_is_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
-
-
-def test_the_space_file_is_one(tmp_path: Path) -> None:
-    path = written(tmp_path, "rows.py")
-    trainable, source = load_trainable(path), source_of(path)
-    text = check.space_file(check.Check(Path(path), None, {"batch_size": "8"}), trainable, source)
-    (tmp_path / "rows.yaml").write_text(text)
-    space = load_space(tmp_path / "rows.yaml")
-    assert [o.goal for o in space.objectives] == ["minimize", "maximize"]
-    assert "# hidden: {values: [4, 8, 16]}" in text
 
 
 def test_facts_are_those_of_the_file(tmp_path: Path) -> None:

@@ -88,11 +88,22 @@ def test_the_memory_of_a_dataset_is_predicted(tmp_path: Path, name: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("metric", "role"), [("val_rmse", "loss"), ("val_loss", "loss"), ("val_dice", "quality"), ("val_closse", "quality")]
+    ("metric", "role"),
+    [
+        *[(f"val_{word}", "loss") for word in ("rmse", "loss", "distance", "perplexity", "mae", "mean_error")],
+        *[(f"val_{word}", "quality") for word in ("dice", "closse", "accuracy", "f1")],
+    ],
 )
 def test_what_is_better_is_guessed_from_words(tmp_path: Path, name: str, metric: str, role: str) -> None:
     path = written(tmp_path, name, ('"val_sign": "fraction"', f'"{metric}": ""'), ('"val_loss": "1", ', ""))
-    assert (load_trainable(path).METRICS or {})[metric].role == role
+    known = (load_trainable(path).METRICS or {})[metric]
+    assert (known.role, known.role_is_guess) == (role, True)
+
+
+def test_a_declared_goal_is_no_guess(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, ('"val_loss": "1"', '"val_loss": {"unit": "points", "goal": "maximize"}'))
+    known = (load_trainable(path).METRICS or {})["val_loss"]
+    assert (known.unit, known.role, known.role_is_guess) == ("points", "quality", False)
 
 
 def test_loader_processes_do_not_change_what_is_learned(tmp_path: Path, name: str) -> None:
