@@ -28,6 +28,7 @@ from search.front.roles import is_interval_end, rate_metric, rate_unit
 from search.space.machine import describe_machine
 from search.space.starting_space import starting_space
 from search.text.markdown import wrap
+from search.text.metrics import CONTENDED
 from search.text.numbers import plus_minus
 from search.train.child_process import Epoch, Reports, train
 from trainables.contract import DataError, Resources, Source, Trainable, load_trainable, source_of
@@ -170,7 +171,8 @@ def _measured(check: Check, rate: str, settings: Mapping[str, Mapping[str, str]]
         metrics = probed.metrics
         half = (metrics.get(f"{rate}_high", math.nan) - metrics.get(f"{rate}_low", math.nan)) / 2
         value = f"{plus_minus(metrics[rate], half)} {rate_unit(rate)}" if rate in metrics else "too few steps"
-        yield name, probed.error or value, probed.error is None
+        contended = f"; {CONTENDED}" if metrics.get("contended") else ""
+        yield name, probed.error or f"{value}{contended}", probed.error is None
         if name == "rate" and "peak_memory_gib" in metrics:
             predicted = metrics.get("predicted_memory_gib")
             text = "not predicted" if predicted is None else f"{predicted:.2f} predicted"

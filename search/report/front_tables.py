@@ -11,7 +11,7 @@ from search.record.dataframes import Run
 from search.record.trial import Trial
 from search.text.configurations import format_setting
 from search.text.markdown import fits, format_tables, wrap
-from search.text.metrics import ARROWS
+from search.text.metrics import ARROWS, CONTENDED
 from search.text.numbers import format_percent, format_ratio, join_words, plural
 
 MEANING = {"maximize": "higher is better", "minimize": "lower is better"}
@@ -60,7 +60,7 @@ def front_section(run: Run) -> list[str]:
         earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)
         notes.append(f"{RATE.format(rate=state.rate_metric)} {DEVIATION if earlier_version else INTERVAL}")
     if contended := [trial.trial_id for trial in front if trial.metrics.get("contended")]:
-        notes.append(f"Measured while other processes used the cores, so perhaps too low: {join_words(contended)}.")
+        notes.append(f"{CONTENDED[0].upper()}{CONTENDED[1:]}: {join_words(contended)}.")
     return [*format_tables(first, *groups), *map(wrap, notes)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+CONTENDED = "measured while other processes used the cores, so perhaps too low"  # a rate
 ARROWS = {"maximize": "↑", "minimize": "↓"}
 
 

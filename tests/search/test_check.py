@@ -103,6 +103,16 @@ def test_a_loop_without_a_report_in_time_is_said_to_be_not_checked(
     assert several["first report"] == ("not checked: of a loop of one process only", True)
 
 
+@pytest.mark.parametrize("contended", [0.0, 1.0])
+def test_a_rate_that_others_disturbed_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch, contended: float) -> None:
+    metrics = {"rows_per_second": 5.0, "rows_per_second_low": 4.0, "rows_per_second_high": 6.0, "contended": contended}
+    monkeypatch.setattr(check, "_trained", lambda *arguments, **settings: check.Outcome(metrics))
+    ((_, text, good),) = check._measured(check.Check(Path("rows.py"), None, {}), "rows_per_second", {"rate": {}})
+    assert good
+    assert "± 1 rows/s" in text
+    assert ("measured while other processes used the cores" in text) == bool(contended)
+
+
 @pytest.mark.slow
 def test_a_whole_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, "rows.py", ("48 if part", "4800 if part"), ("nn.Dropout(0.1)", "nn.Identity()"))
