@@ -9,6 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+COMMANDS = {
+    "training-search SPACE.yaml": "search; its options are below",
+    "training-search check FILE": "check a training file before a search, in a minute or two",
+    "python -m search.memory": "predict the memory of one configuration, and the largest batch",
+    "python -m search.pick": "choose a configuration of a run by requirements",
+    "python -m search.train": "train one configuration of a run in full",
+    "python -m search.compare": "compare two or more runs",
+    "python -m search.page": "write the page of a run, or serve it",
+    "python -m search.figures": "write the figures of a run as PNG and SVG",
+    "python -m search.export": "export a run for optuna-dashboard or TensorBoard",
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
@@ -20,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from search import run
 
     if words[:1] in (["-h"], ["--help"]):
-        print("training-search check FILE: check a training file before a search; training-search check --help\n")
+        print("commands, each with its own --help:")
+        print("\n".join(f"  {command:<28}{meaning}" for command, meaning in COMMANDS.items()), end="\n\n")
     return run.main(words)
 
 

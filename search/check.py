@@ -2,12 +2,17 @@
 
     python -m search.check flowers.py [--root DIR] [batch_size=64 ...]
 
-Takes about a minute and leaves nothing behind; prints a space file ready to run. Exit code 1: something failed, 2: bad
-input.
+Trains 8 steps in one process, again with the same seed, with loader processes and with each strategy, and compares the
+losses; then measures rate and memory for some seconds. A loop is run to its first report, then measured. Takes one to
+two minutes for a small network, and leaves nothing behind. Prints each finding as soon as it is known, at last a space
+file to start from.
+
+Exit codes: 0 done, 1 something failed, 2 bad input.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import math
@@ -85,7 +90,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check(arguments: Sequence[str] | None) -> Check:
-    parser = Parser(prog="python -m search.check", description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
+    first, *_, what, codes = (__doc__ or "").strip().split("\n\n")
+    parser = Parser(
+        prog="python -m search.check",
+        description=first,
+        epilog=f"{what}\n\n{codes}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("file", type=Path, help="the training file")
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="parameters for all parts of the check")
     parser.add_argument("--root", help="data folder; `data.root` of a space file")

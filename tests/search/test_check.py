@@ -141,3 +141,26 @@ def test_the_command_has_the_check_and_otherwise_the_search(capsys: pytest.Captu
     assert "search.check: flowers: expected a Python file" in capsys.readouterr().err
     assert command(["none.yaml"]) == 2
     assert "none.yaml" in capsys.readouterr().err
+
+
+def test_the_help_has_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command(["--help"])
+    printed = capsys.readouterr().out
+    folder = Path(check.__file__).parent
+    programs = [path.parent if path.name == "__main__.py" else path for path in folder.glob("**/*.py")]
+    names = [path.stem for path in programs if path != folder and (path.is_dir() or "__main__" in path.read_text())]
+    assert len(names) > 5
+    for name in {*names} - {"run", "check"}:
+        assert f"  python -m search.{name} " in printed
+    assert "  training-search check FILE " in printed
+    assert max(map(len, printed.splitlines())) <= 120
+
+
+def test_the_help_of_the_check_says_what_it_does_and_how_long_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command(["check", "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Trains 8 steps in one process" in printed
+    assert "Takes one to two minutes" in printed
+    assert f"{check.STEPS} steps" in printed
