@@ -42,6 +42,7 @@ STEPS = 8  # of each training that is compared
 BATCH_SIZE = 32
 FIRST_REPORT_SECONDS = 60.0  # of a loop, which may validate for long
 TOLERANCE = 1e-4  # relative, between strategies, which add in another order
+FAR_APART = 0.05  # relative, of the loss in 16 bits and in fp32
 WIDTH = 18  # columns of the left side
 RANK = re.compile(r"^rank \d+: ")
 
@@ -136,6 +137,7 @@ def findings(check: Check, trainable: Trainable, source: Source) -> Iterator[tup
         return
     yield f"{STEPS} steps of {check.batch_size}", _values(single), True
     yield from _compared(check, trainable, resources, single)
+    yield from _in_auto_precision(check, trainable, resources, single)
     yield from _measured(check, rate_metric(known), {"rate": {"num_workers": "0"}, "1 loader": {"num_workers": "1"}})
 
 
@@ -174,6 +176,27 @@ def _compared(
         near = _difference(single, other) <= TOLERANCE
         differs = f"differs: {_values(other)}; batch normalisation and dropout work on each process's samples"
         yield strategy, "equal up to rounding" if near else differs, True
+
+
+def _in_auto_precision(
+    check: Check, trainable: Trainable, resources: Resources, single: Outcome
+) -> Iterator[tuple[str, str, bool]]:
+    """Train in the precision that searches have by default, as the comparisons before are in fp32."""
+    meanings = getattr(trainable, "meanings_of_auto", None)
+    if meanings is None or "precision" in check.settings:
+        return
+    meaning = meanings(resources)["precision"]
+    if meaning == "fp32":
+        yield "precision auto", "fp32 here", True
+        return
+    other = _trained(check, precision="auto")
+    if other.error:
+        yield "precision auto", f"{meaning} here: {other.error}; precision=fp32 avoids it", False
+        return
+    one, two = (outcome.metrics["train_loss"] for outcome in (single, other))
+    apart = abs(one - two) / max(abs(one), abs(two), 1e-12)
+    far = "" if apart <= FAR_APART else ": far; compare both in the search"
+    yield "precision auto", f"{meaning} here: train_loss {two:.6g}, {apart:.1%} from fp32{far}", True
 
 
 def _measured(check: Check, rate: str, settings: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str, bool]]:

@@ -147,6 +147,7 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
             "commit": git_commit(Path(__file__).parent),
             "command": [*COMMAND, *options.words],
             "left_out": left_out,
+            "auto": space.meanings_of_auto(space.resources_per_trial(cluster.resources)),
         }
         known = _known(space, opening, options)
         folder = _made_folder(options)

@@ -77,6 +77,10 @@ class TorchTrainable:
             return None
         return "bf16 is native on these GPUs, and needs no scaling" if processor.gpu_bf16() else None
 
+    def meanings_of_auto(self, resources: Resources) -> Mapping[str, Scalar]:
+        """Return what `auto` stands for, by parameter; that of `cuda_graphs`, for example, is known in a trial only."""
+        return {"precision": processor.precision_of("auto", "cuda" if resources.gpus else "cpu")}
+
     def layout(self, config: Config, resources: Resources) -> Layout:
         """Return one process with everything, or the strategy's processes with equal shares."""
         settings = self._settings(config)

@@ -127,6 +127,7 @@ class Opening(_Event):
     commit: str | None = None
     command: Words = field(default_factory=list)
     left_out: Words = field(default_factory=list)
+    auto: Texts = field(default_factory=dict)  # what the value `auto` of settings stood for
     space_file: str | None = None
     seed: Any = None
 

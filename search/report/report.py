@@ -247,6 +247,7 @@ def _conditions(run: Run) -> str:
         "Data": info.data.description,
         "Known before": f"{plural(len(known), 'measurement')} of {_some(sources)}" if known else None,
         "Left out": "; ".join(info.left_out) or "nothing",
+        "Auto": ", ".join(f"{name} was {value}" for name, value in info.auto.items()) or None,
         "Budget": ", ".join(budget),
         "Ended": run_state.end or "not yet, or interrupted",
         "Wall time": f"{format_duration(run_state.active_seconds())} from {started:%Y-%m-%d %H:%M} UTC",

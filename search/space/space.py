@@ -223,6 +223,24 @@ class Space(BaseModel):
             raise SpaceError(f"baseline: not available here: {problem.message}")
         return space.model_copy(update={"parameters": kept}), lines
 
+    def meanings_of_auto(self, resources: contract.Resources) -> dict[str, str]:
+        """Return what `auto` stands for here, by name, for each setting that has it in some trial."""
+        trainable = load_trainable(self.trainable) if self.trainable else None
+        meanings = getattr(trainable, "meanings_of_auto", None)
+        if trainable is None or meanings is None:
+            return {}
+        defaults = {name: parameter.default for name, parameter in (trainable.PARAMETERS or {}).items()}
+        found: Mapping[str, contract.Scalar] = meanings(resources)
+        return {name: f"{value}" for name, value in found.items() if "auto" in self._values(name, defaults.get(name))}
+
+    def _values(self, name: str, default: contract.Scalar | None) -> Sequence[contract.Scalar | None]:
+        """Return the values that a setting may have; none of a range."""
+        parameter = self.parameters.get(name)
+        if parameter is None:
+            return [self.fixed.get(name, default)]
+        inactive = [default] if parameter.when else []
+        return [*inactive, *(parameter.values if isinstance(parameter, Choice) else ())]
+
     def grid(self) -> list[dict[str, contract.Scalar]]:
         """Return all distinct choices of active parameters, without `fixed`; the last parameter varies fastest.
 

@@ -39,6 +39,8 @@ def describe_plan(
     lines += ["", "searched", *_settings({name: _choices(p) for name, p in space.parameters.items()})]
     if space.fixed:
         lines += ["", "fixed", *_settings({name: format_setting(value) for name, value in space.fixed.items()})]
+    if meanings := space.meanings_of_auto(share):
+        lines += ["", "auto here", *_settings(meanings)]
     if left_out:
         lines += ["", "left out here"]
         for line in left_out:

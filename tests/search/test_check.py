@@ -8,7 +8,7 @@ import pytest
 from search import check
 from search.__main__ import main as command
 from tests.trainables.own_files import LOOP, written
-from trainables.contract import load_trainable, source_of
+from trainables.contract import Resources, load_trainable, source_of
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,27 @@ def test_a_rate_that_others_disturbed_is_said_to_be_one(monkeypatch: pytest.Monk
     assert ("measured while other processes used the cores" in text) == bool(contended)
 
 
+@pytest.mark.parametrize(
+    ("loss", "text"),
+    [(1.01, "bf16 here: train_loss 1.01, 1.0% from fp32"), (2.0, "bf16 here: train_loss 2, 50.0% from fp32: far; ")],
+)
+def test_the_loss_in_the_precision_of_a_search_is_compared_with_that_in_fp32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: float, text: str
+) -> None:
+    monkeypatch.setattr("trainables.machine.processor.bf16", lambda: "computed")
+    monkeypatch.setattr(check, "_trained", lambda *arguments, **settings: check.Outcome({"train_loss": loss}))
+    trainable, one = load_trainable(written(tmp_path, "rows.py")), check.Check(tmp_path / "rows.py", None, {})
+    single = check.Outcome({"train_loss": 1.0})
+    ((name, found, good),) = check._in_auto_precision(one, trainable, Resources(1), single)
+    assert name == "precision auto"
+    assert found.startswith(text)
+    assert good
+    chosen = check.Check(tmp_path / "rows.py", None, {"precision": "bf16"})
+    assert not [*check._in_auto_precision(chosen, trainable, Resources(1), single)]
+    monkeypatch.setattr("trainables.machine.processor.bf16", lambda: "emulated")
+    assert [*check._in_auto_precision(one, trainable, Resources(1), single)] == [("precision auto", "fp32 here", True)]
+
+
 @pytest.mark.slow
 def test_a_whole_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, "rows.py", ("48 if part", "4800 if part"), ("nn.Dropout(0.1)", "nn.Identity()"))
@@ -120,6 +141,7 @@ def test_a_whole_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     printed = capsys.readouterr().out
     assert "equal with the same seed in another process" in printed
     assert "equal with loader processes" in printed
+    assert re.search(r"precision auto    (fp32 here|bf16 here: train_loss [\d.]+, \d\.\d% from fp32)\n", printed)
     for strategy in ("ddp", "fsdp", "ring_allreduce"):
         assert f"{strategy:<18}equal up to rounding" in printed
     assert "rows/s" in printed

@@ -78,6 +78,22 @@ def test_what_is_left_out_is_listed_with_the_reason():
     assert "left out here\n  loader device: needs a CUDA device\n" in text
 
 
+def test_what_auto_means_here_is_said_where_a_trial_may_have_it(monkeypatch):
+    monkeypatch.setattr("trainables.machine.processor.bf16", lambda: "computed")
+    batch_sizes = {"batch_size": {"values": [64]}}
+
+    def text(values=None, **fixed):
+        more = {"precision": {"values": values}} if values else {}
+        return plan(GUESS, trainable="vgg19_cifar10", parameters={**batch_sizes, **more}, fixed=fixed)
+
+    assert "auto here\n  precision       bf16\n" in text()
+    assert "auto here" in text(["fp32", "auto"])
+    assert "auto here" not in text(["fp32", "bf16"])
+    assert "auto here" not in text(precision="fp32")
+    monkeypatch.setattr("trainables.machine.processor.bf16", lambda: "emulated")
+    assert "auto here\n  precision       fp32\n" in text()
+
+
 def test_no_line_is_wider_than_80_columns():
     names = [f"a_long_name_{i}" for i in range(20)]
     many = tuple(Timed(dict.fromkeys(names, k), Cost(1e5, 50000, 1)) for k in (1, 2))

@@ -298,6 +298,11 @@ def test_a_run_with_gpus_names_them(folder):
     assert "24 GiB memory, 1 x NVIDIA H200 (140 GiB)" in flat(summary(folder, story(machine=machine)))
 
 
+def test_the_meaning_of_auto_on_the_machine_of_the_run_is_stated(folder):
+    assert "Auto: precision was bf16" in flat(summary(folder, story(auto={"precision": "bf16"})))
+    assert "Auto:" not in flat(summary(folder, story()))
+
+
 def test_a_run_without_a_front_says_so_and_why(folder):
     recorder = Recorder()
     for number in range(6):
