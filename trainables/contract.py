@@ -262,9 +262,9 @@ class Trainable(Protocol):
     Its top level imports nothing heavy: a space file is checked against it in milliseconds. Optional names are
     `USUAL_EPOCHS`, the epochs of a full training, `source`, the `Source` of a user's file,
     `superseded(parameter, value, values, resources)`, why a space need not search a value beside the other `values`,
-    `turns(configs, worker)`, which reports `rate_0`, `rate_1`, ... of configurations with one layout round by round until
-    a report returns False, and `meanings_of_auto(resources)`, what the value `auto` of parameters stands for where it is
-    known beforehand.
+    `turns(configs, worker)`, which reports `rate_0`, `rate_1`, ... of configurations with one layout round by round
+    until a report returns False, and `meanings_of_auto(resources)`, what the value `auto` of parameters stands for
+    where it is known beforehand.
     """
 
     PARAMETERS: Mapping[str, Parameter] | None  # None: any parameter is accepted
