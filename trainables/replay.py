@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import csv
 import difflib
+import itertools
 import json
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -115,6 +116,15 @@ def train(config: Config, worker: Worker, curve: Callable[[Config, int], Metrics
 def probe(config: Config, worker: Worker) -> None:
     """Report the first epoch without the metrics that take training."""
     worker.report(Measurement(0, {name: x for name, x in curve(config, 1).items() if name not in TRAINED}))
+
+
+def turns(configs: Sequence[Config], worker: Worker) -> None:
+    """Report the rates of the first epoch, round after round, until a report returns False."""
+    rates = {f"rate_{i}": curve(config, 1)["images_per_second"] for i, config in enumerate(configs)}
+    for number in itertools.count(1):
+        time.sleep(0.01)
+        if not worker.report(Measurement(number, rates)):
+            return
 
 
 def explain(config: Config, metrics: Mapping[str, float], resources: Resources) -> Verdict | None:

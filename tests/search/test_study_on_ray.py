@@ -334,3 +334,21 @@ def test_the_real_network_trains_under_ray(pool: Any, tmp_path: Path, strategy: 
     assert (run.trials.images_per_second > 0).all()
     assert run.trials.val_accuracy.between(0, 1).all()
     assert run.front.test_accuracy.between(0, 1).all()
+
+
+def test_rates_are_settled_by_turns_on_the_workers_and_again_after_a_resume(
+    pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("search.study.study.LEAST_DECIDING_SECONDS", 0.1)
+    sizes = {"batch_size": {"values": [64, 96]}}
+    keys: dict[str, Any] = {"parameters": sizes, "fixed": {"learning_rate": 0.1}, "searcher": {"name": "grid"}}
+    run = study(pool, tmp_path / "run", budget={"epochs": 1, "deciding": 0.9}, **keys)
+    turns = [event for event in events_of(run.folder) if event["event"] == "turn"]
+    assert {(turn["trial_id"], turn["other"]) for turn in turns} <= {("t0001", "t0002"), ("t0002", "t0001")}
+    assert 6 <= len(turns) <= 40
+    one, other = run.state.candidates()
+    ratio = run.state.rate_ratio(one, other)
+    assert ratio is not None
+    assert ratio.is_decided
+    again = study(pool, run.folder, budget={"epochs": 1, "deciding": 0.9}, **keys)
+    assert again.state.num_rounds(*again.state.candidates()) == len(turns)
