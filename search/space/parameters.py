@@ -161,7 +161,8 @@ def find_parameter_problems(
         sort_by_dependency(parameters)
     except CycleError as error:
         names = [name for name in parameters if name in error.args[1]]
-        yield Problem(("parameters", names[0], "when"), f"{' and '.join(names)} depend on each other")
+        if len(names) > 1:  # one alone is told above
+            yield Problem(("parameters", names[0], "when"), f"{' and '.join(names)} depend on each other")
 
 
 def find_baseline_problems(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, PlainSerializer, ValidationError
+from pydantic import BaseModel, BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from search.front.objective import Constraint, Objective, constraint_text, read_constraint
@@ -34,6 +35,7 @@ from trainables import contract
 from trainables.contract import TRAINABLES, Data, Resources, Trainable, load_trainable
 
 MAX_GRID_POINTS = 100_000
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # to pydantic
 UNKNOWN_SOURCE = Source("space")
 
 
@@ -266,7 +268,7 @@ def load_space(path: Path, overrides: Sequence[str] = ()) -> Space:
     """Load and check a YAML file with `a.b=value` settings over it.
 
     Raises:
-        SpaceError: the first problem, with file and line.
+        SpaceError: the problems, each with file and line.
     """
     return parse_space(*read_space_file(path, overrides))
 
@@ -275,7 +277,7 @@ def parse_space(mapping: Mapping[str, Any], source: Source = UNKNOWN_SOURCE) -> 
     """Check plain data from this source.
 
     Raises:
-        SpaceError: the first problem, with its place.
+        SpaceError: the problems, each with its place.
     """
     space = _check(mapping, source)
     if OVERLAY in space.without_gpu:
@@ -291,12 +293,7 @@ def _check(mapping: Mapping[str, Any], source: Source) -> Space:
         space = space.model_copy(update={"trainable": _absolute(space.trainable, source)})
         trainable = load_trainable(space.trainable) if space.trainable is not None else None
     except ValidationError as error:
-        # a missing key is reported last: it may be there under a wrong name
-        detail = min(error.errors(include_url=False), key=lambda detail: detail["type"] == "missing")
-        enclosing = detail["loc"] if detail["type"] in ("model_type", "dataclass_type") else detail["loc"][:-1]
-        owner = next((_OWNERS[part] for part in reversed(enclosing) if part in _OWNERS), Space)
-        names = [*owner.__annotations__, *(QUANTITIES if owner is Objective else ())]
-        raise source.error(translate_error(detail, names)) from None
+        raise source.errors([*_translated(error), *_parameter_problems(mapping, source)]) from None
     except LookupError as error:
         name = mapping["trainable"]
         if os.path.isfile(_absolute(name, source) or ""):  # the error has its own file and line
@@ -313,9 +310,46 @@ def _check(mapping: Mapping[str, Any], source: Source) -> Space:
         if name in whole and isinstance(parameter, Range) and "type" not in parameter.model_fields_set:
             parameters[name] = parameter.model_copy(update={"type": "int"})
     space = space.model_copy(update={"parameters": parameters})
-    for problem in _find_problems(space, trainable):
-        raise source.error(problem)
+    if problems := list(_find_problems(space, trainable)):
+        raise source.errors(problems)
     return space.model_copy(update={"parameters": sort_by_dependency(parameters)})
+
+
+def _translated(error: ValidationError) -> Iterator[Problem]:
+    """Yield the problems that pydantic found; a missing key is none where it may be there under a wrong name."""
+    details = error.errors(include_url=False)
+    misnamed = {detail["loc"][:-1] for detail in details if detail["type"] in UNKNOWN_KEY}
+    for detail in details:
+        if detail["type"] == "missing" and detail["loc"][:-1] in misnamed:
+            continue
+        enclosing = detail["loc"] if detail["type"] in ("model_type", "dataclass_type") else detail["loc"][:-1]
+        owner = next((_OWNERS[part] for part in reversed(enclosing) if part in _OWNERS), Space)
+        names = [*owner.__annotations__, *(QUANTITIES if owner is Objective else ())]
+        yield translate_error(detail, names)
+
+
+def _parameter_problems(mapping: Mapping[str, Any], source: Source) -> Iterator[Problem]:
+    """Yield the problems of each parameter and fixed value alone, in a file that has mistakes elsewhere."""
+    try:
+        name = TypeAdapter(str).validate_python(mapping.get("trainable"), strict=True)
+        trainable = load_trainable(_absolute(name, source) or "")
+        known = trainable.PARAMETERS
+    except (ValidationError, LookupError, ImportError, AttributeError):
+        return
+    parameters = _valid(mapping.get("parameters"), TypeAdapter(AnyParameter))
+    fixed = _valid(mapping.get("fixed"), TypeAdapter(Scalar))
+    for problem in find_parameter_problems(parameters, fixed, known, name):
+        if "when" not in problem.path:  # it may be on a parameter that has a mistake
+            yield problem
+
+
+def _valid(section: Any, kind: TypeAdapter[Any]) -> dict[str, Any]:
+    """Return the values of a section that are of this kind."""
+    found = {}
+    for name, value in section.items() if isinstance(section, Mapping) else ():
+        with contextlib.suppress(ValidationError):
+            found[name] = kind.validate_python(value)
+    return found
 
 
 def _absolute(trainable: str | None, source: Source) -> str | None:

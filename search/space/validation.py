@@ -40,7 +40,7 @@ _EXPECTED = {
 
 
 class SpaceError(Exception):
-    """Unusable space file. The message is one line: place, key, value found, values allowed."""
+    """Unusable space file. The message has a line per problem: place, key, value found, values allowed."""
 
 
 class Problem(NamedTuple):
@@ -78,6 +78,18 @@ class Source:
         key = dotted_key(problem.path[len(known) :], after=place.key)
         parts = [part for part in (place.origin, key, problem.message) if part]
         return SpaceError(" ".join(": ".join(parts).splitlines()))
+
+    def errors(self, problems: Iterable[Problem]) -> SpaceError:
+        """Return the problems as one error with a line for each, in the order of their lines; one for each key."""
+        first = {problem.path: problem for problem in reversed(list(problems))}
+        lines = {str(self.error(problem)): self._line(problem.path) for problem in reversed(first.values())}
+        return SpaceError("\n".join(sorted(lines, key=lambda line: lines[line])))
+
+    def _line(self, path: KeyPath) -> int:
+        while path and path not in self.places:
+            path = path[:-1]
+        number = self.places.get(path, Place(self.origin, "")).origin.rpartition(":")[2]
+        return int(number) if number.isdigit() else 0  # --set comes first
 
     def overlaid(self, section: str) -> Source:
         """Return the places in the mapping into which a section was merged: merged keys have the section's places."""

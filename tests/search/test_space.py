@@ -143,6 +143,43 @@ def test_a_bad_file_is_refused_in_one_line_that_names_the_place(bad: Bad, tmp_pa
     assert os.listdir() == ["a.yaml"]  # nothing was created
 
 
+def test_all_problems_of_a_file_are_told_at_once_a_line_for_each(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parameters = """\
+parameters:
+  batch_size: {vlaues: [64]}
+  lrr: {min: 0.1, max: 0.2}
+  precision: {values: [fp32, bf61]}
+fixed: {momentun: 0.9, optimizer: adam}
+"""
+    stated = [text for name, text in GOOD.items() if name != "parameters"]
+    Path("a.yaml").write_text("".join([*stated, parameters, "stoping: {name: none}\n"]))
+    with pytest.raises(SpaceError) as refusal:
+        load_space(Path("a.yaml"), ["budget.trails=3"])
+    told = [line.partition("; ")[0] for line in str(refusal.value).splitlines()]
+    assert told == [
+        '--set budget.trails=3: budget.trails: unknown key "trails"',
+        'a.yaml:7: parameters.batch_size.vlaues: unknown key "vlaues"',
+        'a.yaml:8: parameters.lrr: vgg19_cifar10 has no "lrr"',
+        'a.yaml:9: parameters.precision.values[1]: found "bf61"',
+        'a.yaml:10: fixed.momentun: vgg19_cifar10 has no "momentun"',
+        'a.yaml:10: fixed.optimizer: found "adam"',
+        'a.yaml:11: stoping: unknown key "stoping"',
+    ]
+
+
+def test_problems_beyond_the_form_are_told_at_once_too(tmp_path):
+    objectives = "objectives: [{metric: val_acuracy, goal: maximize}, {metric: val_los, goal: minimize}]\n"
+    text = "".join({**GOOD, "objectives": objectives, "budget": "budget: {epochs: 2}\n"}.values())
+    with pytest.raises(SpaceError) as refusal:
+        load_space(written(tmp_path, text))
+    assert [line.partition(": ")[2].partition(":")[0] for line in str(refusal.value).splitlines()] == [
+        "objectives[0].metric",
+        "objectives[1].metric",
+        "budget",
+    ]
+
+
 def test_there_are_at_least_40_bad_files_of_different_names():
     assert len({bad.name for bad in BAD_SPACES}) == len(BAD_SPACES) >= 40
 
@@ -172,8 +209,9 @@ def test_an_unreadable_file_is_refused(name, content, message, tmp_path, monkeyp
 
 
 def test_plain_data_is_checked_the_same_and_named_by_its_origin():
+    mapping = {"objectives": OBJECTIVES, "budget": {"trials": 8}, "parameters": {"x": {"values": []}}}
     with pytest.raises(SpaceError) as refusal:
-        parse_space({"objectives": OBJECTIVES, "parameters": {"x": {"values": []}}}, Source("journal.jsonl"))
+        parse_space(mapping, Source("journal.jsonl"))
     assert str(refusal.value) == "journal.jsonl: parameters.x.values: an empty list; give at least one value"
 
 
