@@ -23,6 +23,7 @@ from search.text.numbers import plural, plus_minus
 from search.train.child_process import Epoch
 
 RESULT, SUMMARY = "result.csv", "summary.md"
+CONTENDED = "!"  # marks a rate, as in a comparison of runs
 TIMES = ("epoch_seconds", "evaluation_seconds", "checkpoint_seconds")  # together the time of one epoch
 
 
@@ -84,20 +85,23 @@ def headline(training: Training) -> str:
 
 
 def comparison(training: Training) -> str:
-    """Return a table of the main metrics: after full training, and as measured in the search."""
+    """Return a table of the main metrics, after full training and as measured in the search, with its legend."""
     metrics, searched, data = training.metrics, training.trial.metrics, training.run.info.data.name
     objectives = [o.metric for o in training.run.state.objectives]
     tested = wanted_test_metrics(objectives, training.test_metrics)
     candidates = dict.fromkeys([*objectives, *tested, training.run.state.rate_metric])
     names = [name for name in candidates if name in metrics]
     fidelity = plural(training.trial.epochs, "epoch") if training.trial.epochs else "probe"
-    return format_table(
+    rate = training.run.state.rate_metric
+    table = format_table(
         {
             "metric": [metric_label(name, data) for name in names],
-            "in full": [_cell(metrics, name) for name in names],
-            f"in the search ({fidelity})": [_cell(searched, name) for name in names],
+            "in full": [_cell(metrics, name, rate) for name in names],
+            f"in the search ({fidelity})": [_cell(searched, name, rate) for name in names],
         }
     )
+    note = f"{CONTENDED}: measured while other processes used the cores; the true rate may be higher."
+    return f"{table}\n\n{wrap(note)}" if f"{CONTENDED} " in table else table
 
 
 def as_markdown(training: Training, conditions: Mapping[str, str | None], command: str) -> str:
@@ -117,5 +121,8 @@ def as_markdown(training: Training, conditions: Mapping[str, str | None], comman
     return "\n\n".join(blocks) + "\n"
 
 
-def _cell(metrics: Mapping[str, float], name: str) -> str:
-    return plus_minus(metrics[name], half_interval(metrics, name)) if name in metrics else "–"
+def _cell(metrics: Mapping[str, float], name: str, rate: str) -> str:
+    if name not in metrics:
+        return "–"
+    mark = CONTENDED if name == rate and metrics.get("contended") else ""
+    return plus_minus(metrics[name], half_interval(metrics, name)) + mark

@@ -20,7 +20,7 @@ from search.results import load
 from search.train.__main__ import main
 from search.train.child_process import Epoch, Reports, read_curves
 from search.train.progress import Progress, progress_line
-from search.train.result import Training, as_markdown, write_result
+from search.train.result import Training, as_markdown, comparison, write_result
 from tests.search.runs import Recorder, config, interval, story, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -230,6 +230,20 @@ def test_the_time_of_a_training_is_that_of_all_its_epochs_whoever_ran_them(tmp_p
     assert "Commit" not in text
     write_result(training, {}, "")
     assert rows_of(tmp_path / "result.csv")[0]["seconds"] == "180.0"
+
+
+def test_a_rate_that_was_measured_beside_other_work_is_marked(tmp_path):
+    run = load(replayed(tmp_path / "run"))
+    rates = {"val_accuracy": 0.6, **interval(50.0, 1.0)}
+    told = {
+        contended: comparison(
+            Training(run, run.state.trials["t0001"], tmp_path, [Epoch(1, {**rates, "contended": contended})], {})
+        )
+        for contended in (0.0, 1.0)
+    }
+    assert "50.0 ± 1!" in told[1.0]
+    assert "the true rate may be higher" in told[1.0]
+    assert "!" not in told[0.0]
 
 
 @pytest.mark.slow
