@@ -57,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         options = _parser().parse_args(words, argparse.Namespace(words=words))
+        if options.parameters is not None:
+            return _list_parameters(options.parameters)
         with Interrupts() as interrupts:
             return _resume(options, interrupts) if options.resume else _start(options, interrupts)
     except (SpaceError, DataError, InputError, RunLockedError) as error:
@@ -92,8 +94,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--address", help="run on the Ray cluster at this address (auto: the one of this machine)")
     parser.add_argument("--dry-run", action="store_true", help="print the plan; start and write nothing")
+    parser.add_argument("--parameters", metavar="TRAINABLE", help="list what a space file of it may name; do no more")
     parser.add_argument("--no-dashboard", action="store_true", help="do without the Ray dashboard")
     return parser
+
+
+def _list_parameters(trainable: str) -> int:
+    from search.commandline import print_output
+    from search.space.parameter_list import parameter_list
+
+    try:
+        print_output(parameter_list(trainable))
+    except LookupError as error:
+        raise InputError(f"--parameters: {error}") from error
+    return DONE
 
 
 @dataclass(frozen=True)

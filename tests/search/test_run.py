@@ -17,6 +17,7 @@ from search.space.machine import Machine
 from tests.faults.processes import printed, running, wait_for
 from tests.search.bad_spaces import BAD_SPACES, Bad
 from tests.search.runs import REPLAYED
+from tests.trainables.own_files import written
 
 SPACE = f"\n{REPLAYED}fixed: {{seconds_per_epoch: 0.5}}\nbudget: {{trials: 5, epochs: 2}}\n"
 
@@ -118,6 +119,19 @@ def test_the_plan_of_a_grid_of_probes_says_how_many_and_how_long(
     assert "budget       1 probe a trial; all 3 grid points" in out
     assert "time         at most about 50 s: a probe takes up to 10 s" in out
     assert "disk" not in out
+
+
+def test_the_parameters_of_a_training_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--parameters", written(tmp_path, "rows.py")]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    flat = " ".join(out.split())
+    assert "hidden int; default 8; affects all metrics" in flat
+    assert "num_workers int from 0; default 0; affects the rate alone: loader processes" in flat
+    assert "optimizer one of sgd, adamw; default sgd; affects all metrics" in flat
+    assert "world_size int from 1; default null; " in flat
+    assert main(["--parameters", "vgg19"]) == 2
+    assert capsys.readouterr().err.startswith('--parameters: no trainable "vgg19"; there are vgg19_cifar10')
 
 
 def test_reading_a_bad_space_file_starts_neither_torch_nor_ray(space: Path) -> None:
