@@ -77,12 +77,15 @@ def _job(words: Sequence[str]) -> Job:
     if epochs < 1:
         raise InputError(f"--epochs {epochs}: at least one is needed")
     folder: Path = options.folder or options.run / "trained" / trial.trial_id
-    if result := finished(folder):
-        raise InputError(f"{folder}: trained already ({result}); --folder DIR trains it again in another folder")
     try:
         started = json.loads((folder / "config.json").read_text())["epochs"]
     except (OSError, ValueError, LookupError):
         started = epochs
+    if result := finished(folder):
+        other = f"--folder {shlex.quote(f'{folder}-{epochs}-epochs')} trains it from the start"
+        schedule = f" its schedule ended with epoch {started}, so that it cannot go on to {epochs};"
+        why = schedule if started != epochs else ""
+        raise InputError(f"{folder}: trained already ({result});{why} {other}")
     if started != epochs:  # the learning-rate schedule depends on the number of epochs
         raise InputError(
             f"{folder}: started with {started} epochs, not {epochs}; --epochs {started} continues it, "

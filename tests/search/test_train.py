@@ -81,7 +81,11 @@ def test_a_pick_is_trained_tested_and_kept_beside_what_the_search_measured(tmp_p
     before = {path: path.read_bytes() for path in trained.iterdir()}
     assert main([str(folder), "--trial", "t0001", "--epochs", "4"]) == 2
     assert "trained already (4 epochs, val_accuracy 0.7021, test_accuracy" in (told := capsys.readouterr().err)
-    assert "--folder DIR trains it again" in told
+    assert f"); --folder {trained}-4-epochs trains it from the start" in told
+    assert main([str(folder), "--trial", "t0001", "--epochs", "9"]) == 2
+    told = capsys.readouterr().err
+    assert f"its schedule ended with epoch 4, so that it cannot go on to 9; --folder {trained}-9-epochs trains" in told
+    assert told.count("\n") == 1
     assert {path: path.read_bytes() for path in trained.iterdir()} == before
 
 
