@@ -13,7 +13,7 @@ from search.advisor.advisor import Advisor
 from search.advisor.proposal import Decision, Proposal
 from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
-from search.execution.protocol import Ended, Task
+from search.execution.protocol import Ended, GroupError, Task
 from search.execution.trial_actor import Finished, Measured
 from search.front.differences import FEWEST_ROUNDS
 from search.front.targets import with_targets
@@ -234,7 +234,8 @@ class Study:
             decided = ratio is not None and ratio.is_decided and measurement.epoch >= FEWEST_ROUNDS
             return not decided and measurement.epoch < ROUNDS_AT_A_TIME and self._clock() < end
 
-        workers.run_task(pool, layout, task, check, goes_on)
+        with contextlib.suppress(InfeasibleError, GroupError):
+            workers.run_task(pool, layout, task, check, goes_on)
 
     def test_front(self, pool: Any, check: Callable[[], None]) -> None:
         """Read the test set once for each trained point of the front."""
