@@ -16,8 +16,8 @@ from search.front.intervals import HALF_95
 
 FEWEST_ROUNDS = 6  # with fewer, no interval of 95% follows from ranks
 MATTERS = 0.02  # of a rate; a smaller difference is a tie
-# Standard errors from zero at which an order is decided: 99.7%, because it is looked at after each round. At 95% a
-# fifth of equal pairs would be told apart in one of 20 rounds, so 4%.
+# Standard errors from zero at which an order is decided. It is looked at after each round: at two standard errors 19%
+# of equal pairs would be told apart in one of 20 rounds, at three 3% (simulated, normal errors of 3%).
 DECIDED = 3.0
 
 
