@@ -26,6 +26,11 @@ COLUMNS = {
     "front_probability": ("fraction", "in `front`: how probable it is that it belongs there, by what is uncertain"),
     "started_at": ("UTC", "when it started"),
     "epoch": ("epochs", "1, 2, ...; 0: a probe"),
+    "other_trial_id": ("", "in `differences`: the trial that had turns beside it"),
+    "turns": ("", "how often both had a turn"),
+    "rate_ratio": ("", "rate of the trial over that of the other one, as all turns together settle it"),
+    "rate_ratio_low": ("", "lower end of the ratio's 95% interval"),
+    "rate_ratio_high": ("", "upper end of the ratio's 95% interval"),
     "decision": ("", "what the scheduler answered: continue or stop"),
 }
 
@@ -33,8 +38,8 @@ HEAD = """\
 # Columns
 
 `trials.csv` has a row for each trial started, with its last measurement; `curves.csv` one for each trial and epoch;
-`front.csv` the trials of the Pareto front. The `.parquet` files are the same with types. An empty cell was not
-measured, or is a setting that was not active.
+`front.csv` the trials of the Pareto front; `differences.csv` the pairs whose rates were measured in turns. The
+`.parquet` files are the same with types. An empty cell was not measured, or is a setting that was not active.
 """
 
 

@@ -100,6 +100,28 @@ class Run:
         return front.reset_index(drop=True)
 
     @cached_property
+    def differences(self) -> pd.DataFrame:
+        """One row per pair of trials whose rates were measured in turns, with their ratio as all turns settle it."""
+        pairs = self.state.pairs
+        ratios = [ratio.ratio if ratio else (math.nan,) * 3 for ratio in (self.state.rate_ratio(*p) for p in pairs)]
+        return pd.DataFrame(
+            {
+                "trial_id": _words(one.trial_id for one, _ in pairs),
+                "other_trial_id": _words(other.trial_id for _, other in pairs),
+                "turns": pd.array([self.state.num_rounds(*pair) for pair in pairs], dtype="int64"),
+                **{
+                    name: _floats(r[i] for r in ratios)
+                    for i, name in enumerate(("rate_ratio", "rate_ratio_low", "rate_ratio_high"))
+                },
+            }
+        )
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """All tables, by the names of their files."""
+        return {name: getattr(self, name) for name in ("trials", "curves", "front", "differences")}
+
+    @cached_property
     def front_probabilities(self) -> dict[str, float]:
         """Cached `RunState.front_probabilities`."""
         return self.state.front_probabilities()
@@ -119,14 +141,14 @@ def load(folder: str | Path) -> Run:
 
 
 def write_tables(run: Run) -> None:
-    """Write trials, curves and front into the run's folder, each as .csv and .parquet, and `columns.md` about them."""
-    for name, table in {"trials": run.trials, "curves": run.curves, "front": run.front}.items():
+    """Write all tables into the run's folder, each as .csv and .parquet, and `columns.md` about them."""
+    for name, table in run.tables.items():
         write_atomically(run.folder / f"{name}.csv", partial(table.to_csv, index=False))
         # Parquet has one type per column: a setting that is partly text and partly numbers becomes text
         mixed = [column for column in table.columns if table[column].dtype == object]
         text = {column: table[column].map(str, na_action="ignore").astype("string") for column in mixed}
         write_atomically(run.folder / f"{name}.parquet", table.assign(**text).to_parquet)
-    described = describe_columns([*run.trials.columns, *run.curves.columns, *run.front.columns], run.info)
+    described = describe_columns([name for table in run.tables.values() for name in table.columns], run.info)
     write_atomically(run.folder / "columns.md", lambda path: path.write_text(described, encoding="utf-8"))
 
 

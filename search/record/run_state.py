@@ -162,6 +162,11 @@ class RunState:
             return Estimate(0.0, UNKNOWN_LEVEL)
         return Estimate(math.log(trial.rate), half / HALF_95 / trial.rate if half else UNKNOWN_LEVEL)
 
+    @property
+    def pairs(self) -> list[tuple[Trial, Trial]]:
+        """Trials whose rates were measured in turns, each standing for all that share its rate."""
+        return [(self.trials[one], self.trials[other]) for one, other in self._turns.pairs]
+
     def num_rounds(self, one: Trial, other: Trial) -> int:
         """Number of rounds in which the rates of the two, or of trials that share them, were measured in turns."""
         return self._turns.num_rounds(self._source(one.trial_id), self._source(other.trial_id))

@@ -39,6 +39,11 @@ class Turns:
         return len(self._rounds[pair]) if pair in self._rounds else 0
 
     @property
+    def pairs(self) -> list[Pair]:
+        """All pairs, in the order of their first rounds."""
+        return list(self._rounds)
+
+    @property
     def names(self) -> list[str]:
         """Names of all that had turns."""
         return sorted({name for pair in self._rounds for name in pair})

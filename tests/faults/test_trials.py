@@ -286,6 +286,6 @@ def test_where_ray_is_killed_the_command_that_goes_on_is_told_within_60_seconds(
         assert before.items() <= measured(folder).items()
         assert load(folder).trials.state.tolist() == ["complete"] * 9
         assert (folder / "summary.md").exists()
-        assert sorted(path.stem for path in folder.glob("*.parquet")) == ["curves", "front", "trials"]
+        assert sorted(path.stem for path in folder.glob("*.parquet")) == ["curves", "differences", "front", "trials"]
         starts = [e.trial_id for e in read_journal(folder / FILE_NAME) if isinstance(e, Start)]
         assert len(starts) == len(set(starts)) == 9

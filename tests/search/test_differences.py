@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from search.front.differences import FEWEST_ROUNDS, Difference, Estimate, log_ratio, reconcile
+from search.record.dataframes import Run
 from search.record.run_state import RunState
 from tests.search.runs import Recorder, config, typed
 
@@ -98,3 +99,12 @@ def test_a_snapshot_keeps_the_turns_that_it_had():
         run_state.apply(event)
     assert snapshot.trials["t0001"].metrics != run_state.trials["t0001"].metrics
     assert snapshot.num_rounds(*snapshot.trials.values()) == 12
+
+
+def test_pairs_are_a_table(tmp_path):
+    run = Run(tmp_path, with_turns(("t0002", "t0001", 0.8)))
+    (row,) = run.differences.to_dict("records")
+    assert (row["trial_id"], row["other_trial_id"], row["turns"]) == ("t0001", "t0002", 12)
+    assert row["rate_ratio_low"] < row["rate_ratio"] < row["rate_ratio_high"]
+    assert row["rate_ratio"] == pytest.approx(1.25, rel=0.03)
+    assert Run(tmp_path, with_turns()).differences.empty

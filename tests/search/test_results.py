@@ -195,17 +195,17 @@ def test_time_between_the_processes_of_a_run_is_not_its_wall_time(run):
 def test_csv_and_parquet_hold_what_load_gives(tmp_path, run):
     folder = tmp_path / "run"
     write_tables(load(folder))
-    for name, table in {"trials": run.trials, "curves": run.curves, "front": run.front}.items():
+    for name, table in run.tables.items():
         pd.testing.assert_frame_equal(pd.read_parquet(folder / f"{name}.parquet"), table)
         assert list(pd.read_csv(folder / f"{name}.csv").columns) == list(table.columns)
-    assert len(list(folder.iterdir())) == 8  # with the journal and columns.md; no unfinished file stays
+    assert len(list(folder.iterdir())) == 10  # with the journal and columns.md; no unfinished file stays
 
 
 def test_every_column_of_the_tables_is_explained_beside_them(tmp_path, run):
     write_tables(load(tmp_path / "run"))
     lines = (tmp_path / "run" / "columns.md").read_text().splitlines()
     rows = dict(line.strip("| ").split(" | ", 1) for line in lines if line.startswith("| `"))
-    assert set(rows) == {f"`{name}`" for name in [*run.trials.columns, *run.curves.columns, *run.front.columns]}
+    assert set(rows) == {f"`{name}`" for table in run.tables.values() for name in table.columns}
     assert rows["`images_per_second`"].startswith("images/s | ")
     assert rows["`config.batch_size`"].strip(" |") != ""
     assert rows["`seconds`"].startswith("s | ")
