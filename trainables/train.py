@@ -177,10 +177,10 @@ def run(job: Job) -> int:
     if job.layout.processes == 1:
         _work(job, rank=0)
         return 0
-    context = multiprocessing.get_context("spawn")
+    context, start_method = multiprocessing.get_context("spawn"), multiprocessing.get_start_method()
     with tempfile.TemporaryDirectory() as meeting_point:
         processes = [
-            context.Process(target=_process, args=(job, rank, f"file://{meeting_point}/store"))
+            context.Process(target=_process, args=(job, rank, f"file://{meeting_point}/store", start_method))
             for rank in range(job.layout.processes)
         ]
         try:
@@ -238,7 +238,9 @@ def attribute_failure(ended: Mapping[int, int], processes: int, timeout: float) 
     return 0, None
 
 
-def _process(job: Job, rank: int, meeting_point: str) -> None:
+def _process(job: Job, rank: int, meeting_point: str, start_method: str) -> None:
+    # as in a search: else loaders would be spawned like this rank, with 0.3 GiB of libraries of their own each
+    multiprocessing.set_start_method(start_method, force=True)
     threading.Thread(target=_end_with_main, daemon=True).start()
     import torch
     import torch.distributed as dist

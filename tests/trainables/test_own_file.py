@@ -1,8 +1,10 @@
 """A user's training file, trained: strategies, loader processes, checkpoints, and the user's mistakes."""
 
 import itertools
+import json
 import math
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 
 from tests.trainables.own_files import written
 from tests.trainables.ranked import on_ranks
-from trainables import checkpoint
+from trainables import checkpoint, train
 from trainables.contract import Data, DataError, InfeasibleError, OwnCodeError, Resources, load_trainable
 from trainables.local_worker import LocalWorker
 
@@ -385,3 +387,23 @@ def test_the_description_of_the_data_changes_with_the_data(tmp_path: Path, name:
     assert str(tmp_path) not in before
     (root / "b").write_text("22")
     assert trainable.describe_data(data) != before
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are not forked")
+@pytest.mark.parametrize("strategy", ["single", "ddp"])
+def test_loader_processes_of_any_rank_share_its_memory_as_predicted(
+    tmp_path: Path, name: str, strategy: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Ranks are spawned; loaders that were spawned by them would have 0.3 GiB of libraries each."""
+    path = written(tmp_path, name, ("return Rows(part)", "return torch.utils.data.ConcatDataset([Rows(part)] * 200)"))
+    found = []
+    for workers in (0, 2):
+        folder = f"{tmp_path / str(workers)}"
+        settings = [f"strategy={strategy}", f"num_workers={workers}", "batch_size=8", "precision=fp32"]
+        assert train.main(["--trainable", path, "--probe", "--json", "--folder", folder, *settings]) == 0
+        lines = capfd.readouterr().out.splitlines()
+        found.append(next(json.loads(line)["metrics"] for line in lines if line.startswith('{"epoch"')))
+    measured, predicted = (found[1][m] - found[0][m] for m in ("peak_memory_gib", "predicted_memory_gib"))
+    assert predicted - measured < 0.15 * found[1]["peak_memory_gib"]
+    assert measured < 0.3

@@ -12,6 +12,7 @@ allowance stands for them, or that measurement where memory is short.
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import json
 import logging
@@ -81,12 +82,13 @@ class Calibration:
 
 CUDNN_WORKSPACE = 64 * MIB  # a guess
 TYPICAL = {
-    "cpu": Calibration(process={"fp32": 800 * MIB, "bf16": 750 * MIB}, loader_process=100 * MIB),
+    "cpu": Calibration(process={"fp32": 800 * MIB, "bf16": 750 * MIB}, loader_process=30 * MIB),
     "cuda": Calibration(process={"fp32": CUDNN_WORKSPACE, "bf16": CUDNN_WORKSPACE}, loader_process=0),
 }
 # Width and batch. On a CPU the overhead hardly grows with them: 0.70 to 0.86 GiB in 14 trials with 0.1 to 1.8 GiB of
 # counted tensors. On CUDA it includes cuDNN's workspaces, which grow.
 PROBES = {"cpu": (0.25, 256), "cuda": (1.0, 512)}
+CALIBRATED_LOADERS = 2  # of one, pages that the training process replaces would count as private; two share them
 COPIED_BATCHES = 2  # one in transfer, one that is trained on
 
 
@@ -272,6 +274,8 @@ def machine_calibration(device: torch.device) -> Calibration:
         fingerprint = machine_fingerprint(device, 0)
         if device.type == "cuda":
             fingerprint["quantity"] = "reserved"  # before, it was the memory of tensors
+        else:
+            fingerprint["loaders"] = CALIBRATED_LOADERS  # before, it was one, which had four times the private memory
         return Calibration(**cached_measurement("memory", fingerprint, lambda old: _measured(device)))
     except (OSError, subprocess.CalledProcessError) as error:
         log.warning("memory is predicted without measuring this machine: %s", error)
@@ -310,7 +314,8 @@ def _probed(width: float, batch: int, precision: Precision, device: torch.device
     peak_memory = PeakMemory([device])
     pictures = cifar10.Pictures(np.zeros((4 * batch, 32, 32, 3), np.uint8), np.zeros(4 * batch, np.int64))
     plan = Plan(np.arange(4 * batch), batch, seed=0)
-    batches = training_batches("workers", pictures, plan, CPU, num_workers=1, pin_memory=False)
+    batches = training_batches("workers", pictures, plan, CPU, num_workers=CALIBRATED_LOADERS, pin_memory=False)
+    gc.freeze()  # as in a trial: a collection would write to all objects that loaders share with this process
     with allocating(settings.allocator), contextlib.closing(batches):
         step = build(settings, shape, device)
         for images, labels in itertools.islice(batches.epoch(1, Timeline(CPU)), 2):
@@ -318,8 +323,8 @@ def _probed(width: float, batch: int, precision: Precision, device: torch.device
         step.model.eval()
         with torch.no_grad(), autocast(settings, device):
             step.model(arranged(shape.example(EVALUATION_BATCH, device)[0], settings))
-        loader_process = sum(private_bytes(child.pid) for child in multiprocessing.active_children())
+        loaders = sum(private_bytes(child.pid) for child in multiprocessing.active_children())
         peak = peak_memory.peak_gib() if device == CPU else peak_memory.peak_reserved_gib()
     if peak is None:
         raise OSError("the peak memory of a process is not readable")
-    return counted, int(peak * GIB) - (loader_process if device == CPU else 0), loader_process
+    return counted, int(peak * GIB) - (loaders if device == CPU else 0), loaders // CALIBRATED_LOADERS
