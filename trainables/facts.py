@@ -92,14 +92,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--root")
     parser.add_argument("--twice", action="store_true")
     parser.add_argument("--first-report", type=int, metavar="STEPS")
-    parser.add_argument("--train-images", type=int)
-    parser.add_argument("--val-images", type=int, default=Data.val_images)
+    parser.add_argument("--train-samples", type=int)
+    parser.add_argument("--val-samples", type=int, default=Data.val_images)
     options = parser.parse_intermixed_args(arguments)
     path, pairs = options.file.absolute(), (setting.partition("=") for setting in options.settings)
     config = {name: parsed(value) for name, _, value in pairs}
     try:
         trainable = load_trainable(str(path))
-        limits = {"train_images": options.train_images, "val_images": options.val_images}
+        limits = {"train_images": options.train_samples, "val_images": options.val_samples}
         data = trainable.locate_data(Data(root=options.root, **limits))
         if isinstance(trainable, OwnLoop):
             found: Mapping[str, Any] = first_report(trainable, data, config, options.first_report)
