@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from trainables import loop, replay, train
+from trainables import replay, train
 from trainables.contract import TIMEOUT_VARIABLE, Resources
+from trainables.measure import probe_end
 from trainables.train import LOST_ANOTHER, attribute_failure, main
 
 TINY = [
@@ -77,7 +78,7 @@ def test_the_same_command_again_goes_on_and_the_table_has_each_epoch_once(
 def test_a_probe_tells_what_it_measured_and_why_and_is_in_the_table(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(probe_end, "PROBE_SECONDS", 0.5)
     assert main([*TINY, "--folder", str(folder), "--probe"]) == 0
     out = capsys.readouterr().out
     assert "images_per_second_low" in out
