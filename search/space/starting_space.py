@@ -55,10 +55,7 @@ def _objective(known: Mapping[str, Metric]) -> str:
     """Return the first of the file's metrics as an objective, with a comment where its goal is a guess."""
     name, metric = next((name, metric) for name, metric in known.items() if metric.role is not None)
     goal = "minimize" if metric.role == "loss" else "maximize"
-    declared = json.dumps({"unit": metric.unit, "goal": goal})
-    guess = (
-        f"  # a guess by its name; METRICS may say it: {json.dumps(name)}: {declared}" if metric.role_is_guess else ""
-    )
+    guess = "  # a guess by its name" if metric.role_is_guess else ""
     return f"{{metric: {name}, goal: {goal}}}{guess}"
 
 
@@ -95,7 +92,7 @@ def _near(default: float, high: float | None) -> list[float]:
     The larger the fraction, the smaller the steps: 0.8, 0.9 and 0.95, but 0.05, 0.1 and 0.2.
     """
     if default == 0:
-        return [0.0, *(_rounded(high * part) for part in (0.125, 0.25))] if high else [0.0]
+        return [0.0, *(float(f"{high * part:.1g}") for part in (0.125, 0.25))] if high else [0.0]
     if not 0 < default < 1:
         return [default / 2, default, default * 2] if default > 0 else [default]
     return [_rounded(max(default / 2, 2 * default - 1)), default, _rounded(min(2 * default, (1 + default) / 2))]
