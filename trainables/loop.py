@@ -62,14 +62,14 @@ def fit(settings: Settings, worker: Worker) -> None:
         InfeasibleError: the batch is larger than the data, there is no second step, or too little memory.
         FloatingPointError: the loss is not finite; the message names the first such step.
     """
-    shape = open_data(settings, worker)
+    shape = _opened(settings, worker)
     # loaded before the ranks meet: after that rank 0 may already write the next one
     last = checkpoint.load(worker.folder, network_of(settings, shape))
     ranks.meet(worker.world_size)
     if last and (not worker.report(last.measurement) or last.measurement.epoch >= worker.epochs):
         return
     first_epoch = last.measurement.epoch + 1 if last else 1
-    with open_training(settings, worker, shape, num_epochs=worker.epochs - first_epoch + 1) as training:
+    with _training(settings, worker, shape, num_epochs=worker.epochs - first_epoch + 1) as training:
         if last:
             training.step.load_state_dict(last.state)
         for epoch in range(first_epoch, worker.epochs + 1):
@@ -83,12 +83,10 @@ def probe(settings: Settings, worker: Worker) -> None:
     Raises:
         InfeasibleError: see `fit`.
     """
-    with open_training(settings, worker, open_data(settings, worker), num_epochs=None) as training:
+    with open_probe(settings, worker) as (training, batches):
         instruments, step = training.instruments, training.step
-        step.set_learning_rate(settings.learning_rate / 100)  # the loss must not overflow
         started = time.perf_counter()
         instruments.resume()
-        batches = itertools.chain.from_iterable(batches_of(training, epoch) for epoch in itertools.count(1))
         for number, (inputs, targets) in enumerate(batches, start=1):
             step(inputs, targets, instruments.timeline)
             instruments.step()
@@ -101,13 +99,21 @@ def probe(settings: Settings, worker: Worker) -> None:
         worker.report(Measurement(0, metrics))
 
 
+@contextlib.contextmanager
+def open_probe(settings: Settings, worker: Worker) -> Iterator[tuple[Training, Iterator[Batch]]]:
+    """Build everything of a training that is only timed, with the batches of one epoch after another without end."""
+    with _training(settings, worker, _opened(settings, worker), num_epochs=None) as training:
+        training.step.set_learning_rate(settings.learning_rate / 100)  # the loss must not overflow
+        yield training, itertools.chain.from_iterable(_batches(training, epoch) for epoch in itertools.count(1))
+
+
 def test(settings: Settings, worker: Worker) -> dict[str, float]:
     """Return the validation metrics' counterparts, such as `test_accuracy`, of the last checkpoint on the test samples.
 
     Raises:
         FileNotFoundError: there is no checkpoint.
     """
-    workload, shape, device = workload_of(settings), open_data(settings, worker), device_of(worker)
+    workload, shape, device = workload_of(settings), _opened(settings, worker), device_of(worker)
     model = network(settings, shape, device)
     batches = workload.evaluation_batches(settings, worker.data, "test", device, worker.rank, worker.world_size)
     ranks.meet(worker.world_size)  # also waits until rank 0 has written the checkpoint
@@ -152,7 +158,7 @@ def _check_measures(training: Training, inputs: Any, targets: Any) -> None:
         evaluate(training.step.model, [few], training.settings, training.device)
 
 
-def open_data(settings: Settings, worker: Worker) -> SampleShape:
+def _opened(settings: Settings, worker: Worker) -> SampleShape:
     """Return the shape of a sample; the training samples are then read or in a cache."""
     workload = workload_of(settings)
     workload.training_indices(worker.data)
@@ -180,7 +186,7 @@ def _step_work(
 
 
 @contextlib.contextmanager
-def open_training(settings: Settings, worker: Worker, shape: SampleShape, num_epochs: int | None) -> Iterator[Training]:
+def _training(settings: Settings, worker: Worker, shape: SampleShape, num_epochs: int | None) -> Iterator[Training]:
     """Build everything and close it afterwards; `num_epochs` None: the number is not known beforehand."""
     device = device_of(worker)
     train_samples = len(workload_of(settings).training_indices(worker.data))
@@ -264,7 +270,7 @@ def _train_epoch(training: Training, epoch: int) -> float:
     total_steps = worker.epochs * plan.num_batches
     losses = torch.zeros(plan.num_batches, device=training.device)
     instruments.resume()
-    for i, (inputs, targets) in enumerate(batches_of(training, epoch)):
+    for i, (inputs, targets) in enumerate(_batches(training, epoch)):
         done = (epoch - 1) * plan.num_batches + i
         training.step.set_learning_rate(learning_rate(done, total_steps, settings.learning_rate))
         losses[i] = training.step(inputs, targets, instruments.timeline)
@@ -277,7 +283,7 @@ def _train_epoch(training: Training, epoch: int) -> float:
     return math.fsum(values) / len(values)
 
 
-def batches_of(training: Training, epoch: int) -> Iterator[Batch]:
+def _batches(training: Training, epoch: int) -> Iterator[Batch]:
     """Yield an epoch's batches; the time before each, apart from transfer, counts as loading."""
     timeline, steps_in_flight = training.instruments.timeline, StepsInFlight(training.device)
     for batch in training.batches.epoch(epoch, timeline):

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from trainables.contract import Measurement, Worker
-from trainables.loop import Training, batches_of, open_data, open_training
-from trainables.machine.allocator import allocating
+from trainables.loop import Training, open_probe
+from trainables.machine.isolation import process_settings
 from trainables.measure.instruments import MAX_WARMUP_STEPS
 from trainables.parallel import ranks
 from trainables.plan import Batch
@@ -36,7 +36,7 @@ def take_turns(alternatives: Sequence[Settings], worker: Worker) -> None:
         InfeasibleError: see `trainables.loop.probe`; the alternatives are in memory together.
     """
     with contextlib.ExitStack() as stack:
-        runners = [stack.enter_context(_runner(settings, worker)) for settings in alternatives]
+        runners = [_Runner(*stack.enter_context(open_probe(settings, worker))) for settings in alternatives]
         for runner in runners:
             runner.warm_up()
         rng = np.random.default_rng(0)  # equal on all ranks
@@ -46,24 +46,14 @@ def take_turns(alternatives: Sequence[Settings], worker: Worker) -> None:
                 return
 
 
-@contextlib.contextmanager
-def _runner(settings: Settings, worker: Worker) -> Iterator[_Runner]:
-    with open_training(settings, worker, open_data(settings, worker), num_epochs=None) as training:
-        training.step.set_learning_rate(settings.learning_rate / 100)  # the loss must not overflow
-        yield _Runner(training)
-
-
 class _Runner:
     """Training of one of the alternatives."""
 
-    def __init__(self, training: Training) -> None:
-        settings = training.settings
-        self._training = training
-        epochs = (batches_of(training, epoch) for epoch in itertools.count(1))
-        self._batches: Iterator[Batch] = itertools.chain.from_iterable(epochs)
+    def __init__(self, training: Training, batches: Iterator[Batch]) -> None:
+        self._training, self._batches = training, batches
         self._steps = 1  # counted, of a turn
         # After a turn of another one, caches hold its data, and loader processes have filled their buffers.
-        self._uncounted = 1 + PREFETCHED_BATCHES * settings.loader_processes
+        self._uncounted = 1 + PREFETCHED_BATCHES * training.settings.loader_processes
 
     def warm_up(self) -> None:
         """Run until the allocator, the kernels and the loader are warm; choose the number of steps of a turn."""
@@ -87,9 +77,8 @@ class _Runner:
     def _set_up(self) -> Iterator[None]:
         """Give the process the settings of this alternative that hold for a whole process."""
         settings, worker = self._training.settings, self._training.worker
-        torch.set_num_threads(settings.threads or worker.resources.cpus)
-        torch.set_flush_denormal(settings.flush_denormals)
-        with allocating(settings.allocator):
+        threads = settings.threads or worker.resources.cpus
+        with process_settings(threads, settings.allocator, settings.flush_denormals):
             yield
 
     def _seconds_of(self, steps: int) -> float:

@@ -32,7 +32,7 @@ from search.front.affects import is_learned
 from search.text.configurations import format_setting, format_settings
 from search.text.durations import format_duration
 from search.text.markdown import WIDTH, fits, format_table, format_tables, wrap
-from search.text.metrics import ARROWS, metric_label
+from search.text.metrics import ARROWS, CONTENDED_LEGEND, CONTENDED_MARK, metric_label
 from search.text.numbers import format_number, format_percent, join_words, plural, plus_minus
 from search.text.scatter_plot import DOT, Axis, Point, scatter_plot
 
@@ -194,7 +194,7 @@ def _shared(named: Sequence[Side], metric: str) -> list[str]:
 
 
 def _cell(reading: Reading | None) -> str:
-    return "–" if reading is None else plus_minus(reading.value, reading.half) + "!" * reading.contended
+    return "–" if reading is None else plus_minus(reading.value, reading.half) + CONTENDED_MARK * reading.contended
 
 
 def _difference(row: Shared, letter: str, base: str, learned: bool) -> str:
@@ -217,7 +217,7 @@ def _legend(named: Sequence[Side], rows: Sequence[Shared], names: Sequence[str],
         if any(half is not None and abs(ratio - 1) <= half for ratio, half in ratios):
             notes.append("~: no significant difference.")
     if any(reading.contended for reading in readings):
-        notes.append("!: measured while other processes used the cores; the true rate may be higher.")
+        notes.append(CONTENDED_LEGEND)
     same = {n: v for n, v in rows[0].config.items() if n not in names}
     if same and len(rows) > 1:
         notes.append(f"The same for all: {format_settings(same, same)}.")

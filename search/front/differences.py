@@ -54,15 +54,6 @@ class Estimate:
         return self.low > -MATTERS and self.high < MATTERS
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Estimated logarithm of the rate of `one` over that of `other`."""
-
-    one: str
-    other: str
-    estimate: Estimate
-
-
 def log_ratio(rounds: Sequence[tuple[float, float]]) -> Estimate | None:
     """Estimate the logarithm of the ratio of two rates from rounds in which each had a turn; None: too few rounds.
 
@@ -83,21 +74,22 @@ def log_ratio(rounds: Sequence[tuple[float, float]]) -> Estimate | None:
 
 
 def reconcile(
-    levels: Mapping[str, Estimate], differences: Sequence[Difference]
+    levels: Mapping[str, Estimate], differences: Mapping[tuple[str, str], Estimate]
 ) -> tuple[dict[str, Estimate], NDArray[np.float64]]:
     """Return all rates as levels and differences together say, and their covariance in the order of `levels`.
 
-    Least squares, each measurement weighted by its precision. Levels are independent of each other.
+    `differences`: logarithms of the rate of the first of a pair over that of the second. Least squares, in which each
+    measurement is weighted by its precision. Levels are independent of each other.
     """
     places = {name: place for place, name in enumerate(levels)}
     precision = np.diag([1 / level.deviation**2 for level in levels.values()])
     weighted = np.array([level.mean / level.deviation**2 for level in levels.values()])
-    for difference in differences:
+    for (one, other), difference in differences.items():
         row = np.zeros(len(levels))
-        row[places[difference.one]], row[places[difference.other]] = 1.0, -1.0
-        weight = 1 / difference.estimate.deviation**2
+        row[places[one]], row[places[other]] = 1.0, -1.0
+        weight = 1 / difference.deviation**2
         precision += weight * np.outer(row, row)
-        weighted += weight * difference.estimate.mean * row
+        weighted += weight * difference.mean * row
     covariance = np.linalg.inv(precision)
     means = covariance @ weighted
     deviations = np.sqrt(np.diag(covariance))

@@ -80,14 +80,11 @@ class RunState:
         with self.lock:
             copied = copy.copy(self)
             copied.trials = {
-                name: replace(trial, curve=dict(trial.curve), repeats=list(trial.repeats))
+                name: replace(trial, curve=dict(trial.curve), repeats=list(trial.repeats), groups=())
                 for name, trial in self.trials.items()
             }
-            copied._front, copied._groups = None, {}
-            for trial in copied.trials.values():
-                copied._join(trial)
-            copied._turns = copy.deepcopy(self._turns)
-            copied._settle()
+            copied._front, copied._turns = None, copy.deepcopy(self._turns)
+            copied._groups = {key: group.of(copied.trials) for key, group in self._groups.items()}
             return copied
 
     def apply(self, event: Event) -> None:
@@ -148,12 +145,11 @@ class RunState:
             groups[name] = next(group for group in self.trials[name].groups if rate in group.shares.names)
             groups[name].settled = {}
             groups[name].invalidate()
-        self._turns.settle({name: self._level(self.trials[name]) for name in groups})
-        for name, group in groups.items():
-            if (found := self._turns.rate(name)) is not None:
-                ends = {f"{rate}_low": found.low, f"{rate}_high": found.high}
-                group.settled = {end: math.exp(log) for end, log in {rate: found.mean, **ends}.items()}
-                group.invalidate()
+        settled = self._turns.settle({name: self._level(self.trials[name]) for name in groups})
+        for name, found in settled.items():
+            values = zip((rate, f"{rate}_low", f"{rate}_high"), found.ratio, strict=True)
+            groups[name].settled = dict(values)
+            groups[name].invalidate()
 
     def _level(self, trial: Trial) -> Estimate:
         """Logarithm of the rate that the trial shares with others, without turns."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from search.front.intervals import merge_repeats
@@ -104,6 +105,13 @@ class Group:
                 measured = [m for trial in trials for m in (trial.curve[trial.epochs].metrics, *trial.repeats)]
             self._merged[epochs] = {**self.shares.merge(measured), **self.settled}
         return self._merged[epochs]
+
+    def of(self, trials: Mapping[str, Trial]) -> Group:
+        """Return the group of these trials, which are copies by name."""
+        group = replace(self, trials=[trials[trial.trial_id] for trial in self.trials], _merged=dict(self._merged))
+        for trial in group.trials:
+            trial.groups += (group,)
+        return group
 
     def invalidate(self) -> None:
         """Discard what was computed, because a trial has changed."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from search.front.differences import Difference, Estimate, log_ratio, reconcile
+from search.front.differences import Estimate, log_ratio, reconcile
 
 UNKNOWN_LEVEL = 1.0  # standard error of the logarithm of a rate that has no interval
 
@@ -21,6 +21,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._rounds: dict[Pair, list[tuple[float, float]]] = defaultdict(list)
+        self._estimates: dict[Pair, Estimate] = {}
         self._settled: dict[str, Estimate] = {}
         self._covariance: NDArray[np.float64] = np.empty((0, 0))
 
@@ -32,11 +33,12 @@ class Turns:
         if one > other:
             one, other, rates = other, one, rates[::-1]
         self._rounds[one, other].append(rates)
+        if (estimate := log_ratio(self._rounds[one, other])) is not None:
+            self._estimates[one, other] = estimate
 
     def num_rounds(self, one: str, other: str) -> int:
         """Number of rounds of the two."""
-        pair = min(one, other), max(one, other)
-        return len(self._rounds[pair]) if pair in self._rounds else 0
+        return len(self._rounds.get((min(one, other), max(one, other)), ()))
 
     @property
     def pairs(self) -> list[Pair]:
@@ -48,15 +50,10 @@ class Turns:
         """Names of all that had turns."""
         return sorted({name for pair in self._rounds for name in pair})
 
-    def settle(self, levels: Mapping[str, Estimate]) -> None:
-        """Estimate the logarithms of the rates from the turns and from `levels`, which has each of the `names`."""
-        estimates = {pair: log_ratio(rounds) for pair, rounds in self._rounds.items()}
-        differences = [Difference(*pair, estimate) for pair, estimate in estimates.items() if estimate is not None]
-        self._settled, self._covariance = reconcile({name: levels[name] for name in self.names}, differences)
-
-    def rate(self, name: str) -> Estimate | None:
-        """Logarithm of a rate, as settled; None: it had no turn."""
-        return self._settled.get(name)
+    def settle(self, levels: Mapping[str, Estimate]) -> Mapping[str, Estimate]:
+        """Return the logarithms of the rates from the turns and from `levels`, which has each of the `names`."""
+        self._settled, self._covariance = reconcile(levels, self._estimates)
+        return self._settled
 
     def difference(self, one: str, other: str) -> Estimate | None:
         """Logarithm of the ratio of two rates, as settled; None: one of them had no turn."""

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from statistics import NormalDist
 
 from search.front.intervals import HALF_95
+from search.front.objective import Objective
 from search.record.run_state import RunState
 from search.record.trial import Trial
 
@@ -46,16 +47,16 @@ def _doubt(run_state: RunState, one: Trial, other: Trial) -> float:
     if ratio is None or ratio.is_decided:
         return 0.0
     faster = NORMAL.cdf(ratio.mean / ratio.deviation)
-    others = [o.metric for o in run_state.objectives if o.metric != run_state.rate_metric]
-    better = [_chance_of_better(run_state, one, other, metric) for metric in others]
+    others = [objective for objective in run_state.objectives if objective.metric != run_state.rate_metric]
+    better = [_chance_of_better(run_state, one, other, objective) for objective in others]
     matters = max(math.prod(better), math.prod(1 - chance for chance in better))
     rounds = run_state.num_rounds(one, other)
     return 2 * min(faster, 1 - faster) * matters / (1 + rounds / (2 * ROUNDS_AT_A_TIME))
 
 
-def _chance_of_better(run_state: RunState, one: Trial, other: Trial, metric: str) -> float:
-    """Return the probability that the first trial is no worse in a metric, by the 95% intervals of both."""
-    (objective,) = (o for o in run_state.objectives if o.metric == metric)
+def _chance_of_better(run_state: RunState, one: Trial, other: Trial, objective: Objective) -> float:
+    """Return the probability that the first trial is no worse in an objective, by the 95% intervals of both."""
+    metric = objective.metric
     lead = objective.loss(other.metrics[metric]) - objective.loss(one.metrics[metric])
     halves = [run_state.half_interval(trial, metric) or 0.0 for trial in (one, other)]
     deviation = math.hypot(*halves) / HALF_95

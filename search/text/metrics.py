@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+CONTENDED_MARK = "!"  # behind a rate, in tables with the legend
+CONTENDED_LEGEND = "!: measured while other processes used the cores; the true rate may be higher."
 CONTENDED = "measured while other processes used the cores, so perhaps too low"  # a rate
 ARROWS = {"maximize": "↑", "minimize": "↓"}
 

@@ -18,12 +18,11 @@ from search.record.disk import write_atomically
 from search.record.trial import Trial
 from search.text.durations import format_duration
 from search.text.markdown import format_table, wrap
-from search.text.metrics import metric_label
+from search.text.metrics import CONTENDED_LEGEND, CONTENDED_MARK, metric_label
 from search.text.numbers import plural, plus_minus
 from search.train.child_process import Epoch
 
 RESULT, SUMMARY = "result.csv", "summary.md"
-CONTENDED = "!"  # marks a rate, as in a comparison of runs
 TIMES = ("epoch_seconds", "evaluation_seconds", "checkpoint_seconds")  # together the time of one epoch
 
 
@@ -100,8 +99,7 @@ def comparison(training: Training) -> str:
             f"in the search ({fidelity})": [_cell(searched, name, rate) for name in names],
         }
     )
-    note = f"{CONTENDED}: measured while other processes used the cores; the true rate may be higher."
-    return f"{table}\n\n{wrap(note)}" if f"{CONTENDED} " in table else table
+    return f"{table}\n\n{wrap(CONTENDED_LEGEND)}" if f"{CONTENDED_MARK} " in table else table
 
 
 def as_markdown(training: Training, conditions: Mapping[str, str | None], command: str) -> str:
@@ -124,5 +122,5 @@ def as_markdown(training: Training, conditions: Mapping[str, str | None], comman
 def _cell(metrics: Mapping[str, float], name: str, rate: str) -> str:
     if name not in metrics:
         return "–"
-    mark = CONTENDED if name == rate and metrics.get("contended") else ""
+    mark = CONTENDED_MARK if name == rate and metrics.get("contended") else ""
     return plus_minus(metrics[name], half_interval(metrics, name)) + mark

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from search.front.differences import FEWEST_ROUNDS, Difference, Estimate, log_ratio, reconcile
+from search.front.differences import FEWEST_ROUNDS, Estimate, log_ratio, reconcile
 from search.record.dataframes import Run
 from search.record.run_state import RunState
 from tests.search.runs import Recorder, config, typed
@@ -53,7 +53,7 @@ def test_a_difference_surely_too_small_to_matter_is_a_tie():
 
 def test_turns_make_the_difference_of_two_levels_as_sharp_as_they_are_and_the_levels_hardly():
     levels = {"a": Estimate(0.0, 0.2), "b": Estimate(0.3, 0.2)}
-    found, covariance = reconcile(levels, [Difference("a", "b", Estimate(0.1, 0.01))])
+    found, covariance = reconcile(levels, {("a", "b"): Estimate(0.1, 0.01)})
     assert found["a"].mean - found["b"].mean == pytest.approx(0.1, abs=0.002)
     assert (found["a"].mean + found["b"].mean) / 2 == pytest.approx(0.15)
     assert math.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]) == pytest.approx(0.01, rel=0.01)

@@ -35,9 +35,7 @@ def isolated(
     reason = None
     gc.freeze()  # excludes libraries from the collection afterwards (0.2 s each time)
     try:
-        with _settings_restored(), allocating(allocator):
-            torch.set_num_threads(threads)
-            torch.set_flush_denormal(flush_denormals)
+        with _settings_restored(), process_settings(threads, allocator, flush_denormals):
             return work()
     except (MemoryError, RuntimeError) as error:
         chain = list(exception_chain(error))
@@ -54,6 +52,15 @@ def isolated(
     finally:
         _return_memory()
     raise OutOfMemoryError(reason)
+
+
+@contextlib.contextmanager
+def process_settings(threads: int, allocator: Allocator, flush_denormals: bool) -> Iterator[None]:
+    """Give the process the settings of a trial that hold for all of it; only the allocator's are reset afterwards."""
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(flush_denormals)
+    with allocating(allocator):
+        yield
 
 
 def _check_device(error: BaseException) -> None:
