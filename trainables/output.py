@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from trainables.contract import Measurement, Metric, Verdict
 
@@ -18,13 +18,19 @@ ORDER = {name: i for i, name in enumerate(("val_accuracy", "images_per_second", 
 
 def report(text: str, as_json: bool, **values: Any) -> None:
     """Print `text` for people, or `values` as one JSON object on a line for programs."""
-    print(json.dumps(values) if as_json else text, flush=True)
+    _write(json.dumps(values) if as_json else text, sys.stdout)
 
 
 def report_error(reason: str, as_json: bool) -> None:
     """Print why a training ended: on stderr for people, as one JSON object on stdout for programs."""
     text, file = (json.dumps({"error": reason}), sys.stdout) if as_json else (f"train: {reason}", sys.stderr)
-    print(text, file=file, flush=True)
+    _write(text, file)
+
+
+def _write(line: str, file: TextIO) -> None:
+    """Write in one go: several ranks may write at once."""
+    file.write(f"{line}\n")
+    file.flush()
 
 
 def line(measurement: Measurement, epochs: int) -> str:
