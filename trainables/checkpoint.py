@@ -55,8 +55,14 @@ class Schedule:
 def save(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint and replace the last one by rename, so that a kill leaves one of the two."""
     unfinished = folder / f"{FILE_NAME}.part"
-    epoch, metrics = checkpoint.measurement.epoch, dict(checkpoint.measurement.metrics)
-    content = {"network": dict(checkpoint.network), "epoch": epoch, "metrics": metrics, "state": dict(checkpoint.state)}
+    measurement = checkpoint.measurement
+    content = {
+        "network": dict(checkpoint.network),
+        "epoch": measurement.epoch,
+        "metrics": dict(measurement.metrics),
+        "samples": dict(measurement.samples),
+        "state": dict(checkpoint.state),
+    }
     try:
         with unfinished.open("wb") as file:  # with a path, torch hides a full disk in another error
             torch.save(content, file)
@@ -82,7 +88,7 @@ def load(folder: Path, network: Mapping[str, Any]) -> Checkpoint | None:
     path = folder / FILE_NAME
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-        measurement = Measurement(content["epoch"], content["metrics"])
+        measurement = Measurement(content["epoch"], content["metrics"], content.get("samples", {}))
         checkpoint = Checkpoint(content["network"], measurement, content["state"])
     except FileNotFoundError:
         return None

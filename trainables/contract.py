@@ -75,6 +75,14 @@ class InfeasibleError(Exception):
         self.metrics: Mapping[str, float] = metrics or {}
 
 
+class AlternativeError(InfeasibleError):
+    """Raised where one of several configurations that are measured in turns cannot run, with its place among them."""
+
+    def __init__(self, place: int, reason: str) -> None:
+        super().__init__(reason)
+        self.place = place
+
+
 class DataError(Exception):
     """Raised for missing training data; the message says what was looked for and what to do."""
 
@@ -176,10 +184,14 @@ class Data:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Metrics of a trial after `epoch` epochs (1, 2, ...; 0: a probe). A metric not measured is absent."""
+    """Metrics of a trial after `epoch` epochs (1, 2, ...; 0: a probe). A metric not measured is absent.
+
+    `samples`: after the last epoch, the values of single validation samples by metric, as `kept_samples` writes them.
+    """
 
     epoch: int
     metrics: Mapping[str, float] = field(default_factory=dict)
+    samples: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainables import checkpoint
 from trainables.build import build, device_of, network, network_of
@@ -25,8 +25,9 @@ from trainables.contract import DataError, InfeasibleError, Measurement, Worker
 from trainables.machine.devices import devices_of
 from trainables.machine.steps_in_flight import StepsInFlight
 from trainables.measure.instruments import Instruments, StepWork
+from trainables.measure.kept_samples import as_text
 from trainables.measure.probe_end import may_stop
-from trainables.measure.sample_mean import SampleSums, mean_with_interval, sample_sums
+from trainables.measure.sample_mean import OfSamples, mean_with_interval, of_each_sample, value_of_each
 from trainables.parallel import ranks
 from trainables.plan import Batch, Batches, Plan
 from trainables.prediction import memory_need
@@ -121,29 +122,35 @@ def test(settings: Settings, worker: Worker) -> dict[str, float]:
     if last is None:
         raise FileNotFoundError(f"{worker.folder}: no checkpoint to test")
     model.load_state_dict(last.state["model"])
-    found = evaluate(model, batches, settings, device, worker.world_size)
+    found = _means(evaluate(model, batches, settings, device, worker.rank, worker.world_size))
     return {name.replace("val_", "test_", 1): value for name, value in found.items()}
 
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, batches: Iterable[Batch], settings: Settings, device: torch.device, world_size: int = 1
-) -> dict[str, float]:
-    """Return the means of the workload's measures over the batches of all ranks, and the ends of their intervals."""
+    model: nn.Module, batches: Iterable[Batch], settings: Settings, device: torch.device, rank: int, world_size: int
+) -> dict[str, OfSamples]:
+    """Return the workload's measures of each sample of all ranks, in the order of the samples."""
     workload = workload_of(settings)
     model.eval()
-    sums = torch.zeros(len(SampleSums._fields), len(workload.MEASURES), dtype=torch.float64, device=device)
+    found: dict[str, list[Tensor]] = {name: [] for name in workload.MEASURES}
     for inputs, targets in batches:
         with autocast(settings, device):
             outputs = model(arranged(inputs, settings))
         measured = workload.measures(in_floats(outputs), targets)
-        sums += torch.stack([sample_sums(measured[name], num_samples(targets)) for name in workload.MEASURES], dim=1)
+        for name, of_batches in found.items():
+            of_batches.append(of_each_sample(measured[name], num_samples(targets)))
     model.train()
-    summed = np.reshape(ranks.reduced(sums.flatten().tolist(), "sum", world_size, device), sums.shape)
-    found: dict[str, float] = {}
-    for name, column in zip(workload.MEASURES, summed.T.tolist(), strict=True):
-        found |= mean_with_interval(name, SampleSums(*column))
-    return found
+    nothing = torch.zeros(0, 2, dtype=torch.float64, device=device)
+    return {
+        name: ranks.interleaved(torch.cat([nothing, *of_batches]), rank, world_size).cpu().numpy()
+        for name, of_batches in found.items()
+    }
+
+
+def _means(found: Mapping[str, OfSamples]) -> dict[str, float]:
+    """Return the means of the measures, and the ends of their intervals."""
+    return {key: value for name, each in found.items() for key, value in mean_with_interval(name, each).items()}
 
 
 def _check_measures(training: Training, inputs: Any, targets: Any) -> None:
@@ -155,7 +162,7 @@ def _check_measures(training: Training, inputs: Any, targets: Any) -> None:
     samples = num_samples(targets)
     if samples:  # a server has none
         few = first_samples((inputs, targets), MOST_SAMPLES, samples)
-        evaluate(training.step.model, [few], training.settings, training.device)
+        evaluate(training.step.model, [few], training.settings, training.device, rank=0, world_size=1)
 
 
 def _opened(settings: Settings, worker: Worker) -> SampleShape:
@@ -230,14 +237,17 @@ def _epoch(training: Training, epoch: int) -> Measurement:
     batches = workload_of(settings).evaluation_batches(
         settings, worker.data, "validation", training.device, worker.rank, worker.world_size
     )
-    found = evaluate(step.model, batches, settings, training.device, worker.world_size)
+    of_samples = evaluate(step.model, batches, settings, training.device, worker.rank, worker.world_size)
+    found = _means(of_samples)
     for name, value in found.items():
         if not math.isfinite(value):
             raise FloatingPointError(f"{name} is {value} after epoch {epoch}")
     evaluated = time.perf_counter()
     metrics = {"train_loss": train_loss, "epoch_seconds": trained - started, **found}
     metrics |= {"evaluation_seconds": evaluated - trained, **training.instruments.metrics(), **step.metrics()}
-    measurement, started = Measurement(epoch, metrics), time.perf_counter()
+    # trials are compared after the last epoch only
+    kept = {name: as_text(value_of_each(each)) for name, each in of_samples.items()} if epoch == worker.epochs else {}
+    measurement, started = Measurement(epoch, metrics, kept), time.perf_counter()
     if _is_checkpoint_due(training, epoch):
         with training.checkpoints.writing():
             _save(training, measurement)

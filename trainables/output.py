@@ -21,9 +21,9 @@ def report(text: str, as_json: bool, **values: Any) -> None:
     _write(json.dumps(values) if as_json else text, sys.stdout)
 
 
-def report_error(reason: str, as_json: bool) -> None:
+def report_error(reason: str, as_json: bool, **more: int) -> None:
     """Print why a training ended: on stderr for people, as one JSON object on stdout for programs."""
-    text, file = (json.dumps({"error": reason}), sys.stdout) if as_json else (f"train: {reason}", sys.stderr)
+    text, file = (json.dumps({"error": reason, **more}), sys.stdout) if as_json else (f"train: {reason}", sys.stderr)
     _write(text, file)
 
 

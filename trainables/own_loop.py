@@ -27,7 +27,7 @@ from trainables.contract import (
     Worker,
 )
 from trainables.local_worker import LocalWorker, machine
-from trainables.metrics import common_metrics
+from trainables.metrics import common_metrics, interval_ends
 from trainables.own_source import OwnSource, own_errors, own_metrics
 from trainables.settings import Settings, checked, parameters_of
 from trainables.torch_trainable import isolated, too_few_for
@@ -76,7 +76,8 @@ class OwnLoop:
         self.PARAMETERS: Mapping[str, Parameter] | None = {**declaration.parameters, **common}
         stages = {"forward_seconds": Metric("s", "per step, all but loading; less if the loop marks stages")}
         own = own_metrics(declaration, tested="test" in declaration.functions)
-        self.METRICS: Mapping[str, Metric] | None = {**own, **common_metrics(declaration.unit), **stages}
+        ends = interval_ends({name: metric for name, metric in own.items() if name.startswith("val_")})
+        self.METRICS: Mapping[str, Metric] | None = {**own, **ends, **common_metrics(declaration.unit), **stages}
         self.STRATEGIES: Mapping[str, Strategy] = {}
         self._settings_class: type[LoopSettings] = type("LoopSettings", (LoopSettings,), {"source": self.source.digest})
 

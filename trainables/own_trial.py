@@ -18,7 +18,9 @@ from trainables.build import device_of
 from trainables.checkpoint import Checkpoint
 from trainables.contract import Cost, InfeasibleError, Measurement, OwnCodeError, Worker
 from trainables.measure.instruments import Instruments, StepWork
+from trainables.measure.kept_samples import as_text
 from trainables.measure.probe_end import may_stop
+from trainables.measure.sample_mean import OfSamples, mean_with_interval, of_each_sample, value_of_each
 from trainables.settings import Settings
 from trainables.stages import Stage
 
@@ -99,7 +101,8 @@ class OwnTrial:
             epoch: as `epochs` yielded it.
             checkpoint: tensors, numbers and strings, in dictionaries or lists; a later process finds it in
                 `trial.checkpoint`, and goes on after this epoch. Without it, an interrupted trial starts again.
-            metrics: those that METRICS declares, and `train_loss` if wanted.
+            metrics: those that METRICS declares, and `train_loss` if wanted. A tensor with a row for each validation
+                sample gives the mean and its 95% interval, and trials are then compared sample by sample.
 
         Raises:
             OwnCodeError: metrics are missing or not declared.
@@ -111,12 +114,17 @@ class OwnTrial:
         if not self._steps:
             raise OwnCodeError(f"trial.report({epoch}) without a step; go through the batches by trial.steps(loader)")
         self.pause()
-        values = {name: float(value) for name, value in metrics.items()}
-        self._check(epoch, values)
+        of_samples = {name: _of_samples(value) for name, value in metrics.items() if _is_of_samples(value)}
+        values = {name: float(value) for name, value in metrics.items() if name not in of_samples}
+        for name, each in of_samples.items():
+            values |= mean_with_interval(name, each)
+        self._check(epoch, values, metrics)
         self._epoch = epoch
         assert self._instruments is not None
         found = {**values, "epoch_seconds": self._seconds, **self._instruments.metrics()}
-        measurement, self._seconds = Measurement(epoch, found), 0.0
+        kept = {name: as_text(value_of_each(each)) for name, each in of_samples.items()}
+        measurement = Measurement(epoch, found, kept if epoch == self.num_epochs else {})
+        self._seconds = 0.0
         started = time.perf_counter()
         if checkpoint is not None and self.rank == 0:
             _save(self.folder, Checkpoint(self._network, measurement, {"own": checkpoint}))
@@ -233,10 +241,10 @@ class OwnTrial:
             return seconds >= self._most_seconds
         return may_stop(self._instruments, self._worker, self.device, self._steps, seconds)
 
-    def _check(self, epoch: int, values: Mapping[str, float]) -> None:
+    def _check(self, epoch: int, values: Mapping[str, float], names: Collection[str]) -> None:
         if epoch != self._epoch + 1:
             raise OwnCodeError(f"trial.report({epoch}, ...) where epoch {self._epoch + 1} is expected")
-        self._check_names(values)
+        self._check_names(names)
         for name, value in values.items():
             if not math.isfinite(value):
                 raise FloatingPointError(f"{name} is {value} after epoch {epoch}")
@@ -247,6 +255,16 @@ class OwnTrial:
         if missing or unknown:
             given, declared = ", ".join(names) or "nothing", ", ".join(self.metrics)
             raise OwnCodeError(f"trial.report was given {given}; METRICS declares {declared}")
+
+
+def _is_of_samples(value: float | Tensor) -> bool:
+    return isinstance(value, Tensor) and value.numel() > 1
+
+
+def _of_samples(value: float | Tensor) -> OfSamples:
+    assert isinstance(value, Tensor)
+    each: OfSamples = of_each_sample(value.detach(), len(value)).cpu().numpy()
+    return each
 
 
 def _save(folder: Path, content: Checkpoint) -> None:

@@ -4,6 +4,7 @@
 
 Prints one line per epoch; the folder has curves.csv, the checkpoint, and with --test test.json. The same command again
 continues from the checkpoint. With --probe it only measures for some seconds: rate, stage times, memory, bottleneck.
+With --turns it measures the rates of several configurations in turns.
 With --json it prints one JSON object per line: {"data": ...}, {"epoch": 1, "metrics": {...}}, {"test": {...}},
 {"error": ...}.
 Exit codes: 0 done, 1 failed, 2 bad input or a configuration that cannot run here, 130 interrupted.
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,6 +33,7 @@ from typing import Any, NoReturn
 
 from trainables.contract import (
     TRAINABLES,
+    AlternativeError,
     Data,
     DataError,
     DeviceLostError,
@@ -54,6 +56,7 @@ ABORTED = -signal.SIGABRT  # by NCCL's watchdog, which ends the ranks that wait 
 GRACE_SECONDS = 5.0  # for the lost rank to end, too
 BAD_INPUT = (ValueError, InfeasibleError, DataError)
 FAILURES = (FloatingPointError, OSError, OwnCodeError, DeviceLostError)
+ANSWERS = "answers"  # a FIFO
 DATA_NAMES = ("auto", "cifar10", "folder", "generated")
 
 
@@ -70,6 +73,7 @@ class Job:
     test: bool
     as_json: bool
     layout: Layout
+    turns: tuple[dict[str, Any], ...] = ()  # configurations
 
     def listener(self, measurement: Measurement) -> bool:
         """Write to curves.csv and print."""
@@ -92,11 +96,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _lock(job.folder):
             return run(job)
     except (*BAD_INPUT, LookupError, *FAILURES) as error:
-        report_error(str(error), as_json)
+        report_error(str(error), as_json, **_place(error))
         return 2 if isinstance(error, (*BAD_INPUT, LookupError)) else 1
     except KeyboardInterrupt:
         print("train: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
         return 130
+
+
+class TurnListener:
+    """Prints the rates of each round, then waits for the line `go` in a FIFO, which another program writes."""
+
+    def __init__(self, answers: Path) -> None:
+        self._answers = answers
+        self._lines: Iterator[str] | None = None
+
+    def __call__(self, measurement: Measurement) -> bool:
+        """Return whether to go on; not so at the end of the FIFO, when the other program has closed it."""
+        rates = dict(measurement.metrics)
+        report(json.dumps(rates), True, epoch=measurement.epoch, metrics=rates)
+        if self._lines is None:
+            self._lines = self._answers.open()
+        return next(self._lines, "") == "go\n"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -119,6 +139,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--val-samples", "--val-images", type=int, default=Data.val_images, help="for validation")
     parser.add_argument("--test", action="store_true", help="measure on the test samples at the end")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    more = f"as for search.advise: a JSON list of changed settings; waits after each round for `go` in FOLDER/{ANSWERS}"
+    parser.add_argument("--turns", type=json.loads, help=more)
     return parser
 
 
@@ -144,7 +166,8 @@ def _job(options: argparse.Namespace) -> Job:
     config: dict[str, Any] = {name: parsed(value) for name, _, value in pairs}
     if trainable.PARAMETERS is not None:
         config = checked(config, trainable.PARAMETERS)
-    layout = trainable.layout(config, machine())
+    turns = tuple({**config, **changed} for changed in options.turns or ())
+    layout = trainable.layout(turns[0] if turns else config, machine())
     data = Data(options.data, options.root, options.download, options.train_samples, options.val_samples)
     data = trainable.locate_data(data)
     description = trainable.describe_data(data)
@@ -159,7 +182,7 @@ def _job(options: argparse.Namespace) -> Job:
         raise ValueError(f"--folder {folder}: another configuration was trained there, see config.json")
     path.write_text(mine)
     flags = (options.probe, options.test, options.json)
-    return Job(options.trainable, config, data, folder, epochs, *flags, layout)
+    return Job(options.trainable, config, data, folder, epochs, *flags, layout, turns)
 
 
 def _lock(folder: Path) -> AbstractContextManager[object]:
@@ -255,13 +278,18 @@ def _process(job: Job, rank: int, meeting_point: str, start_method: str) -> None
     try:
         _work(job, rank)
     except (*BAD_INPUT, *FAILURES) as error:
-        report_error(f"rank {rank}: {error}", job.as_json)
+        report_error(f"rank {rank}: {error}", job.as_json, **_place(error))
         sys.exit(2 if isinstance(error, BAD_INPUT) else 1)
     except PeerLostError:
         sys.exit(LOST_ANOTHER)  # the other rank reports the reason
     except KeyboardInterrupt:
         sys.exit(130)
     dist.destroy_process_group()
+
+
+def _place(error: Exception) -> dict[str, int]:
+    """Return the place of the configuration that cannot run among those of `--turns`."""
+    return {"alternative": error.place} if isinstance(error, AlternativeError) else {}
 
 
 def _end_with_main() -> None:
@@ -274,8 +302,13 @@ def _end_with_main() -> None:
 def _work(job: Job, rank: int) -> None:
     trainable = load_trainable(job.trainable)
     resources = Resources(job.layout.cpus_per_process, job.layout.gpus_per_process)
-    listener: Listener = job.listener if rank == 0 else lambda measurement: True
+    listener: Listener = TurnListener(job.folder / ANSWERS) if job.turns else job.listener
+    if rank > 0:
+        listener = lambda measurement: True  # noqa: E731
     worker = LocalWorker(job.folder, job.epochs, job.data, resources, rank, job.layout.processes, listener)
+    if job.turns:
+        trainable.turns(job.turns, worker)  # type: ignore[attr-defined]
+        return
     (trainable.probe if job.probe else trainable.train)(job.config, worker)
     if job.test:
         metrics = trainable.test(job.config, worker)

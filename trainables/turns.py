@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from trainables.contract import Measurement, Worker
+from trainables.contract import AlternativeError, InfeasibleError, Measurement, Worker
 from trainables.loop import Training, open_probe
 from trainables.machine.isolation import process_settings
 from trainables.measure.instruments import MAX_WARMUP_STEPS
@@ -33,17 +33,30 @@ def take_turns(alternatives: Sequence[Settings], worker: Worker) -> None:
     layout.
 
     Raises:
-        InfeasibleError: see `trainables.loop.probe`; the alternatives are in memory together.
+        AlternativeError: see `trainables.loop.probe`; the alternatives are in memory together.
     """
     with contextlib.ExitStack() as stack:
-        runners = [_Runner(*stack.enter_context(open_probe(settings, worker))) for settings in alternatives]
-        for runner in runners:
-            runner.warm_up()
+        runners = []
+        for place, settings in enumerate(alternatives):
+            with _blamed_on(place):
+                runners.append(_Runner(*stack.enter_context(open_probe(settings, worker))))
+                runners[-1].warm_up()
         rng = np.random.default_rng(0)  # equal on all ranks
         for number in itertools.count(1):
             rates = {i: runners[i].turn() for i in rng.permutation(len(runners)).tolist()}
-            if not worker.report(Measurement(number, {f"rate_{i}": rates[i] for i in sorted(rates)})):
+            goes_on = worker.report(Measurement(number, {f"rate_{i}": rates[i] for i in sorted(rates)}))
+            # outside of a search rank 0 alone waits for the answer; a rank that went on would take cores from others
+            if not ranks.answer_of_rank_0(goes_on, number, worker.rank, worker.world_size):
                 return
+
+
+@contextlib.contextmanager
+def _blamed_on(place: int) -> Iterator[None]:
+    """Name the alternative that cannot run."""
+    try:
+        yield
+    except (InfeasibleError, ValueError, RuntimeError) as error:
+        raise AlternativeError(place, f"{error}".partition("\n")[0]) from error
 
 
 class _Runner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import ray
 import ray.actor
@@ -100,8 +101,7 @@ class Group:
         self._reports[measurement.epoch].add(rank)
         if rank == 0:
             if self._reports_nodes:
-                metrics = {**measurement.metrics, "nodes": self._num_nodes()}
-                measurement = Measurement(measurement.epoch, metrics)
+                measurement = replace(measurement, metrics={**measurement.metrics, "nodes": self._num_nodes()})
             self._messages.put_nowait(measurement)
         return await self._answer_to(measurement.epoch)
 

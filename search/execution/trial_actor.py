@@ -25,13 +25,14 @@ MAX_RETRIES = 1
 class Measured:
     """End of an epoch, or of a probe (epoch 0).
 
-    `seconds`: time on the workers; `setup_seconds`: time spent waiting for them.
+    `seconds`: time on the workers; `setup_seconds`: time spent waiting for them. `samples`: as in `Measurement`.
     """
 
     epoch: int
     metrics: Mapping[str, float]
     seconds: float
     setup_seconds: float
+    samples: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,9 @@ class TrialActor(tune.Trainable):  # type: ignore[misc]  # Ray has no types
             match self._client.next_message():
                 case Measurement(epoch=epoch) if epoch <= self._last_epoch:
                     self._client.answer(go_on=True)  # repeats the checkpoint's epoch, which the journal has
-                case Measurement(epoch=epoch, metrics=metrics):
+                case Measurement(epoch=epoch, metrics=metrics, samples=samples):
                     self._last_epoch = epoch
-                    return Measured(epoch, dict(metrics), self._seconds(), self._setup_seconds)
+                    return Measured(epoch, dict(metrics), self._seconds(), self._setup_seconds, dict(samples))
                 case Ended(disk_full=True, reason=reason):
                     self._client.release()
                     return DiskFull(reason or "the disk is full")

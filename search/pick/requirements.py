@@ -92,8 +92,10 @@ def probabilities(run: Run, trial: Trial, requirements: Requirements) -> dict[st
     found = {}
     for each in _resolve(run, requirements):
         metric = each.constraint.metric
-        measured_once = [trial] if each.reference is None else [trial, each.reference]
-        deviation = math.hypot(*(run.state.half_interval(t, metric) or 0.0 for t in measured_once)) / HALF_95
+        if each.reference is None:
+            deviation = (run.state.half_interval(trial, metric) or 0.0) / HALF_95
+        else:
+            deviation = run.state.difference(trial, each.reference, metric).deviation
         if deviation > 0 and trial is not each.reference:
             found[each.words] = NormalDist().cdf(-each.constraint.violation(trial.metrics[metric]) / deviation)
     return found

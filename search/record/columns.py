@@ -26,20 +26,22 @@ COLUMNS = {
     "front_probability": ("fraction", "in `front`: how probable it is that it belongs there, by what is uncertain"),
     "started_at": ("UTC", "when it started"),
     "epoch": ("epochs", "1, 2, ...; 0: a probe"),
-    "other_trial_id": ("", "in `differences`: the trial that had turns beside it"),
+    "other_trial_id": ("", "in `differences`: the trial that it is compared with"),
     "turns": ("", "how often both had a turn"),
-    "rate_ratio": ("", "rate of the trial over that of the other one, as all turns together settle it"),
+    "rate_ratio": ("", "rate of the trial over that of the other one, by turns if they had any"),
     "rate_ratio_low": ("", "lower end of the ratio's 95% interval"),
     "rate_ratio_high": ("", "upper end of the ratio's 95% interval"),
     "decision": ("", "what the scheduler answered: continue or stop"),
 }
+DIFFERENCE = "_difference"  # ending of columns in `differences`
 
 HEAD = """\
 # Columns
 
 `trials.csv` has a row for each trial started, with its last measurement; `curves.csv` one for each trial and epoch;
-`front.csv` the trials of the Pareto front; `differences.csv` the pairs whose rates were measured in turns. The
-`.parquet` files are the same with types. An empty cell was not measured, or is a setting that was not active.
+`front.csv` the trials of the Pareto front; `differences.csv` the pairs of those, and of trials whose rates were
+measured in turns. The `.parquet` files are the same with types. An empty cell was not measured, or is a setting that
+was not active.
 """
 
 
@@ -62,6 +64,10 @@ def _describe_column(name: str, units: Mapping[str, str], trainable: Trainable |
         setting = name.removeprefix("config.")
         return "", f"the setting `{setting}`" + (f": {parameters[setting].help}" if setting in parameters else "")
     known = {**target_metrics(targets_of(units), known), **known}
+    if name.removesuffix("_low").removesuffix("_high").endswith(DIFFERENCE):
+        stem, _, end = name.rpartition(DIFFERENCE)
+        of = f"`{stem}` of the trial less that of the other one"
+        return units.get(stem, ""), f"{ENDS[end]} of the 95% interval of it" if end else of
     if name in known:
         return known[name].unit or units.get(name, ""), known[name].help
     if is_interval_end(name, {*units, *known}):

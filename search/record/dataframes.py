@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from typing import Any, cast
 
 import pandas as pd
 
-from search.record.columns import COLUMNS, describe_columns
+from search.front.roles import ENDS
+from search.record.columns import COLUMNS, DIFFERENCE, describe_columns
 from search.record.disk import write_atomically
 from search.record.events import Opening
 from search.record.journal import FILE_NAME, read_journal
@@ -101,20 +103,28 @@ class Run:
 
     @cached_property
     def differences(self) -> pd.DataFrame:
-        """One row per pair of trials whose rates were measured in turns, with their ratio as all turns settle it."""
-        pairs = self.state.pairs
-        ratios = [ratio.ratio if ratio else (math.nan,) * 3 for ratio in (self.state.rate_ratio(*p) for p in pairs)]
-        return pd.DataFrame(
-            {
-                "trial_id": _words(one.trial_id for one, _ in pairs),
-                "other_trial_id": _words(other.trial_id for _, other in pairs),
-                "turns": pd.array([self.state.num_rounds(*pair) for pair in pairs], dtype="int64"),
-                **{
-                    name: _floats(r[i] for r in ratios)
-                    for i, name in enumerate(("rate_ratio", "rate_ratio_low", "rate_ratio_high"))
-                },
-            }
-        )
+        """One row per pair of trials on the front, or whose rates were measured in turns.
+
+        Rates are compared by their ratio, other objectives by their difference.
+        """
+        state = self.state
+        on_front = itertools.combinations(state.front(), 2)
+        named = {(one.trial_id, other.trial_id): (one, other) for one, other in (*state.pairs, *on_front)}
+        pairs = list(named.values())
+        columns = {
+            "trial_id": _words(one.trial_id for one, _ in pairs),
+            "other_trial_id": _words(other.trial_id for _, other in pairs),
+            "turns": pd.array([state.num_rounds(*pair) for pair in pairs], dtype="int64"),
+        }
+        ratios = [ratio.ratio if ratio else (math.nan,) * 3 for ratio in (state.rate_ratio(*p) for p in pairs)]
+        columns |= {f"rate_ratio{end}": _floats(ratio[i] for ratio in ratios) for i, end in enumerate(("", *ENDS))}
+        for metric in [o.metric for o in state.objectives if o.metric != state.rate_metric]:
+            found = [state.difference(*pair, metric) for pair in pairs]
+            name = f"{metric}{DIFFERENCE}"
+            columns[name] = _floats(each.mean for each in found)
+            columns[f"{name}_low"] = _floats(each.low for each in found)
+            columns[f"{name}_high"] = _floats(each.high for each in found)
+        return pd.DataFrame(columns)
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:

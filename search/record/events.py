@@ -189,13 +189,17 @@ class Start(_TrialEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(_TrialEvent):
-    """Metrics of a trial after an epoch (0: a probe), and whether it continues; `seconds` counts from its start."""
+    """Metrics of a trial after an epoch (0: a probe), and whether it continues; `seconds` counts from its start.
+
+    `samples`: after the last epoch, values of single validation samples, as `trainables.measure.kept_samples` has them.
+    """
 
     event: Literal["measurement"]
     epoch: Annotated[int, Field(ge=0, lt=MAX_COUNT)]
     metrics: Metrics
     seconds: float | None = None
     decision: Literal["continue", "stop"] | None = None
+    samples: Texts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

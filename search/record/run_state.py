@@ -18,6 +18,7 @@ from search.front.differences import Estimate
 from search.front.front_probability import Errors, front_probability
 from search.front.intervals import HALF_95, half_interval
 from search.front.objective import Constraint, Objective, losses, read_constraint
+from search.front.paired import correlated_errors, correlations
 from search.front.pareto import hypervolume, reference_point
 from search.front.roles import FIRST_RATE, rate_metric
 from search.front.shared import SharedMetrics, shared_metrics
@@ -179,6 +180,19 @@ class RunState:
         first, second = self._level(one), self._level(other)
         return Estimate(first.mean - second.mean, math.hypot(first.deviation, second.deviation))
 
+    def difference(self, one: Trial, other: Trial, metric: str) -> Estimate:
+        """Difference of a metric, in its unit, with the standard error that both have together.
+
+        Metrics of the same validation samples are compared sample by sample, where these are known. Exact values have
+        no error.
+        """
+        lead = one.metrics.get(metric, math.nan) - other.metrics.get(metric, math.nan)
+        if one.source(metric) == other.source(metric):
+            return Estimate(lead, 0.0)
+        first, second = ((self.half_interval(trial, metric) or 0.0) / HALF_95 for trial in (one, other))
+        alike = correlations([one.samples(metric), other.samples(metric)])[0, 1]
+        return Estimate(lead, math.sqrt(max(0.0, first**2 + second**2 - 2 * alike * first * second)))
+
     def counts(self) -> dict[str, int]:
         """Trials by state, all states; without the probes that only prepare others."""
         states = Counter(trial.state for trial in self.counted())
@@ -234,13 +248,20 @@ class RunState:
         return {trial.trial_id: float(p) for trial, p in zip(points, odds, strict=True)}
 
     def _errors(self, points: Sequence[Trial]) -> Errors:
-        """Errors of the objectives of points: one for all that share a metric, correlated where turns settled them."""
+        """Errors of the objectives of points: one for all that share a metric.
+
+        They are correlated where turns settled rates, and where metrics are of the same validation samples.
+        """
         sources = [np.unique([t.source(o.metric) for t in points], return_inverse=True) for o in self.objectives]
+        factors = [
+            correlated_errors(correlations([self.trials[name].samples(objective.metric) for name in names]))
+            for objective, (names, _) in zip(self.objectives, sources, strict=True)
+        ]
 
         def draw(chosen: NDArray[np.int_], rng: np.random.Generator) -> NDArray[np.float64]:
             columns = []
-            for objective, (names, numbers) in zip(self.objectives, sources, strict=True):
-                errors = rng.standard_normal(len(names))
+            for objective, (names, numbers), factor in zip(self.objectives, sources, factors, strict=True):
+                errors = factor @ rng.standard_normal(len(names))
                 if objective.metric == self.rate_metric:
                     for name, error in self._turns.errors(rng).items():
                         errors[names == name] = error

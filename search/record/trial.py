@@ -64,6 +64,12 @@ class Trial:
         sharing = next((group.trials for group in self.groups if metric in group.shares.names), [self])
         return sharing[0].trial_id
 
+    def samples(self, metric: str) -> str:
+        """Values of the metric of single validation samples, of this trial or one that shares it; empty: unknown."""
+        sharing = next((group.trials for group in self.groups if metric in group.shares.names), [])
+        kept = (trial.curve[self.epochs].samples for trial in (self, *sharing) if self.epochs in trial.curve)
+        return next((samples[metric] for samples in kept if metric in samples), "")
+
     def apply(self, event: Measurement | Retry | Finish | Repeat | OnTestSet) -> None:
         """Take in an event of this trial."""
         match event:

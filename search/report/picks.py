@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from search.front.pareto import knee
 from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
 from search.record.trial import Trial
-from search.text.numbers import format_ratio, plural
+from search.text.numbers import format_difference, format_ratio, plural
 
 NEAREST = "nearest to the best values of all objectives, each scaled to its range"
 
@@ -88,18 +87,19 @@ def no_front(run: Run) -> str:
 
 
 def _beside(run: Run, trial: Trial, other: Trial) -> str:
-    """Compare each objective with that of the other trial: fractions by difference, others by ratio."""
+    """Compare each objective with that of the other trial: by difference where that has an error, else by ratio."""
     state, parts = run.state, []
     for metric in (o.metric for o in state.objectives):
         value, base, label = trial.metrics[metric], other.metrics[metric], state.label(metric)
         ratio = state.rate_ratio(trial, other) if metric == state.rate_metric else None
+        difference = state.difference(trial, other, metric)
+        is_fraction = "accuracy" in metric or state.unit(metric) == "fraction"
         if ratio is not None:
             tie = ", a tie" if ratio.is_tie else ""
             parts.append(f"{format_ratio(*ratio.ratio)} times its {label}{tie}")
-        elif "accuracy" in metric or state.unit(metric) == "fraction" or base <= 0:
-            half = math.hypot(*(state.half_interval(each, metric) or 0.0 for each in (trial, other)))
-            interval = f" ({value - base - half:+.4f} to {value - base + half:+.4f})" if half else ""
-            parts.append(f"{label} {value - base:+.4f}{interval}")
+        elif is_fraction or difference.deviation or base <= 0:
+            ends = difference.mean, difference.low, difference.high
+            parts.append(f"{label} {format_difference(*ends, in_points=is_fraction)}")
         else:
             parts.append(f"{value / base:.2f} times its {label}")
     return ", ".join(parts)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Collection
 from statistics import NormalDist
 
-from search.front.intervals import HALF_95
 from search.front.objective import Objective
 from search.record.run_state import RunState
 from search.record.trial import Trial
@@ -55,9 +54,7 @@ def _doubt(run_state: RunState, one: Trial, other: Trial) -> float:
 
 
 def _chance_of_better(run_state: RunState, one: Trial, other: Trial, objective: Objective) -> float:
-    """Return the probability that the first trial is no worse in an objective, by the 95% intervals of both."""
-    metric = objective.metric
-    lead = objective.loss(other.metrics[metric]) - objective.loss(one.metrics[metric])
-    halves = [run_state.half_interval(trial, metric) or 0.0 for trial in (one, other)]
-    deviation = math.hypot(*halves) / HALF_95
-    return NORMAL.cdf(lead / deviation) if deviation else float(lead >= 0)
+    """Return the probability that the first trial is no worse in an objective."""
+    difference = run_state.difference(one, other, objective.metric)
+    lead = -objective.loss(difference.mean)
+    return NORMAL.cdf(lead / difference.deviation) if difference.deviation else float(lead >= 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -126,6 +127,7 @@ class Study:
             metrics=dict(metrics),
             decision=decision.value,
             seconds=measured.seconds,
+            **({"samples": dict(measured.samples)} if measured.samples else {}),
         )
         if decision is Decision.STOP:
             self.finish(trial_id, Finished("stopped", reason, measured.seconds, measured.setup_seconds))
@@ -270,8 +272,11 @@ class Study:
         wanted = {*self._running, *front, *(proposal.trial_id for proposal in self._pending)}
         for folder in (self._folder / "trials").iterdir():
             if folder.name not in wanted:
-                for checkpoint in folder.glob("checkpoint*"):
-                    checkpoint.unlink(missing_ok=True)
+                for checkpoint in folder.glob("checkpoint*"):  # other libraries' are folders
+                    if checkpoint.is_dir() and not checkpoint.is_symlink():
+                        shutil.rmtree(checkpoint, ignore_errors=True)
+                    else:
+                        checkpoint.unlink(missing_ok=True)
 
 
 def run_study(

@@ -33,6 +33,27 @@ def format_ratio(ratio: float, low: float, high: float) -> str:
     return f"{ratio:.2f}{interval}"
 
 
+def format_difference(mean: float, low: float, high: float, in_points: bool) -> str:
+    """Return a difference with its 95% interval, as in `0.8 points lower (0.2 to 1.4)`; `in_points`: of fractions.
+
+    An interval around zero names both sides: `0.3 points higher (0.5 lower to 1.1 higher)`.
+    """
+    scale, unit = (100.0, " points") if in_points else (1.0, "")
+    digits = max(0, 2 - math.floor(math.log10(max(abs(mean), abs(low), abs(high)) or 1.0))) if not in_points else 2
+    size, near, far = (f"{abs(scale * value):.{digits}f}" for value in (mean, *sorted((low, high), key=abs)))
+    text = f"{size}{unit} {_side(mean)}" if float(size) else "equal"
+    if far == near == size:
+        return text
+    if low < 0 < high:
+        ends = [f"{abs(scale * value):.{digits}f} {_side(value)}" for value in (low, high)]
+        return f"{text} ({' to '.join(ends)})"
+    return f"{text} ({near} to {far})"
+
+
+def _side(value: float) -> str:
+    return "higher" if value > 0 else "lower"
+
+
 def format_percent(fraction: float) -> str:
     """Return a percentage, as in `62%`; a dash if the fraction is not finite."""
     return f"{fraction:.0%}" if math.isfinite(fraction) else "–"

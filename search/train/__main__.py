@@ -22,7 +22,6 @@ from pathlib import Path
 from search.commandline import find_trial, load_run, print_output, run_parser
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError
 from search.record.dataframes import Run
-from search.record.source import absolute_file, usable_file
 from search.record.trial import Trial
 from search.report.command import full_epochs, settings
 from search.space.machine import describe_machine, git_commit, package_versions
@@ -30,6 +29,7 @@ from search.study.interrupt import Interrupted, Interrupts
 from search.text.markdown import wrap
 from search.text.metrics import metric_label
 from search.text.shell import continued
+from search.train.arguments import data_arguments
 from search.train.child_process import CURVES, Reports, read_curves, train
 from search.train.progress import Progress
 from search.train.result import RESULT, SUMMARY, Training, comparison, finished, headline, write_result
@@ -91,18 +91,8 @@ def _job(words: Sequence[str]) -> Job:
             f"{folder}: started with {started} epochs, not {epochs}; --epochs {started} continues it, "
             "--folder DIR starts another training"
         )
-    recorded = absolute_file(run.info.trainable, options.run)
-    given = {
-        "--trainable": usable_file(recorded, run.info.source, options.run.absolute()),
-        "--epochs": epochs,
-        "--data": run.info.data.name,
-        "--val-images": run.info.data_settings.get("val_images"),
-        "--train-samples": options.train_samples,
-        "--root": options.root or run.info.data_settings.get("root"),
-        "--folder": folder,
-    }
-    arguments = [word for key, value in given.items() if value is not None for word in (key, f"{value}")]
-    arguments += ["--test", *settings(run, trial)]
+    arguments = data_arguments(run, options.run, options.root, options.train_samples)
+    arguments += ["--epochs", f"{epochs}", "--folder", f"{folder}", "--test", *settings(run, trial)]
     return Job(run, trial, folder, epochs, arguments, shlex.join(["python", "-m", NAME, *words]))
 
 

@@ -60,7 +60,18 @@ class Reports:
 
 
 def train(arguments: Sequence[str], reports: Reports) -> int:
-    """Run `python -m trainables.train` and return its exit code.
+    """Run `python -m trainables.train` and return its exit code."""
+    process = start(arguments)
+    try:
+        for line in process.stdout or ():
+            reports.receive(line.rstrip("\n"))
+        return process.wait()
+    finally:
+        end(process)
+
+
+def start(arguments: Sequence[str]) -> subprocess.Popen[str]:
+    """Start `python -m trainables.train`, whose output is a pipe.
 
     The child is a process group of its own: Ctrl-C reaches this process only, which then ends the child in order.
     """
@@ -70,7 +81,7 @@ def train(arguments: Sequence[str], reports: Reports) -> int:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-m", "trainables.train", "--json", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -80,15 +91,9 @@ def train(arguments: Sequence[str], reports: Reports) -> int:
         start_new_session=True,
         preexec_fn=interrupt_with_parent,
     )
-    try:
-        for line in process.stdout or ():
-            reports.receive(line.rstrip("\n"))
-        return process.wait()
-    finally:
-        _end(process)
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[str]) -> None:
     """Interrupt the process if it still runs, then kill its group after `TIMEOUT_SECONDS`."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from search.front.differences import FEWEST_ROUNDS, Estimate, log_ratio, reconcile
+from search.record.columns import describe_columns
 from search.record.dataframes import Run
 from search.record.run_state import RunState
+from search.text.numbers import format_difference
 from tests.search.runs import Recorder, config, typed
 
 RATE = "images_per_second"
@@ -107,4 +109,25 @@ def test_pairs_are_a_table(tmp_path):
     assert (row["trial_id"], row["other_trial_id"], row["turns"]) == ("t0001", "t0002", 12)
     assert row["rate_ratio_low"] < row["rate_ratio"] < row["rate_ratio_high"]
     assert row["rate_ratio"] == pytest.approx(1.25, rel=0.03)
-    assert Run(tmp_path, with_turns()).differences.empty
+    run = Run(tmp_path, with_turns())
+    (row,) = run.differences.to_dict("records")  # both are on the front
+    assert (row["trial_id"], row["other_trial_id"], row["turns"]) == ("t0001", "t0002", 0)
+    assert row["val_accuracy_difference"] == pytest.approx(0.01)
+    assert "lower end" in describe_columns(["val_accuracy_difference_low"], run.info)
+
+
+@pytest.mark.parametrize(
+    ("ends", "in_points", "text"),
+    [
+        ((-0.008, -0.014, -0.002), True, "0.80 points lower (0.20 to 1.40)"),
+        ((0.003, -0.005, 0.011), True, "0.30 points higher (0.50 lower to 1.10 higher)"),
+        ((0.19, 0.19, 0.19), True, "19.00 points higher"),
+        ((0.0, 0.0, 0.0), True, "equal"),
+        ((0.0, -0.01, 0.01), True, "equal (1.00 lower to 1.00 higher)"),
+        ((-0.1234, -0.15, -0.1), False, "0.123 lower (0.100 to 0.150)"),
+        ((12.3, 10.0, 14.0), False, "12.3 higher (10.0 to 14.0)"),
+        ((5432.1, 5432.1, 5432.1), False, "5432 higher"),
+    ],
+)
+def test_a_difference_is_told_in_words(ends, in_points, text):
+    assert format_difference(*ends, in_points=in_points) == text

@@ -69,7 +69,7 @@ def test_the_answer_has_measurements_with_intervals_a_reason_and_the_command(cap
         "test_accuracy 0.6940",
         "on the front 100% probable",
         "of the 2 of 5 trials with val_accuracy within 0.011 of that of t0003 (0.7100 ± 0.013, the best)",
-        "Against the fastest: val_accuracy +0.1200",
+        "Against the fastest: val_accuracy 12.00 points higher",
         "5 trials compared so far",
         "learning_rate 0.06",
         "about 67 min on that machine",

@@ -87,8 +87,8 @@ def test_every_pick_says_why_and_how_to_run_it(folder):
     text = flat(summary(folder, story()).split("## Picks")[1].split("## Trials")[0])
     assert "best val_accuracy of the 5 trials compared" in text
     assert (
-        "Against the knee: val_accuracy +0.0100 (-0.0079 to +0.0279), 0.51 (0.50 to 0.52) times its images_per_second."
-        in text
+        "Against the knee: val_accuracy 1.00 points higher (0.79 lower to 2.79 higher), "
+        "0.51 (0.50 to 0.52) times its images_per_second." in text
     )
     assert text.count("python -m trainables.train --trainable vgg19_cifar10 --epochs 3 --data cifar10") == 3
     assert "TRAINING_SEARCH_DATA" in text
@@ -101,7 +101,7 @@ def test_picks_are_compared_with_the_baseline_and_what_was_known_before_is_told(
     known = [{"config": {}, "metrics": {}, "source": f"before t000{i}"} for i in (1, 2)]
     events.insert(1, {"event": "known", "time": events[0]["time"], "measurements": known})
     text = flat(summary(folder, events))
-    assert "Against the baseline, t0001: val_accuracy +0.1900 (+0.1713 to +0.2087), 0.60 (0.59 to 0.61) times" in text
+    assert "Against the baseline, t0001: val_accuracy 19.00 points higher (17.13 to 20.87), 0.60 (0.59 to 0.61)" in text
     assert "Known before: 2 measurements of before" in text
 
 
@@ -183,7 +183,7 @@ def test_a_run_of_probes_says_where_the_time_goes_and_what_each_setting_does(fol
 
 
 def test_accuracies_are_compared_by_difference_also_where_their_unit_is_not_told(folder):
-    assert "Against the knee: val_accuracy +0.0100" in flat(summary(folder, story(metrics={})))
+    assert "Against the knee: val_accuracy 1.00 points higher" in flat(summary(folder, story(metrics={})))
 
 
 def test_picks_that_are_one_trial_are_told_once(folder):

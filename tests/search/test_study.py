@@ -195,3 +195,16 @@ def test_a_probe_is_over_when_it_has_measured_also_when_time_is_up(tmp_path: Pat
         assert late is not None
         clock.now += 3600
         assert study.observe(late.trial_id, Measured(0, {"images_per_second": 1.0}, 1.0, 0.0)) is Decision.CONTINUE
+
+
+def test_checkpoints_of_stopped_trials_are_deleted_also_where_another_library_made_folders(tmp_path: Path) -> None:
+    with Journal(tmp_path / FILE_NAME) as journal:
+        study = decider(tmp_path, journal, Clock(), budget={"trials": 3, "epochs": 3})
+        trial = study.propose()
+        assert trial is not None
+        folder = tmp_path / "trials" / trial.trial_id
+        (folder / "checkpoint-200").mkdir(parents=True)
+        for name in ("checkpoint-200/weights.bin", "checkpoint.pt", "log.txt"):
+            (folder / name).write_text("x")
+        study.finish(trial.trial_id, Finished("stopped", "slow", 1.0, 0.0))
+    assert [path.name for path in folder.iterdir()] == ["log.txt"]

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -246,7 +247,7 @@ def test_a_loss_that_is_no_number_is_an_error_with_epoch_and_step(folder: Path, 
 def test_a_validation_loss_that_is_no_number_is_an_error_with_epoch(
     folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "evaluate", lambda *arguments: {"val_loss": math.nan})
+    monkeypatch.setattr(loop, "evaluate", lambda *arguments: {"val_loss": np.full((4, 2), math.nan)})
     with pytest.raises(FloatingPointError, match="val_loss is nan after epoch 1"):
         trained(folder, few)
 

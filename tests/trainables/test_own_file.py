@@ -16,6 +16,7 @@ from tests.trainables.ranked import on_ranks
 from trainables import checkpoint, train
 from trainables.contract import Data, DataError, InfeasibleError, OwnCodeError, Resources, load_trainable
 from trainables.local_worker import LocalWorker
+from trainables.measure.kept_samples import from_text
 
 CONFIG = {"batch_size": 8, "precision": "fp32", "threads": 1, "learning_rate": 0.01}
 numbers = itertools.count(1)
@@ -33,6 +34,12 @@ def trained(path: str, folder: Path, rank: int = 0, world_size: int = 1, epochs:
     worker = LocalWorker(folder, epochs, trainable.locate_data(Data()), Resources(2), rank, world_size)
     trainable.train({**CONFIG, **config}, worker)
     return worker
+
+
+def samples_of_ranks(rank: int, world_size: int, path: str, folder: Path) -> list[float]:
+    worker = trained(path, folder, rank, world_size, strategy="ddp")
+    assert [bool(measurement.samples) for measurement in worker.reported] == [False, True]  # after the last epoch
+    return from_text(worker.reported[-1].samples["val_loss"]).tolist()
 
 
 def metrics_of_ranks(rank: int, world_size: int, path: str, folder: Path, config: dict[str, Any]) -> dict[str, float]:
@@ -124,6 +131,16 @@ def test_every_strategy_learns_the_same(tmp_path: Path, name: str, strategy: str
     several, *_ = on_ranks(metrics_of_ranks, 2, path, tmp_path / strategy, config)
     assert several["train_loss"] == pytest.approx(single["train_loss"], rel=1e-5)
     assert several["val_loss"] == pytest.approx(single["val_loss"], rel=1e-5)
+
+
+def test_the_values_of_single_samples_are_in_order_whatever_the_number_of_ranks(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, ("nn.Dropout(0.1)", "nn.Identity()"))
+    alone = trained(path, tmp_path / "single").reported[-1]
+    values = from_text(alone.samples["val_loss"])
+    assert values.std() > 0
+    assert values.mean() == pytest.approx(alone.metrics["val_loss"], rel=1e-3)
+    for found in on_ranks(samples_of_ranks, 2, path, tmp_path / "ddp"):
+        assert found == pytest.approx(values.tolist(), rel=1e-2, abs=1e-4)
 
 
 def of_rank(rank: int, world_size: int, path: str, folder: Path, config: dict[str, Any], error: str) -> bool:

@@ -13,6 +13,7 @@ from trainables import own_loop
 from trainables.contract import Data, DataError, InfeasibleError, Layout, OwnCodeError, Resources, load_trainable
 from trainables.declared import DeclarationError
 from trainables.local_worker import LocalWorker
+from trainables.measure.kept_samples import from_text
 
 REPORT = "trial.report(epoch, checkpoint=model.state_dict(), val_loss=tested(model, 1))"
 numbers = itertools.count(1)
@@ -71,6 +72,15 @@ def test_a_loop_without_checkpoints_starts_again(tmp_path: Path, name: str) -> N
     path = written(tmp_path, name, ("checkpoint=model.state_dict(), ", ""), text=LOOP)
     for _ in range(2):
         assert [m.epoch for m in trained(path, tmp_path / "trial", epochs=2).reported] == [1, 2]
+
+
+def test_a_row_for_each_sample_gives_interval_and_samples(tmp_path: Path, name: str) -> None:
+    of_each = ("val_loss=tested(model, 1)", "val_loss=(tested(model, 1) + torch.arange(100.0))[:, None]")
+    one, last = trained(written(tmp_path, name, of_each, text=LOOP), tmp_path / "trial", epochs=2).reported
+    assert last.metrics["val_loss_low"] < last.metrics["val_loss"] < last.metrics["val_loss_high"]
+    assert not one.samples
+    values = from_text(last.samples["val_loss"])
+    assert values[99] - values[0] == pytest.approx(99, rel=0.01)
 
 
 def test_a_probe_that_comes_to_a_report_looks_at_its_names(tmp_path: Path, name: str) -> None:

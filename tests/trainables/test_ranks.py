@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Iterable
 from datetime import timedelta
 
 import pytest
@@ -29,6 +30,20 @@ def test_imbalance_is_the_largest_by_the_mean() -> None:
 @pytest.mark.parametrize("values", [[], [0.5], [0.0, 0.0]])
 def test_what_cannot_be_uneven_or_is_not_known_has_no_imbalance(values: list[float]) -> None:
     assert math.isnan(ranks.imbalance(values, 1, CPU))
+
+
+def interleaved(rank: int, world_size: int, uneven: bool) -> list[list[float]]:
+    """Rows of 7 samples, of which rank 0 has the even ones; or 5 rows of rank 1 and one of rank 0."""
+    numbers = range(100, 101) if uneven and rank == 0 else range(1, 6) if uneven else range(rank, 7, 2)
+    rows = torch.tensor([[float(number), 1.0] for number in numbers])
+    return ranks.interleaved(rows, rank, world_size).tolist()
+
+
+@pytest.mark.parametrize(("uneven", "first"), [(False, range(7)), (True, [100, 1, 2, 3, 4, 5])])
+def test_rows_of_all_ranks_are_in_order(uneven: bool, first: Iterable[int]) -> None:
+    expected = [[float(number), 1.0] for number in first]
+    assert on_ranks(interleaved, 2, uneven) == [expected, expected]
+    assert ranks.interleaved(torch.tensor(expected), 0, 1).tolist() == expected
 
 
 def late(rank: int, world_size: int) -> list[float]:

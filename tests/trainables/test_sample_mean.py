@@ -2,14 +2,16 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from trainables.measure.sample_mean import SampleSums, mean_with_interval, sample_sums
+from trainables.measure.kept_samples import MOST_KEPT, as_text, from_text
+from trainables.measure.sample_mean import mean_with_interval, of_each_sample, value_of_each
 
 
 def interval(values: torch.Tensor, samples: int) -> dict[str, float]:
-    return mean_with_interval("x", SampleSums(*sample_sums(values, samples).tolist()))
+    return mean_with_interval("x", of_each_sample(values, samples).numpy())
 
 
 def test_the_interval_of_an_accuracy_is_the_binomial_one() -> None:
@@ -35,8 +37,8 @@ def test_values_of_one_sample_are_not_independent() -> None:
 def test_sums_of_batches_of_different_lengths_add_up() -> None:
     """Texts of 3 and of 5 tokens: the mean is over tokens, the scatter is that of the texts (ratio estimator)."""
     short, long = torch.tensor([[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]]), torch.tensor([[0.0, 1.0, 0.0, 1.0, 0.0]])
-    total = sample_sums(short, 2) + sample_sums(long, 1)
-    found = mean_with_interval("x", SampleSums(*total.tolist()))
+    together = torch.cat([of_each_sample(short, 2), of_each_sample(long, 1)]).numpy()
+    found = mean_with_interval("x", together)
     mean = 14 / 11
     residuals = [6 - 3 * mean, 6 - 3 * mean, 2 - 5 * mean]
     half = 1.96 * math.sqrt(sum(r * r for r in residuals) * 3 / 2) / 11
@@ -49,3 +51,36 @@ def test_one_value_for_the_whole_batch_counts_as_one_sample() -> None:
 
 def test_without_values_there_is_no_mean() -> None:
     assert math.isnan(interval(torch.empty(0), 4)["x"])
+
+
+def test_values_of_single_samples_have_the_same_mean_and_interval() -> None:
+    """Texts of 3 and of 5 tokens."""
+    rows = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)), torch.rand(20, 5)
+    each = torch.cat([of_each_sample(part, len(part)) for part in rows]).numpy()
+    found, values = mean_with_interval("x", each), value_of_each(each)
+    assert values.mean() == pytest.approx(found["x"])
+    assert 1.96 * values.std(ddof=1) / math.sqrt(60) == pytest.approx(found["x_high"] - found["x"])
+
+
+def test_what_is_right_or_wrong_is_kept_as_a_bit_each() -> None:
+    bits = np.random.default_rng(0).integers(0, 2, 5001).astype(float)
+    text = as_text(bits)
+    assert len(text) < 5001 / 8 * 4 / 3 + 20
+    assert from_text(text).tolist() == bits.tolist()
+
+
+def test_other_values_are_kept_rounded() -> None:
+    values = np.random.default_rng(0).normal(3.0, 100.0, 1000)
+    assert from_text(as_text(values)) == pytest.approx(values, abs=0.2)
+
+
+def test_of_many_samples_some_are_kept_evenly() -> None:
+    assert from_text(as_text(np.arange(float(3 * MOST_KEPT)))) == pytest.approx(
+        np.arange(0.0, 3 * MOST_KEPT, 3), rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("text", ["", "bits", "bits 9 !!", "bits x AAAA", "halves 1.0 AAAA", "words 3 AAAA"])
+def test_a_damaged_text_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        from_text(text)

@@ -3,52 +3,56 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 HALF_95 = 1.96  # standard errors in half of a 95% interval
 
-
-class SampleSums(NamedTuple):
-    """Sums over samples; v is the sum of a sample's values, n their number. Those of several batches add up."""
-
-    samples: float
-    v: float
-    n: float
-    vv: float
-    vn: float
-    nn: float
+Values = NDArray[np.float64]
+OfSamples = NDArray[np.float64]  # sum and number of the values of each sample, shape (samples, 2)
 
 
-def sample_sums(values: Tensor, samples: int) -> Tensor:
-    """Return the `SampleSums` of a batch as a vector on the values' device.
+def of_each_sample(values: Tensor, samples: int) -> Tensor:
+    """Return the sum and the number of the values of each sample, shape (samples, 2), on the values' device.
 
     The values are those of one sample after the other. Where their number is no multiple of `samples`, nothing tells
     which belong together, and the batch counts as one sample.
     """
-    of_each = values.double().reshape(samples if values.numel() and values.numel() % samples == 0 else 1, -1)
-    count, n = of_each.shape
-    v = of_each.sum(1)
-    total = v.sum()
-    # `new_full` and not `new_tensor`, which would make the host wait for a GPU
-    counts = [total.new_full((), number) for number in (count, count * n, count * n * n)]
-    return torch.stack([counts[0], total, counts[1], v.square().sum(), n * total, counts[2]])
+    rows = values.double().reshape(samples if values.numel() and values.numel() % samples == 0 else 1, -1)
+    sums = rows.sum(1)
+    # `full_like` and not a tensor from the host, for which a GPU would be waited for
+    return torch.stack([sums, torch.full_like(sums, rows.shape[1])], dim=1)
 
 
-def mean_with_interval(name: str, sums: SampleSums) -> dict[str, float]:
+def mean_with_interval(name: str, samples: OfSamples) -> dict[str, float]:
     """Return the mean and, with two samples or more, the ends `_low` and `_high` of its interval; NaN without values.
 
     The values of one sample are alike (pixels of a picture), so the samples are what varies: a ratio estimator
     (Cochran, Sampling Techniques, section 6.4). The interval covers the choice of samples, not that of the seed.
     """
-    if not sums.n:
+    sums, numbers = samples.T
+    if not numbers.sum():
         return {name: math.nan}
-    mean = sums.v / sums.n
+    mean = float(sums.sum() / numbers.sum())
     found = {name: mean}
-    if sums.samples > 1:
-        squares = sums.vv - 2 * mean * sums.vn + mean * mean * sums.nn
-        half = HALF_95 * math.sqrt(max(0.0, squares) * sums.samples / (sums.samples - 1)) / sums.n
+    if (count := len(samples)) > 1:
+        squares = float(np.square(sums - mean * numbers).sum())
+        half = HALF_95 * math.sqrt(squares * count / (count - 1)) / float(numbers.sum())
         found |= {f"{name}_low": mean - half, f"{name}_high": mean + half}
     return found
+
+
+def value_of_each(samples: OfSamples) -> Values:
+    """Return a value for each sample so that their mean is that of all values, shape (samples,).
+
+    A sample with more values than others counts more: its value is as much farther from the mean.
+    """
+    sums, numbers = samples[:, 0], samples[:, 1]
+    if (numbers == 1).all():
+        return sums
+    mean = sums.sum() / numbers.sum()
+    values: Values = mean + (sums - mean * numbers) / numbers.mean()
+    return values

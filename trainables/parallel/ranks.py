@@ -54,6 +54,23 @@ def meet(world_size: int) -> None:
         store.wait([meeting], LONGEST_PREPARATION)
 
 
+def answer_of_rank_0(mine: bool, number: int, rank: int, world_size: int) -> bool:
+    """Return the answer that rank 0 has to question `number`; the other ranks wait for it without taking a core.
+
+    Raises:
+        torch.distributed.DistStoreError: it has not answered after an hour.
+    """
+    if world_size == 1:
+        return mine
+    store, key = _get_default_store(), f"answer {number}"
+    if rank == 0:
+        store.set(key, f"{mine}")
+        return mine
+    with waiting():
+        store.wait([key], LONGEST_PREPARATION)
+    return bool(store.get(key) == b"True")
+
+
 def summed(values: Tensor, world_size: int) -> Tensor:
     """Return the elementwise sums over the ranks."""
     if world_size > 1:
@@ -70,6 +87,20 @@ def reduced(values: Sequence[float], reduction: Reduction, world_size: int, devi
     dist.all_reduce(tensor, op={"min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}.get(reduction, dist.ReduceOp.SUM))
     result: list[float] = (tensor / world_size if reduction == "mean" else tensor).tolist()
     return result
+
+
+def interleaved(rows: Tensor, rank: int, world_size: int) -> Tensor:
+    """Return the rows of all ranks: the first one of each rank, the second one of each, and so on.
+
+    The ranks may have different numbers of rows, shape (rows, 2); a row of zeros counts as none.
+    """
+    if world_size == 1:
+        return rows
+    (most,) = reduced([len(rows)], "max", world_size, rows.device)
+    places = rows.new_zeros(round(most), world_size, rows.shape[1])
+    places[: len(rows), rank] = rows
+    together = summed(places, world_size).flatten(0, 1)
+    return together[together.any(dim=1)]
 
 
 def imbalance(values: Sequence[float], world_size: int, device: torch.device) -> float:

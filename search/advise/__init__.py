@@ -1,0 +1,1 @@
+"""Measured advice: which single change of a setting makes a configuration faster."""

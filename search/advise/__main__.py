@@ -1,0 +1,197 @@
+"""Measure which single change of a setting makes a configuration faster on this machine.
+
+    python -m search.advise RUN [--trial t0007] [--minutes 2] [NAME=VALUE ...]
+    python -m search.advise --trainable vgg19_cifar10 [--data folder --root DIR] batch_size=128 ...
+
+Tries the neighbours of a trial of a run (by default its knee), or of a configuration alone: the next batch sizes,
+loader processes, precision, memory format, strategy, threads and so on. NAME=VALUE changes a setting beforehand. All
+take turns of half a second beside each other; the promising ones are then measured again. --json prints JSON.
+
+Exit codes: 0 done, 2 bad input or a configuration that cannot run here, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from search.advise.answer import as_json, as_text
+from search.advise.comparison import Comparisons
+from search.advise.neighbours import neighbours
+from search.advise.side import TurnError
+from search.commandline import find_trial, load_run, print_output
+from search.exit_codes import BAD_INPUT, DONE, InputError, Parser
+from search.record.dataframes import Run
+from search.record.trial import Trial
+from search.report.picks import no_front, picks
+from search.space.machine import describe_machine
+from search.text.markdown import wrap
+from search.text.numbers import plural
+from search.train.arguments import data_arguments
+from trainables.contract import Data, DataError, InfeasibleError, Scalar, Trainable, load_trainable
+from trainables.settings import checked, parsed
+
+NAME = "search.advise"
+INTERRUPTED = 130
+MAX_MEMORY = 0.85  # of what there is, for all configurations that take turns
+
+
+@dataclass(frozen=True)
+class Job:
+    """A configuration whose neighbours are tried."""
+
+    trainable: Trainable
+    config: Mapping[str, Any]  # all parameters
+    arguments: list[str]  # of `python -m trainables.train`: training file and data
+    title: str
+    command: list[str]  # that asks the same again, without the settings that were `given`
+    given: Mapping[str, Scalar | None]
+    searched: Mapping[str, Sequence[Scalar]]  # values that the run's space lists
+    first: Sequence[str]  # parameters to try first
+    memory_fraction: float | None  # of the machine's memory, that the configuration takes
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the answer and return the exit code."""
+    try:
+        options = _parser().parse_intermixed_args(arguments)
+        if options.minutes <= 0:
+            raise InputError(f"--minutes {options.minutes:g}: expected more than 0")
+        job = _of_run(options) if options.trainable is None else _of_configuration(options)
+        return _advise(job, options.minutes, options.json)
+    except (InputError, DataError, InfeasibleError, TurnError, LookupError) as error:
+        print(f"{NAME}: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print(f"{NAME}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _parser() -> Parser:
+    first, _, what, codes = (__doc__ or "").strip().split("\n\n")
+    parser = Parser(
+        prog=f"python -m {NAME}",
+        description=first,
+        epilog=f"{what}\n\n{codes}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("words", nargs="*", metavar="RUN or NAME=VALUE", help="folder of a run; settings to change")
+    parser.add_argument("--trial", metavar="ID", help="of the run; default: the knee of its front")
+    parser.add_argument("--minutes", type=float, default=2.0, help="time to measure (default: 2)")
+    parser.add_argument("--trainable", help="without a run: vgg19_cifar10, image_folder or a file such as flowers.py")
+    parser.add_argument("--data", default="auto", help="without a run: auto, cifar10, folder or generated")
+    parser.add_argument("--root", help="folder of the data; default: that of the run")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def _of_run(options: argparse.Namespace) -> Job:
+    folders = [word for word in options.words if "=" not in word]
+    if len(folders) != 1:
+        raise InputError("expected the folder of one run, or --trainable (see --help)")
+    folder = Path(folders[0])
+    run = load_run(folder)
+    trial = _trial(run, options.trial)
+    arguments = data_arguments(run, folder, options.root, run.info.data_settings.get("train_images"))
+    trainable = load_trainable(arguments[1])
+    config = _whole(trainable, {**trial.config, **_settings(options.words)})
+    root = ["--root", shlex.quote(options.root)] if options.root else []
+    changes = [word for word in options.words if "=" in word]  # of settings
+    same = [f"python -m {NAME} {shlex.quote(f'{folder}')}", f"--trial {trial.trial_id}", *root]
+    return Job(
+        trainable,
+        config,
+        arguments,
+        " with ".join([f"{trial.trial_id} of {run.name}", *([" ".join(changes)] if changes else [])]),
+        same,
+        _settings(changes),
+        {name: stated["values"] for name, stated in run.info.parameters.items() if "values" in stated},
+        [advice.parameter for advice in (trial.verdict.advice if trial.verdict else ())],
+        None if changes else trial.metrics.get("peak_memory_fraction"),
+    )
+
+
+def _trial(run: Run, trial_id: str | None) -> Trial:
+    if trial_id is not None:
+        return find_trial(run, trial_id)
+    found = {pick.name: pick.trial for pick in picks(run)}
+    if "knee" not in found:
+        raise InputError(f"{run.folder}: {no_front(run)}; --trial ID names a trial")
+    return found["knee"]
+
+
+def _of_configuration(options: argparse.Namespace) -> Job:
+    if other := [word for word in options.words if "=" not in word]:
+        raise InputError(f'"{other[0]}": expected NAME=VALUE, as in batch_size=64')
+    if options.trial is not None:
+        raise InputError("--trial: belongs to a run")
+    path = Path(options.trainable)
+    name = str(path.absolute()) if path.suffix == ".py" else options.trainable
+    trainable = load_trainable(name)
+    config = _whole(trainable, _settings(options.words))
+    data = ["--data", options.data, *(["--root", options.root] if options.root else [])]
+    words = ["--trainable", shlex.quote(options.trainable), *map(shlex.quote, data)]
+    pairs = [" ".join(words[i : i + 2]) for i in range(0, len(words), 2)]
+    fraction = _memory_fraction(trainable, config, Data(options.data, options.root))
+    command, given = [f"python -m {NAME}", *pairs], _settings(options.words)
+    title = " with ".join([options.trainable, *([" ".join(options.words)] if given else [])])
+    return Job(trainable, config, ["--trainable", name, *data], title, command, given, {}, (), fraction)
+
+
+def _settings(words: Sequence[str]) -> dict[str, Scalar | None]:
+    return {name: parsed(value) for name, equals, value in (word.partition("=") for word in words) if equals}
+
+
+def _whole(trainable: Trainable, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration with all parameters.
+
+    Raises:
+        InputError: a setting is unknown or has a wrong value, or the rates of this training take no turns.
+    """
+    known = trainable.PARAMETERS or {}
+    if not hasattr(trainable, "turns"):
+        raise InputError("the rates of a training with its own loop cannot be measured in turns")
+    try:
+        return {**{name: row.default for name, row in known.items()}, **checked(config, known)}
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+def _memory_fraction(trainable: Trainable, config: Mapping[str, Any], data: Data) -> float | None:
+    need = trainable.memory(config, trainable.locate_data(data), describe_machine().resources)
+    return need.total / need.available if need and need.available else None
+
+
+def _advise(job: Job, minutes: float, in_json: bool) -> int:
+    machine = describe_machine()
+    layout = job.trainable.layout(job.config, machine.resources)
+    changes = neighbours(job.trainable, job.config, machine.resources, job.searched, job.first)
+    together = int(MAX_MEMORY / job.memory_fraction) - 1 if job.memory_fraction else None
+    if together == 0:
+        raise InputError(f"{job.title}: two such trainings do not fit into memory together, so they cannot take turns")
+    if not in_json:
+        text = f"{job.title}, on {machine}; {plural(len(changes), 'change')} to try in {minutes:g} min"
+        print(wrap(text), flush=True)
+    arguments = [*job.arguments, *(f"{k}={v}" for k, v in job.config.items() if v is not None)]
+    comparisons = Comparisons(arguments, layout, 60 * minutes, most_at_a_time=together, told=_tell)
+    tried = comparisons.run(changes)
+    _tell("")
+    text = as_json(tried, comparisons.rate) if in_json else f"\n{as_text(tried, job.command, job.given)}"
+    print_output(text)
+    return DONE
+
+
+def _tell(text: str) -> None:
+    """Show what goes on in one line of a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
