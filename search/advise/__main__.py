@@ -53,7 +53,8 @@ class Job:
     given: Mapping[str, Scalar | None]
     searched: Mapping[str, Sequence[Scalar]]  # values that the run's space lists
     first: Sequence[str]  # parameters to try first
-    memory_fraction: float | None  # of the machine's memory, that the configuration takes
+    data: Data
+    memory_fraction: float | None = None  # of the machine's memory, as measured
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.minutes <= 0:
             raise InputError(f"--minutes {options.minutes:g}: expected more than 0")
         job = _of_run(options) if options.trainable is None else _of_configuration(options)
-        return _advise(job, options.minutes, options.json)
+        return _advise(job, options)
     except (InputError, DataError, InfeasibleError, TurnError, LookupError) as error:
         print(f"{NAME}: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -87,6 +88,7 @@ def _parser() -> Parser:
     parser.add_argument("--trainable", help="without a run: vgg19_cifar10, image_folder or a file such as flowers.py")
     parser.add_argument("--data", default="auto", help="without a run: auto, cifar10, folder or generated")
     parser.add_argument("--root", help="folder of the data; default: that of the run")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="settings to change; default: all that may help")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -113,6 +115,7 @@ def _of_run(options: argparse.Namespace) -> Job:
         _settings(changes),
         {name: stated["values"] for name, stated in run.info.parameters.items() if "values" in stated},
         [advice.parameter for advice in (trial.verdict.advice if trial.verdict else ())],
+        Data(run.info.data.name, options.root or run.info.data_settings.get("root")),  # type: ignore[arg-type]
         None if changes else trial.metrics.get("peak_memory_fraction"),
     )
 
@@ -138,10 +141,11 @@ def _of_configuration(options: argparse.Namespace) -> Job:
     data = ["--data", options.data, *(["--root", options.root] if options.root else [])]
     words = ["--trainable", shlex.quote(options.trainable), *map(shlex.quote, data)]
     pairs = [" ".join(words[i : i + 2]) for i in range(0, len(words), 2)]
-    fraction = _memory_fraction(trainable, config, Data(options.data, options.root))
     command, given = [f"python -m {NAME}", *pairs], _settings(options.words)
     title = " with ".join([options.trainable, *([" ".join(options.words)] if given else [])])
-    return Job(trainable, config, ["--trainable", name, *data], title, command, given, {}, (), fraction)
+    return Job(
+        trainable, config, ["--trainable", name, *data], title, command, given, {}, (), Data(options.data, options.root)
+    )
 
 
 def _settings(words: Sequence[str]) -> dict[str, Scalar | None]:
@@ -155,24 +159,32 @@ def _whole(trainable: Trainable, config: Mapping[str, Any]) -> dict[str, Any]:
         InputError: a setting is unknown or has a wrong value, or the rates of this training take no turns.
     """
     known = trainable.PARAMETERS or {}
-    if not hasattr(trainable, "turns"):
-        raise InputError("the rates of a training with its own loop cannot be measured in turns")
+    if not hasattr(trainable, "turns") or not known:
+        raise InputError("rates of a training with its own loop cannot be measured in turns")
     try:
         return {**{name: row.default for name, row in known.items()}, **checked(config, known)}
     except ValueError as error:
         raise InputError(str(error)) from None
 
 
-def _memory_fraction(trainable: Trainable, config: Mapping[str, Any], data: Data) -> float | None:
-    need = trainable.memory(config, trainable.locate_data(data), describe_machine().resources)
+def _memory_fraction(job: Job) -> float | None:
+    """Return the fraction of the machine's memory that the configuration takes, measured or else predicted."""
+    if job.memory_fraction is not None:
+        return job.memory_fraction
+    need = job.trainable.memory(job.config, job.trainable.locate_data(job.data), describe_machine().resources)
     return need.total / need.available if need and need.available else None
 
 
-def _advise(job: Job, minutes: float, in_json: bool) -> int:
-    machine = describe_machine()
+def _advise(job: Job, options: argparse.Namespace) -> int:
+    machine, minutes, in_json = describe_machine(), options.minutes, options.json
     layout = job.trainable.layout(job.config, machine.resources)
     changes = neighbours(job.trainable, job.config, machine.resources, job.searched, job.first)
-    together = int(MAX_MEMORY / job.memory_fraction) - 1 if job.memory_fraction else None
+    if options.only:
+        changes = [change for change in changes if change.parameter in options.only]
+    if not changes:
+        raise InputError(f"{job.title}: no setting can be changed{' of those in --only' if options.only else ''}")
+    fraction = _memory_fraction(job)
+    together = int(MAX_MEMORY / fraction) - 1 if fraction else None
     if together == 0:
         raise InputError(f"{job.title}: two such trainings do not fit into memory together, so they cannot take turns")
     if not in_json:

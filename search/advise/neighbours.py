@@ -9,7 +9,7 @@ from typing import Any
 from trainables.contract import Config, InfeasibleError, Layout, Parameter, Resources, Scalar, Trainable
 
 # Settings that change what is learned, too, but neither the network nor what is asked of it.
-ALSO_LEARNED = ("batch_size", "precision", "strategy")
+ALSO_LEARNED = ("batch_size", "precision", "strategy", "num_microbatches")
 NOT_TRIED = ("trace_steps", "placement", "seed")  # a recording, and what one node cannot show
 FACTORS = {"batch_size": (2.0, 0.5), "num_microbatches": (2.0, 0.5), "threads": (2.0, 0.5)}
 STEPS = {"num_workers": (1, 2, -1)}  # added
