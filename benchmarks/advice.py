@@ -1,135 +1,106 @@
-"""Gain of the first advice on a configuration: expected beside measured.
+"""Gains that `search.advise` measures, beside a fresh measurement of each.
 
-    python benchmarks/advice.py [--data folder --root pictures] [--repeats 3]
+    python benchmarks/advice.py [--data folder --root pictures] [--minutes 2] [--only WORD ...]
 
-Each configuration is probed, its first advice is applied, and it is probed again, `--repeats` times in turn; the
-measured gain is the median of the ratios. The advice holds if the measured gain is above 1 and within a quarter of the
-expected one. The last line is one JSON object.
+For each configuration the neighbours are tried as `python -m search.advise` does. Each recommended change then takes
+turns beside the configuration once more, in new processes and for 40 rounds. A gain holds if the fresh ratio is within
+the interval that was published. The last line is one JSON object.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import os
-import statistics
-import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+import time
 from typing import Any
 
 from command_line import conditions, parser_of
 
-from trainables.contract import Advice, Data, InfeasibleError, Resources, Trainable, load_trainable
-from trainables.local_worker import LocalWorker
+from search.advise.comparison import MOST_ROUNDS, Comparisons
+from search.advise.neighbours import neighbours
+from search.front.neighbour import Neighbour, gains
+from search.space.machine import describe_machine
+from search.text.numbers import format_ratio
+from trainables.contract import Data, InfeasibleError, load_trainable
 
 NARROW = {"width": 0.03125, "batch_size": 256}
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "input-bound, loading in the trainer": {**NARROW, "loader": "workers", "num_workers": 0},
     "input-bound, one loader process": {**NARROW, "loader": "workers", "num_workers": 1},
-    "compute-bound, fp32": {"precision": "fp32"},
-    "compute-bound, fp32, library kernels": {"precision": "fp32", "conv_kernel": "library"},
-    "compute-bound, half the width, fp32": {"precision": "fp32", "width": 0.5},
-    "compute-bound, contiguous images": {"memory_format": "contiguous"},
-    "compute-bound, library kernels": {"conv_kernel": "library"},
-    "compute-bound, system allocator": {"allocator": "system"},
-    "compute-bound, one thread": {"threads": 1},
-    "small batches": {"batch_size": 8},
+    "a quarter of the width, fp32": {"precision": "fp32", "width": 0.25},
+    "a quarter of the width, library kernels": {"precision": "fp32", "width": 0.25, "conv_kernel": "library"},
+    "a quarter of the width, contiguous images": {"memory_format": "contiguous", "width": 0.25},
+    "a quarter of the width, one thread": {"threads": 1, "width": 0.25},
+    "a quarter of the width, system allocator": {"allocator": "system", "width": 0.25},
     "small batches, a quarter of the width": {"batch_size": 8, "width": 0.25},
+    "two processes, a quarter of the width": {"strategy": "ddp", "width": 0.25},
+    "defaults, half the width": {"width": 0.5},
 }
-TOLERANCE = 1.25  # largest ratio of expected and measured gain
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Advice on one configuration, and the measured gains, one for each repeat."""
-
-    name: str
-    bound_by: str
-    advice: Advice
-    gains: list[float]
-
-    @property
-    def gain(self) -> float:
-        """Median of the measured gains."""
-        return statistics.median(self.gains)
-
-    @property
-    def holds(self) -> bool:
-        """True if the advice helped by about the expected gain."""
-        return self.gain > 1 and 1 / TOLERANCE <= self.gain / self.advice.gain <= TOLERANCE
-
-
-def probe(trainable: Trainable, config: Mapping[str, Any], data: Data, resources: Resources) -> dict[str, float]:
-    """Return the metrics of one probe, in this process."""
-    with tempfile.TemporaryDirectory() as folder:
-        worker = LocalWorker(Path(folder), data=data, resources=resources)
-        trainable.probe(config, worker)
-    return dict(worker.reported[-1].metrics)
-
-
-def follow(
-    name: str, config: dict[str, Any], trainable: Trainable, data: Data, resources: Resources, repeats: int
-) -> Outcome | None:
-    """Probe `config` with and without its first advice, in turn; return None if there is no advice."""
-    metrics = probe(trainable, config, data, resources)
-    verdict = trainable.explain(config, metrics, resources)
-    if verdict is None or not verdict.advice:
-        return None
-    advice = verdict.advice[0]
-    gains = []
-    for _ in range(repeats):
-        after = probe(trainable, {**config, advice.parameter: advice.new}, data, resources)["images_per_second"]
-        gains.append(after / metrics["images_per_second"])
-        metrics = probe(trainable, config, data, resources) if len(gains) < repeats else metrics
-    return Outcome(name, verdict.bound_by, advice, gains)
+SECONDS_AFTER = 120.0  # for a fresh measurement
 
 
 def main() -> None:
-    """Print a row for each configuration, and the figures as JSON."""
+    """Print a row for each recommended change, and the figures as JSON."""
     parser = parser_of(__doc__)
     parser.add_argument("--trainable", default="vgg19_cifar10")
     parser.add_argument("--data", default="auto", choices=("auto", "cifar10", "folder", "generated"))
     parser.add_argument("--root", help="folder of the images")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=2.0, help="of each advice")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="configurations with one of these words in the name")
     options = parser.parse_args()
 
-    trainable = load_trainable(options.trainable)
+    trainable, resources = load_trainable(options.trainable), describe_machine().resources
     data = trainable.locate_data(Data(name=options.data, root=options.root))
-    resources = Resources(cpus=os.cpu_count() or 1)
+    place = ["--data", data.name, *(["--root", data.root] if data.root else [])]
     print(f"{trainable.describe_data(data)}; {conditions()}")
-    print("| configuration | bound by | advice | expected | measured (min to max) | holds |")
-    print("| --- | --- | --- | ---: | ---: | --- |")
-    outcomes = []
+    print("| configuration | tried | s | change | times the rate | measured again | holds |")
+    print("| --- | ---: | ---: | --- | ---: | ---: | --- |")
+    rows: list[dict[str, Any]] = []
     for name, config in CONFIGURATIONS.items():
         if options.only and not any(word in name for word in options.only):
             continue
         try:
-            outcome = follow(name, config, trainable, data, resources, options.repeats)
+            layout = trainable.layout(config, resources)
         except InfeasibleError as error:
-            print(f"| {name} | - | cannot run here: {error} | | | |", flush=True)
+            print(f"| {name} | - | - | cannot run here: {error} | | | |", flush=True)
             continue
-        if outcome is None:
-            print(f"| {name} | - | none | | | |", flush=True)
-            continue
-        outcomes.append(outcome)
-        a, low, high = outcome.advice, min(outcome.gains), max(outcome.gains)
-        print(
-            f"| {name} | {outcome.bound_by} | `{a.parameter}` {a.old} → {a.new} | {a.gain:.2f} | "
-            f"{outcome.gain:.2f} ({low:.2f} to {high:.2f}) | {'yes' if outcome.holds else 'no'} |",
-            flush=True,
-        )
-    errors = [abs(math.log(outcome.gain / outcome.advice.gain)) for outcome in outcomes]
-    figures = {
-        "followed": len(outcomes),
-        "held": sum(outcome.holds for outcome in outcomes),
-        "helped": sum(outcome.gain > 1 for outcome in outcomes),
-        "median_error": round(math.exp(statistics.median(errors)) - 1, 3) if errors else None,
-        "gains": {o.name: [round(o.advice.gain, 2), round(o.gain, 2)] for o in outcomes},
+        arguments = ["--trainable", options.trainable, *place, *(f"{key}={value}" for key, value in config.items())]
+        started = time.monotonic()
+        tried = Comparisons(arguments, layout, 60 * options.minutes).run(neighbours(trainable, config, resources, {}))
+        seconds = time.monotonic() - started
+        measured = sum(each.estimate is not None for each in tried)
+        found = gains(tried)
+        if not found:
+            print(f"| {name} | {measured} | {seconds:.0f} | none | | | |", flush=True)
+        for each in found:
+            fresh = each.again()
+            Comparisons(arguments, layout, SECONDS_AFTER).compare(
+                [fresh], SECONDS_AFTER, MOST_ROUNDS, until_decided=False
+            )
+            rows.append(_row(name, each, fresh, seconds))
+            change = f"`{each.parameter}` {each.old} → {each.new}"
+            published, again, holds = (rows[-1][key] for key in ("published", "fresh", "holds"))
+            print(
+                f"| {name} | {measured} | {seconds:.0f} | {change} | {format_ratio(*published)} | "
+                f"{format_ratio(*again)} | {'yes' if holds else 'no'} |",
+                flush=True,
+            )
+    held = sum(row["holds"] for row in rows)
+    print(json.dumps({"advice": {"gains": len(rows), "hold": held, "rows": rows}}))
+
+
+def _row(name: str, each: Neighbour, fresh: Neighbour, seconds: float) -> dict[str, Any]:
+    published, again = each.estimate, fresh.estimate
+    assert published is not None
+    assert again is not None
+    return {
+        "configuration": name,
+        "parameter": each.parameter,
+        "new": each.new,
+        "published": published.ratio,
+        "fresh": again.ratio,
+        "holds": published.low <= again.mean <= published.high,
+        "seconds": seconds,
     }
-    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

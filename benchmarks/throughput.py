@@ -38,6 +38,7 @@ from trainables.local_worker import LocalWorker
 from trainables.machine import isolation
 from trainables.machine.ceilings import ceilings
 from trainables.machine.processor import precision_of
+from trainables.measure.sample_mean import mean_with_interval
 from trainables.plan import Plan
 from trainables.prediction.flops import training_flops_per_sample
 from trainables.samples.cifar10 import split, training_pictures
@@ -244,7 +245,9 @@ def _textbook_accuracy(settings: Vgg19Settings, data: Data, epochs: int) -> floa
             done = epoch * steps_per_epoch + i
             step(images, labels, learning_rate(done, epochs * steps_per_epoch, settings.learning_rate))
     fp32 = settings_of({"precision": "fp32", "memory_format": "contiguous"})
-    return loop.evaluate(model, evaluation_batches(pictures, validation, DEVICE), fp32, DEVICE)["val_accuracy"]
+    batches = evaluation_batches(pictures, validation, DEVICE)
+    found = loop.evaluate(model, batches, fp32, DEVICE, rank=0, world_size=1)["val_accuracy"]
+    return mean_with_interval("val_accuracy", found)["val_accuracy"]
 
 
 if __name__ == "__main__":

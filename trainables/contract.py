@@ -209,28 +209,16 @@ class Cost:
         return self.samples_per_second * self.units_per_sample
 
 
-Bound = Literal["input", "transfer", "compute", "communication", "memory"]
-
-
-@dataclass(frozen=True)
-class Advice:
-    """A setting to change. `gain` is the expected rate after the change over the rate before."""
-
-    parameter: str
-    old: Scalar | None
-    new: Scalar | None
-    gain: float
-    why: str
+Bound = Literal["input", "transfer", "host", "compute", "communication", "memory"]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The bottleneck of a trial, its share of each step, and advice, best first."""
+    """The bottleneck of a trial, and its share of each step."""
 
     bound_by: Bound
     share: float
     why: str
-    advice: tuple[Advice, ...] = ()
 
 
 @dataclass(frozen=True)

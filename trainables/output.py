@@ -60,10 +60,9 @@ def record(path: Path, config: Mapping[str, Any], measurement: Measurement) -> N
 
 
 def findings(metrics: Mapping[str, float], known: Mapping[str, Metric], verdict: Verdict | None) -> str:
-    """Format a probe's metrics, one per line, then the bottleneck and the advice."""
+    """Format a probe's metrics, one per line, then the bottleneck."""
     lines = [f"{name:<24}{metrics[name]:>10,.4g} {metric.unit}" for name, metric in known.items() if name in metrics]
     if verdict is None:
         return "\n".join(lines)
-    texts = [f"bound by {verdict.bound_by} ({verdict.share:.0%} of each step): {verdict.why}"]
-    texts += [f"{a.parameter}: {a.old} -> {a.new} should give {a.gain:.2f} x: {a.why}" for a in verdict.advice]
-    return "\n".join([*lines, "", *(textwrap.fill(text, WIDTH, subsequent_indent="  ") for text in texts)])
+    text = f"bound by {verdict.bound_by} ({verdict.share:.0%} of each step): {verdict.why}"
+    return "\n".join([*lines, "", textwrap.fill(text, WIDTH, subsequent_indent="  ")])

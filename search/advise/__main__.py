@@ -33,7 +33,7 @@ from search.space.machine import describe_machine
 from search.text.markdown import wrap
 from search.text.numbers import plural
 from search.train.arguments import data_arguments
-from trainables.contract import Data, DataError, InfeasibleError, Scalar, Trainable, load_trainable
+from trainables.contract import Bound, Data, DataError, InfeasibleError, Scalar, Trainable, load_trainable
 from trainables.settings import checked, parsed
 
 NAME = "search.advise"
@@ -52,7 +52,7 @@ class Job:
     command: list[str]  # that asks the same again, without the settings that were `given`
     given: Mapping[str, Scalar | None]
     searched: Mapping[str, Sequence[Scalar]]  # values that the run's space lists
-    first: Sequence[str]  # parameters to try first
+    bound_by: Bound | None  # what bounds a step, where it is known
     data: Data
     memory_fraction: float | None = None  # of the machine's memory, as measured
 
@@ -88,7 +88,7 @@ def _parser() -> Parser:
     parser.add_argument("--trainable", help="without a run: vgg19_cifar10, image_folder or a file such as flowers.py")
     parser.add_argument("--data", default="auto", help="without a run: auto, cifar10, folder or generated")
     parser.add_argument("--root", help="folder of the data; default: that of the run")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="settings to change; default: all that may help")
+    parser.add_argument("--only", metavar="NAME,...", help="settings to change; default: all that may help")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -114,7 +114,7 @@ def _of_run(options: argparse.Namespace) -> Job:
         same,
         _settings(changes),
         {name: stated["values"] for name, stated in run.info.parameters.items() if "values" in stated},
-        [advice.parameter for advice in (trial.verdict.advice if trial.verdict else ())],
+        trial.verdict.bound_by if trial.verdict else None,
         Data(run.info.data.name, options.root or run.info.data_settings.get("root")),  # type: ignore[arg-type]
         None if changes else trial.metrics.get("peak_memory_fraction"),
     )
@@ -144,7 +144,15 @@ def _of_configuration(options: argparse.Namespace) -> Job:
     command, given = [f"python -m {NAME}", *pairs], _settings(options.words)
     title = " with ".join([options.trainable, *([" ".join(options.words)] if given else [])])
     return Job(
-        trainable, config, ["--trainable", name, *data], title, command, given, {}, (), Data(options.data, options.root)
+        trainable,
+        config,
+        ["--trainable", name, *data],
+        title,
+        command,
+        given,
+        {},
+        None,
+        Data(options.data, options.root),
     )
 
 
@@ -178,9 +186,9 @@ def _memory_fraction(job: Job) -> float | None:
 def _advise(job: Job, options: argparse.Namespace) -> int:
     machine, minutes, in_json = describe_machine(), options.minutes, options.json
     layout = job.trainable.layout(job.config, machine.resources)
-    changes = neighbours(job.trainable, job.config, machine.resources, job.searched, job.first)
+    changes = neighbours(job.trainable, job.config, machine.resources, job.searched, job.bound_by)
     if options.only:
-        changes = [change for change in changes if change.parameter in options.only]
+        changes = [change for change in changes if change.parameter in options.only.split(",")]
     if not changes:
         raise InputError(f"{job.title}: no setting can be changed{' of those in --only' if options.only else ''}")
     fraction = _memory_fraction(job)

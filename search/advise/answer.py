@@ -8,14 +8,14 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from search.advise.comparison import MIN_GAIN, Tried
-from search.advise.neighbours import Change
+from search.front.neighbour import MIN_GAIN, Neighbour, gains
 from search.text.configurations import format_setting
 from search.text.markdown import WIDTH, format_table, wrap
 from search.text.numbers import format_ratio, plural
 from search.text.shell import continued
 from trainables.contract import Scalar
 
+Settings = Mapping[str, Scalar | None]
 RANK = re.compile(r"^rank \d+: ")
 LEARNED = "*: also changes what is learned; compare the accuracy in a search."
 HOW = (
@@ -24,13 +24,7 @@ HOW = (
 )
 
 
-def gains(tried: Sequence[Tried]) -> list[Tried]:
-    """Return the changes that surely help by enough, the largest gain first."""
-    found = [(estimate.mean, each) for each in tried if each.is_gain and (estimate := each.estimate)]
-    return [each for _, each in sorted(found, key=lambda pair: -pair[0])]
-
-
-def as_text(tried: Sequence[Tried], command: Sequence[str], given: Mapping[str, Scalar | None]) -> str:
+def as_text(tried: Sequence[Neighbour], command: Sequence[str], given: Settings) -> str:
     """Return the table of all changes, what to do, and the command that goes on from the best change.
 
     `given`: the settings that `command` had.
@@ -39,31 +33,30 @@ def as_text(tried: Sequence[Tried], command: Sequence[str], given: Mapping[str, 
     parts = []
     if measured:
         rows = {
-            "change": [f"{_words(each.change)}{'*' if each.change.changes_learning else ''}" for each in measured],
+            "change": [f"{_words(each)}{'*' if each.changes_learning else ''}" for each in measured],
             "times the rate": [format_ratio(*e.ratio) for each in measured if (e := each.estimate)],
             "": [_verdict(each) for each in measured],
         }
         parts += [format_table(rows), wrap(HOW + (f" {LEARNED}" if "*" in "".join(rows["change"]) else ""))]
     impossible = [each for each in tried if each.reason is not None]
-    parts += [wrap(f"{_words(each.change)}: not possible here: {_short(each.reason or '')}") for each in impossible]
-    if waiting := [_words(each.change) for each in tried if each.reason is None and each.estimate is None]:
+    parts += [wrap(f"{_words(each)}: not possible here: {_short(each.reason or '')}") for each in impossible]
+    if waiting := [_words(each) for each in tried if each.reason is None and each.estimate is None]:
         parts.append(wrap(f"Not tried, for want of time (--minutes): {', '.join(waiting)}."))
     parts.append(_conclusion(tried, len(measured), command, given))
     return "\n\n".join(parts)
 
 
-def as_json(tried: Sequence[Tried], rate: float) -> str:
+def as_json(tried: Sequence[Neighbour], rate: float) -> str:
     """Return everything as one JSON object; numbers that are not known are null."""
     rows = []
     for each in tried:
         ratio = estimate.ratio if (estimate := each.estimate) else (None, None, None)
-        change = each.change
         rows.append(
             {
-                "parameter": change.parameter,
-                "old": change.old,
-                "new": change.new,
-                "changes_learning": change.changes_learning,
+                "parameter": each.parameter,
+                "old": each.old,
+                "new": each.new,
+                "changes_learning": each.changes_learning,
                 **dict(zip(("rate_ratio", "rate_ratio_low", "rate_ratio_high"), ratio, strict=True)),
                 "turns": len(each.rounds),
                 "measured_again": each.measured_again,
@@ -74,24 +67,24 @@ def as_json(tried: Sequence[Tried], rate: float) -> str:
     return json.dumps({"rate": rate if math.isfinite(rate) else None, "changes": rows})
 
 
-def _conclusion(tried: Sequence[Tried], number: int, command: Sequence[str], given: Mapping[str, Scalar | None]) -> str:
+def _conclusion(tried: Sequence[Neighbour], number: int, command: Sequence[str], given: Settings) -> str:
     best = gains(tried)
     if not best:
         return wrap(f"No single setting gains more than {MIN_GAIN:.0%}: {plural(number, 'change')} measured.")
     first, estimate = best[0], best[0].estimate
     assert estimate is not None
     more = "" if len(best) == 1 else " Gains of several changes together are not known; go on from the first:"
-    text = f"Best: {_words(first.change)}, {format_ratio(*estimate.ratio)} times the rate.{more or ' Go on from it:'}"
-    settings = {**given, first.change.parameter: first.change.new}
+    text = f"Best: {_words(first)}, {format_ratio(*estimate.ratio)} times the rate.{more or ' Go on from it:'}"
+    settings = {**given, **first.changed}
     words = [shlex.quote(f"{name}={_value(value)}") for name, value in settings.items()]
     return f"{wrap(text)}\n\n{continued([*command, *words])}"
 
 
-def _mean(tried: Tried) -> float:
+def _mean(tried: Neighbour) -> float:
     return estimate.mean if (estimate := tried.estimate) else -math.inf
 
 
-def _verdict(tried: Tried) -> str:
+def _verdict(tried: Neighbour) -> str:
     estimate = tried.estimate
     if tried.is_gain:
         return "faster"
@@ -104,7 +97,7 @@ def _verdict(tried: Tried) -> str:
     return "faster, by little" if tried.measured_again else "faster, not measured again"
 
 
-def _words(change: Change) -> str:
+def _words(change: Neighbour) -> str:
     return f"{change.parameter} {_value(change.old)} -> {_value(change.new)}"
 
 

@@ -6,44 +6,20 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
-from search.advise.neighbours import Change
 from search.advise.side import Side, TurnError
-from search.front.differences import Estimate, log_ratio
+from search.front.differences import FEWEST_ROUNDS
+from search.front.neighbour import Neighbour, promising, updated
 from trainables.contract import Layout
 
 MOST_AT_A_TIME = 10  # changes in memory together
 SCREENING_SHARE = 0.6  # of the time; the rest measures the promising ones again
-MOST_PROMISING = 3
-MIN_GAIN = 0.03  # of the rate; a smaller one is not recommended
-PROMISING = 0.01  # logarithm of a ratio, as screened
-FEWEST_ROUNDS, MOST_ROUNDS = 6, 40
-LATEST = 1.5  # times the time given, after which a comparison ends without enough rounds
+MOST_ROUNDS = 40  # for a promising change
+PATIENCE_SECONDS = 60.0  # at least, until a comparison ends that has not enough rounds
 
+Members = tuple[Side, list[Neighbour | None]]
 Clock = Callable[[], float]
 Told = Callable[[str], None]
-
-
-@dataclass
-class Tried:
-    """A change and the rates with and without it in each round, in units/s; `reason`: why it cannot be tried."""
-
-    change: Change
-    rounds: list[tuple[float, float]] = field(default_factory=list)
-    reason: str | None = None
-    measured_again: bool = False  # after it was found promising
-
-    @property
-    def estimate(self) -> Estimate | None:
-        """Logarithm of the rate with the change over that without it; None: too few rounds."""
-        return log_ratio(self.rounds)
-
-    @property
-    def is_gain(self) -> bool:
-        """True if the change surely makes training faster, by enough to be worth it."""
-        found = self.estimate
-        return self.measured_again and found is not None and found.low > 0 and found.ratio[0] >= 1 + MIN_GAIN
 
 
 class Comparisons:
@@ -70,29 +46,28 @@ class Comparisons:
         self._rng = random.Random(0)
         self.rate = 0.0  # of the configuration, in the last round
 
-    def run(self, changes: Sequence[Change]) -> list[Tried]:
-        """Try all changes, then measure the promising ones again: what was chosen for its luck does not keep it.
+    def run(self, tried: Sequence[Neighbour]) -> list[Neighbour]:
+        """Try all neighbours, then measure the promising ones again; return them with their rounds.
 
         Raises:
             TurnError: the configuration itself cannot run here.
         """
-        tried = [Tried(change) for change in changes]
         for i in range(0, len(tried), self._most):
             if self._clock() >= self._start + SCREENING_SHARE * self._seconds:
                 break
-            self._compare(tried[i : i + self._most], SCREENING_SHARE * self._seconds, FEWEST_ROUNDS)
-        known = [(found.mean, each) for each in tried if (found := each.estimate) and found.mean > PROMISING]
-        promising = [each for _, each in sorted(known, key=lambda pair: -pair[0])[:MOST_PROMISING]]
-        if promising:
-            again = [Tried(each.change, measured_again=True) for each in promising]
-            self._compare(again, self._seconds, MOST_ROUNDS)
-            for each in again:
-                if each.estimate is not None:
-                    tried[next(i for i, old in enumerate(tried) if old.change == each.change)] = each
-        return tried
+            self.compare(tried[i : i + self._most], SCREENING_SHARE * self._seconds, FEWEST_ROUNDS)
+        again = [each.again() for each in promising(tried)]
+        if again:
+            self.compare(again, self._seconds, MOST_ROUNDS)
+        return updated(tried, {(each.parameter, each.new): each for each in again if each.estimate})
 
-    def _compare(self, tried: Sequence[Tried], end: float, rounds: int) -> None:
-        """Take turns for so many rounds, or until all orders are decided or the time is up."""
+    def compare(self, tried: Sequence[Neighbour], end: float, rounds: int, *, until_decided: bool = True) -> None:
+        """Take turns for so many rounds, or until all orders are decided, or until second `end` after the start.
+
+        Raises:
+            TurnError: the configuration itself cannot run here.
+        """
+        latest = self._clock() + max(self._seconds, PATIENCE_SECONDS)
         with contextlib.ExitStack() as stack:
             sides = self._sides(stack, tried)
             for number in range(1, rounds + 1):
@@ -100,26 +75,27 @@ class Comparisons:
                 can_run = [each for each in tried if each.reason is None]
                 found = [each.estimate for each in can_run]
                 self._told(f"round {number}, {len(can_run)} changes")
-                if number >= FEWEST_ROUNDS and all(each is not None and each.is_decided for each in found):
+                decided = all(each is not None and each.is_decided for each in found)
+                if until_decided and number >= FEWEST_ROUNDS and decided:
                     return
-                late = self._clock() - self._start - end
-                if late >= 0 and (number >= FEWEST_ROUNDS or late >= (LATEST - 1) * self._seconds):
+                now = self._clock()
+                if now >= self._start + end and (number >= FEWEST_ROUNDS or now >= latest):
                     return
 
-    def _sides(self, stack: contextlib.ExitStack, tried: Sequence[Tried]) -> list[tuple[Side, list[Tried | None]]]:
+    def _sides(self, stack: contextlib.ExitStack, tried: Sequence[Neighbour]) -> list[Members]:
         """Start processes for each layout; those with the layout of the configuration itself have it, too (None)."""
-        groups: dict[Layout, list[Tried | None]] = {self._layout: [None]}
+        groups: dict[Layout, list[Neighbour | None]] = {self._layout: [None]}
         for each in tried:
-            groups.setdefault(each.change.layout, []).append(each)
+            groups.setdefault(each.layout or self._layout, []).append(each)
         return [side for members in groups.values() for side in self._started(stack, members)]
 
     def _started(
-        self, stack: contextlib.ExitStack, members: list[Tried | None]
-    ) -> Iterator[tuple[Side, list[Tried | None]]]:
+        self, stack: contextlib.ExitStack, members: list[Neighbour | None]
+    ) -> Iterator[tuple[Side, list[Neighbour | None]]]:
         """Start processes for the members that can run; where it is not known which cannot, halves are tried."""
         if not members:
             return
-        changes = [{} if each is None else {each.change.parameter: each.change.new} for each in members]
+        changes = [{} if each is None else each.changed for each in members]
         self._told(f"starting {len(members)} configurations")
         try:
             side = self._side(self._arguments, changes)
@@ -135,7 +111,7 @@ class Comparisons:
         stack.callback(side.close)
         yield side, members
 
-    def _drop(self, members: list[Tried | None], error: TurnError) -> None:
+    def _drop(self, members: list[Neighbour | None], error: TurnError) -> None:
         """Take the member out that cannot run.
 
         Raises:
@@ -146,9 +122,9 @@ class Comparisons:
             raise error
         member.reason = str(error)
 
-    def _round(self, sides: list[tuple[Side, list[Tried | None]]]) -> None:
+    def _round(self, sides: list[Members]) -> None:
         """Have all configurations take a turn, the layouts in random order."""
-        rates: list[tuple[Tried | None, float]] = []
+        rates: list[tuple[Neighbour | None, float]] = []
         for side, members in self._rng.sample(sides, len(sides)):
             try:
                 rates += zip(members, side.round(), strict=True)

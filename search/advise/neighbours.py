@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
-from trainables.contract import Config, InfeasibleError, Layout, Parameter, Resources, Scalar, Trainable
+from search.front.neighbour import Neighbour
+from trainables.contract import Bound, Config, InfeasibleError, Parameter, Resources, Scalar, Trainable
 
 # Settings that change what is learned, too, but neither the network nor what is asked of it.
 ALSO_LEARNED = ("batch_size", "precision", "strategy", "num_microbatches")
@@ -15,19 +14,15 @@ FACTORS = {"batch_size": (2.0, 0.5), "num_microbatches": (2.0, 0.5), "threads": 
 STEPS = {"num_workers": (1, 2, -1)}  # added
 
 
-@dataclass(frozen=True)
-class Change:
-    """A setting with another value; `layout` of the configuration with it."""
-
-    parameter: str
-    old: Scalar | None
-    new: Scalar
-    layout: Layout
-    changes_learning: bool
-
-    def of(self, config: Config) -> dict[str, Any]:
-        """Return the configuration with the change."""
-        return {**config, self.parameter: self.new}
+# Settings to try first, by what bounds a step.
+FIRST: Mapping[Bound, tuple[str, ...]] = {
+    "input": ("loader", "num_workers", "pin_memory"),
+    "transfer": ("loader", "pin_memory", "precision"),
+    "host": ("cuda_graphs", "compile", "batch_size"),
+    "compute": ("precision", "conv_kernel", "memory_format", "threads", "compile", "batch_size"),
+    "memory": ("precision", "memory_format", "allocator", "batch_size"),
+    "communication": ("strategy", "batch_size", "num_microbatches"),
+}
 
 
 def neighbours(
@@ -35,14 +30,16 @@ def neighbours(
     config: Config,
     resources: Resources,
     searched: Mapping[str, Iterable[Scalar]],
-    first: Collection[str] = (),
-) -> list[Change]:
-    """Return the changes that these resources allow.
+    bound_by: Bound | None = None,
+) -> list[Neighbour]:
+    """Return the neighbours that these resources allow.
 
-    Those of the `first` parameters come first, then those that change the rate alone, then those with another layout.
-    `config` has all parameters; `searched`: values that a space lists, by parameter.
+    First come those that promise most by what bounds a step, then those that change the rate alone, then those with
+    another layout.
+    `searched`: values that a space lists, by parameter.
     """
     known = trainable.PARAMETERS or {}
+    config = {**{name: row.default for name, row in known.items()}, **config}
     own = {name for row in trainable.STRATEGIES.values() for name in row.settings}
     used = trainable.STRATEGIES[str(config["strategy"])].settings if "strategy" in config else ()
     meanings = trainable.meanings_of_auto(resources) if hasattr(trainable, "meanings_of_auto") else {}
@@ -61,12 +58,12 @@ def neighbours(
                 layout = trainable.layout({**config, name: value}, resources)
             except (InfeasibleError, ValueError):
                 continue
-            found.append(Change(name, config.get(name), value, layout, parameter.affects != "probed"))
-    order = list(first)
+            found.append(Neighbour(name, config.get(name), value, parameter.affects != "probed", layout))
+    order = FIRST[bound_by] if bound_by else ()
 
-    def key(change: Change) -> tuple[int, bool, bool]:
-        place = order.index(change.parameter) if change.parameter in order else len(order)
-        return place, change.layout != usual, change.changes_learning
+    def key(each: Neighbour) -> tuple[int, bool, bool]:
+        place = order.index(each.parameter) if each.parameter in order else len(order)
+        return place, each.layout != usual, each.changes_learning
 
     return sorted(found, key=key)
 

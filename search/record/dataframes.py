@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pandas as pd
 
+from search.front.neighbour import gains
 from search.front.roles import ENDS
 from search.record.columns import COLUMNS, DIFFERENCE, describe_columns
 from search.record.disk import write_atomically
@@ -64,7 +65,7 @@ class Run:
         for name in _metrics(state):
             columns[name] = _floats(metrics.get(name, math.nan) for metrics in measured)
         verdicts = [t.verdict for t in trials]
-        advice = [next(iter(v.advice), None) if v else None for v in verdicts]  # the first; all of it is in `state`
+        advice = [next(iter(gains(t.neighbours)), None) for t in trials]  # the best; all of it is in `state`
         columns |= {
             "epochs": pd.array([t.epochs for t in trials], dtype="int64"),
             "seconds": _floats(t.seconds for t in trials),
@@ -72,7 +73,7 @@ class Run:
             "bound_by": _words(v.bound_by if v else None for v in verdicts),
             "bound_share": _floats(v.share if v else math.nan for v in verdicts),
             "advice": _words(f"{a.parameter}={format_setting(a.new)}" if a else None for a in advice),
-            "advice_gain": _floats(a.gain if a else math.nan for a in advice),
+            "advice_gain": _floats(e.ratio[0] if a and (e := a.estimate) else math.nan for a in advice),
             "retries": pd.array([t.retries for t in trials], dtype="int64"),
             "started_at": pd.to_datetime(
                 pd.Series([t.started_at for t in trials], dtype="float64"), unit="s", utc=True

@@ -245,6 +245,21 @@ class Turn(_TrialEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BesideNeighbour(_TrialEvent):
+    """A trial and its configuration with another value of one parameter had a turn each of the same few seconds.
+
+    `rates`: with and without the change, in units/s; `again`: measured again after it was found promising.
+    """
+
+    event: Literal["neighbour"]
+    parameter: str
+    old: Annotated[Scalar, PlainValidator(_check_scalar)] | None = None
+    value: Annotated[Scalar, PlainValidator(_check_scalar)]
+    rates: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OnTestSet(_TrialEvent):
     """A point of the front was evaluated on the test set."""
 
@@ -268,7 +283,21 @@ class Unknown(_Event):
     event: str
 
 
-Event = Opening | Resume | Known | Start | Measurement | Retry | Finish | Repeat | Turn | OnTestSet | End | Unknown
+Event = (
+    Opening
+    | Resume
+    | Known
+    | Start
+    | Measurement
+    | Retry
+    | Finish
+    | Repeat
+    | Turn
+    | BesideNeighbour
+    | OnTestSet
+    | End
+    | Unknown
+)
 _KNOWN: TypeAdapter[Event] = TypeAdapter(
     Annotated[Union[*get_args(Event)[:-1]], Field(discriminator="event")],  # type: ignore[arg-type]
     config=STRICT,

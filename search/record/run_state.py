@@ -7,7 +7,6 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,11 @@ from search.front.front_probability import Errors, front_probability
 from search.front.intervals import HALF_95, half_interval
 from search.front.objective import Constraint, Objective, losses, read_constraint
 from search.front.paired import correlated_errors, correlations
-from search.front.pareto import hypervolume, reference_point
+from search.front.pareto import hypervolume, knee, reference_point
 from search.front.roles import FIRST_RATE, rate_metric
 from search.front.shared import SharedMetrics, shared_metrics
 from search.record.events import (
+    BesideNeighbour,
     End,
     Event,
     Finish,
@@ -80,10 +80,7 @@ class RunState:
         """A copy for another thread; what events share and nobody changes is not copied."""
         with self.lock:
             copied = copy.copy(self)
-            copied.trials = {
-                name: replace(trial, curve=dict(trial.curve), repeats=list(trial.repeats), groups=())
-                for name, trial in self.trials.items()
-            }
+            copied.trials = {name: trial.copied() for name, trial in self.trials.items()}
             copied._front, copied._turns = None, copy.deepcopy(self._turns)
             copied._groups = {key: group.of(copied.trials) for key, group in self._groups.items()}
             return copied
@@ -113,6 +110,8 @@ class RunState:
                     trial = Trial(event.trial_id, config, event.kind, event.time, rate_metric=rate)
                     self.trials[event.trial_id] = trial
                     self._join(trial)
+                case BesideNeighbour() if event.trial_id in self.trials:
+                    self.trials[event.trial_id].apply(event)
                 case Measurement() | Retry() | Finish() | Repeat() | OnTestSet() if event.trial_id in self.trials:
                     self.trials[event.trial_id].apply(event)
                     for group in self.trials[event.trial_id].groups:
@@ -234,6 +233,15 @@ class RunState:
         if self._front is None:
             self._front = pareto_front(self.candidates(), self.objectives)
         return self._front
+
+    def picked(self) -> list[Trial]:
+        """Points of the front: the best of the first objective, the knee, the best of each other objective."""
+        front = self.front()
+        if not front:
+            return []
+        losses = self.losses(front)
+        first, *others = (front[int(column.argmin())] for column in losses.T)
+        return [first, front[knee(losses)], *others]
 
     def front_probabilities(self) -> dict[str, float]:
         """Probability of each candidate that it belongs to the front, given the 95% intervals of the objectives.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from search.front.intervals import merge_repeats
+from search.front.neighbour import Neighbour, updated
 from search.front.roles import FIRST_RATE
 from search.front.shared import SharedMetrics
-from search.record.events import Finish, Measurement, OnTestSet, Repeat, Retry
-from trainables.contract import Verdict
+from search.record.events import BesideNeighbour, Finish, Measurement, OnTestSet, Repeat, Retry
+from trainables.contract import Scalar, Verdict
 
 
 @dataclass
@@ -33,6 +35,9 @@ class Trial:
     finished_at: float = math.nan  # seconds since 1970
     verdict: Verdict | None = None
     rate_metric: str = FIRST_RATE
+    _neighbours: dict[bool, dict[tuple[str, Scalar], Neighbour]] = field(
+        default_factory=lambda: {False: {}, True: {}}, repr=False, compare=False
+    )  # False: at first, True: those that were measured again
     groups: tuple[Group, ...] = field(default=(), repr=False, compare=False)  # trials that share metrics with this one
 
     @property
@@ -70,7 +75,17 @@ class Trial:
         kept = (trial.curve[self.epochs].samples for trial in (self, *sharing) if self.epochs in trial.curve)
         return next((samples[metric] for samples in kept if metric in samples), "")
 
-    def apply(self, event: Measurement | Retry | Finish | Repeat | OnTestSet) -> None:
+    def copied(self) -> Trial:
+        """Return a copy for another thread, which belongs to no group."""
+        beside = copy.deepcopy(self._neighbours)
+        return replace(self, curve=dict(self.curve), repeats=list(self.repeats), _neighbours=beside, groups=())
+
+    @property
+    def neighbours(self) -> list[Neighbour]:
+        """Configurations that differ in one setting and had turns beside this one; of some only the second attempt."""
+        return updated(self._neighbours[False].values(), self._neighbours[True])
+
+    def apply(self, event: Measurement | Retry | Finish | Repeat | BesideNeighbour | OnTestSet) -> None:
         """Take in an event of this trial."""
         match event:
             case Measurement():
@@ -86,6 +101,11 @@ class Trial:
                 self.verdict = event.verdict
             case Repeat():
                 self.repeats.append(event.metrics)
+            case BesideNeighbour(parameter=name, value=value):
+                known = self._neighbours[event.again]
+                if (name, value) not in known:
+                    known[name, value] = Neighbour(name, event.old, value, measured_again=event.again)
+                known[name, value].rounds.append(event.rates)
             case OnTestSet():
                 self.test_metrics = event.metrics
 

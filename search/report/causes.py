@@ -1,17 +1,18 @@
-"""Stage times of trials, and the run's own verdict on each: its bottleneck and the changes that would help."""
+"""Stage times of trials, the bottleneck of each, and the single changes that make it faster, as measured."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 
+from search.front.neighbour import MIN_GAIN, gains
 from search.record.trial import Trial
 from search.text.configurations import format_setting, format_settings
 from search.text.markdown import format_tables, wrap
-from search.text.numbers import format_number, format_percent
+from search.text.numbers import format_number, format_percent, format_ratio, plural
+from trainables.contract import Scalar
 
 STAGES = ("load", "transfer", "forward", "backward", "communicate", "update")
-MOST_ADVICE = 2  # for one trial
 
 
 def stages(trial: Trial) -> dict[str, float]:
@@ -47,16 +48,31 @@ def where_time_goes(trials: Sequence[Trial], front: Sequence[Trial], varying: Se
 
 
 def verdicts(trials: Iterable[Trial]) -> list[str]:
-    """Return a list with the bottleneck of each trial and the advice that the run recorded."""
-    lines = []
-    for trial, verdict in ((trial, trial.verdict) for trial in trials if trial.verdict):
-        advice = [
-            f"`{a.parameter}` {format_setting(a.old)} → {format_setting(a.new)} should give {a.gain:.2f}x: {a.why}."
-            for a in verdict.advice[:MOST_ADVICE]
-        ]
-        text = " ".join(advice) or "No one setting promises more."
-        lines.append(wrap(f"- {trial.trial_id}: {verdict.why}. {text}", "  "))
+    """Return a list with the bottleneck of each trial, and what would make it faster where that was measured."""
+    lines = [
+        wrap(f"- {trial.trial_id}: {trial.verdict.why}. {measured_advice(trial)}".rstrip(), "  ")
+        for trial in trials
+        if trial.verdict
+    ]
     return ["\n".join(lines)] if lines else []
+
+
+def measured_advice(trial: Trial) -> str:
+    """Return which single changes make the trial faster, by turns beside it; empty: not measured."""
+    measured = [each for each in trial.neighbours if each.estimate]
+    if not measured:
+        return ""
+    found = [
+        f"`{each.parameter}` {_value(each.old)} → {_value(each.new)}: {format_ratio(*estimate.ratio)} times its rate"
+        for each in gains(measured)
+        if (estimate := each.estimate)
+    ]
+    tried = f"{plural(len(measured), 'single change')} measured beside it"
+    return f"{', '.join(found)} ({tried})." if found else f"No gain above {MIN_GAIN:.0%}: {tried}."
+
+
+def _value(value: Scalar | None) -> str:
+    return "default" if value is None else format_setting(value)
 
 
 def bound(trial: Trial) -> str:

@@ -6,7 +6,6 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from search.front.objective import measured
-from search.front.pareto import knee
 from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
 from search.record.trial import Trial
@@ -29,21 +28,19 @@ def picks(run: Run) -> list[Pick]:
 
     One trial may be several of these picks.
     """
-    front = run.state.front()
-    if not front:
+    picked = run.state.picked()
+    if not picked:
         return []
-    losses = run.state.losses(front)
-    middle = Pick("knee", NEAREST, front[knee(losses)])
     compared = plural(len(run.state.candidates()), "trial")
     ends = [
         Pick(
             best_name(objective.metric, run.state.rate_metric),
             f"best {run.state.label(objective.metric)} of the {compared} compared",
-            front[int(column.argmin())],
+            trial,
         )
-        for objective, column in zip(run.state.objectives, losses.T, strict=True)
+        for objective, trial in zip(run.state.objectives, [picked[0], *picked[2:]], strict=True)
     ]
-    return [ends[0], middle, *ends[1:]]
+    return [ends[0], Pick("knee", NEAREST, picked[1]), *ends[1:]]
 
 
 def best_name(metric: str, rate: str) -> str:

@@ -151,7 +151,11 @@ def _picks(run: Run) -> list[str]:
     wish = _example_requirement(run)
     pick = continued(["python -m search.pick", folder, wish])
     heading = f"To train one in full ({plural(full_epochs(run.info), 'epoch')}), and to pick by other requirements:"
-    return [*blocks, wrap(note), heading, f"```sh\n{train}\n{pick}\n```"]
+    blocks += [wrap(note), heading, f"```sh\n{train}\n{pick}\n```"]
+    if hasattr(find_trainable(run.info.trainable), "turns") and not middle.neighbours:
+        advise = continued(["python -m search.advise", folder, f"--trial {middle.trial_id}"])
+        blocks += ["To measure which single change of a setting would make one faster:", f"```sh\n{advise}\n```"]
+    return blocks
 
 
 def _example_requirement(run: Run) -> str:

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from search.advise.neighbours import neighbours
 from search.advisor.advisor import Advisor
 from search.advisor.proposal import Decision, Proposal
 from search.execution import trial_actor, tune, workers
@@ -17,16 +18,20 @@ from search.execution.cluster import Cluster
 from search.execution.protocol import Ended, GroupError, Task
 from search.execution.trial_actor import Finished, Measured
 from search.front.differences import FEWEST_ROUNDS
+from search.front.neighbour import Neighbour, promising
 from search.front.targets import with_targets
 from search.record.journal import Event, Journal
 from search.record.trial import Trial
+from search.space.parameters import Choice
 from search.space.space import Space
 from search.study.deciding import ROUNDS_AT_A_TIME, Pair, next_pair
 from trainables.contract import Config, Data, InfeasibleError, Layout, Measurement, Resources, load_trainable, source_of
 
 OUT_OF_TIME = "budget.hours is spent"
 LEAST_DECIDING_SECONDS = 15.0  # of two configurations to start, and of some rounds
-MAX_MEMORY_OF_A_PAIR = 0.9  # of what there is
+MAX_MEMORY_TOGETHER = 0.9  # of what there is, for configurations that take turns
+SCREENING_SHARE = 0.6  # of the time for the neighbours of a trial; the rest measures the promising ones again
+SECONDS_OF_A_NEIGHBOUR = 6.0  # to build it, to warm it up, and of its turns
 MAX_ALIKE_FAILURES = 5  # of the first trials; more would fail alike
 
 
@@ -218,6 +223,57 @@ class Study:
             self._take_turns(pair, end, pool, check)
             if run_state.num_rounds(*pair) == before:
                 impossible.add(frozenset(trial.trial_id for trial in pair))
+        for trial in {each.trial_id: each for each in run_state.picked()}.values():
+            self._try_neighbours(trial, end, pool, check)
+
+    def _try_neighbours(self, trial: Trial, end: float, pool: Any, check: Callable[[], None]) -> None:
+        """Measure which change of one setting makes a trial faster, in turns; the promising ones a second time.
+
+        Neighbours with another layout would need processes of their own, which only `search.advise` has.
+        """
+        trainable, seconds = load_trainable(self._space.trainable or ""), end - self._clock()
+        layout = trainable.layout(trial.config, self._resources)
+        known = {(each.parameter, each.new) for each in trial.neighbours}
+        searched = {name: each.values for name, each in self._space.parameters.items() if isinstance(each, Choice)}
+        bound = trial.verdict.bound_by if trial.verdict else None
+        found = neighbours(trainable, trial.config, self._resources, searched, bound)
+        due = [each for each in found if each.layout == layout and (each.parameter, each.new) not in known]
+        share = trial.metrics.get("peak_memory_fraction", 0.0)
+        fitting = int(MAX_MEMORY_TOGETHER / share) - 1 if share > 0 else len(due)
+        affordable = int((SCREENING_SHARE * seconds - LEAST_DECIDING_SECONDS) / SECONDS_OF_A_NEIGHBOUR)
+        self._beside(trial, due[: max(0, min(fitting, affordable))], FEWEST_ROUNDS, end, pool, check)
+        again = [each.again() for each in promising(trial.neighbours) if not each.measured_again]
+        if end - self._clock() >= LEAST_DECIDING_SECONDS:
+            self._beside(trial, again, ROUNDS_AT_A_TIME, end, pool, check)
+
+    def _beside(
+        self, trial: Trial, tried: Sequence[Neighbour], rounds: int, end: float, pool: Any, check: Callable[[], None]
+    ) -> None:
+        """Measure a trial and some neighbours in turns in one group; if it cannot hold all of them, each half."""
+        if not tried or self._clock() >= end:
+            return
+        task = self._task(trial.trial_id, trial.config, "turns")
+        task = replace(task, rivals=tuple({**trial.config, **each.changed} for each in tried))
+        layout = load_trainable(task.trainable).layout(trial.config, self._resources)
+
+        def goes_on(measurement: Measurement) -> bool:
+            own = measurement.metrics["rate_0"]
+            for place, each in enumerate(tried, start=1):
+                each.rounds.append((measurement.metrics[f"rate_{place}"], own))
+                changed = {"parameter": each.parameter, "old": each.old, "value": each.new}
+                rates, again = list(each.rounds[-1]), each.measured_again
+                self._journal.append("neighbour", trial_id=trial.trial_id, **changed, rates=rates, again=again)
+            found = [each.estimate for each in tried]
+            decided = all(estimate is not None and estimate.is_decided for estimate in found)
+            return not decided and measurement.epoch < rounds and self._clock() < end
+
+        ended = None
+        with contextlib.suppress(InfeasibleError, GroupError):
+            ended = workers.run_task(pool, layout, task, check, goes_on)
+        if isinstance(ended, Ended) and ended.state != "complete" and len(tried) > 1 and not tried[0].rounds:
+            middle = len(tried) // 2
+            for half in (tried[:middle], tried[middle:]):
+                self._beside(trial, half, rounds, end, pool, check)
 
     def _take_turns(self, pair: Pair, end: float, pool: Any, check: Callable[[], None]) -> None:
         """Measure the rates of two trials in turns for some rounds, if one group can hold both."""
@@ -226,7 +282,7 @@ class Study:
         trainable = load_trainable(task.trainable)
         layout = trainable.layout(one.config, self._resources)
         shares = [trial.metrics.get("peak_memory_fraction", 0.0) for trial in pair]
-        if trainable.layout(other.config, self._resources) != layout or sum(shares) > MAX_MEMORY_OF_A_PAIR:
+        if trainable.layout(other.config, self._resources) != layout or sum(shares) > MAX_MEMORY_TOGETHER:
             return
 
         def goes_on(measurement: Measurement) -> bool:

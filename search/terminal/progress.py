@@ -11,12 +11,26 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from search.record.events import End, Event, Finish, Measurement, OnTestSet, Opening, Repeat, Resume, Retry, Start, Turn
+from search.front.differences import FEWEST_ROUNDS
+from search.record.events import (
+    BesideNeighbour,
+    End,
+    Event,
+    Finish,
+    Measurement,
+    OnTestSet,
+    Opening,
+    Repeat,
+    Resume,
+    Retry,
+    Start,
+    Turn,
+)
 from search.record.run_state import RunState
 from search.record.trial import Trial
 from search.terminal.trial_rows import front_title
 from search.terminal.view import View
-from search.text.configurations import format_settings
+from search.text.configurations import format_setting, format_settings
 from search.text.durations import format_duration
 from search.text.markdown import wrap
 from search.text.numbers import format_number, format_ratio, plural
@@ -107,6 +121,8 @@ def event_line(run_state: RunState, event: Event) -> str | None:
             return f"{event.trial_id} probed again{_format_metrics(run_state, event.metrics)}"
         case Turn() if trial is not None and (other := run_state.trials.get(event.other)):
             return _format_turn(run_state, trial, other)
+        case BesideNeighbour() if trial is not None:
+            return _format_neighbour(trial, event)
         case OnTestSet():
             return f"{event.trial_id} on the test set{_format_metrics(run_state, event.metrics, event.metrics)}"
         case End():
@@ -121,6 +137,15 @@ def _format_turn(run_state: RunState, trial: Trial, other: Trial) -> str | None:
     if rounds % 10 or ratio is None:
         return None
     return f"{trial.trial_id} beside {other.trial_id}, {rounds} turns each: {format_ratio(*ratio.ratio)} times the rate"
+
+
+def _format_neighbour(trial: Trial, event: BesideNeighbour) -> str | None:
+    """Return the gain of a change after its last round of each attempt, as far as that can be known."""
+    change = {(each.parameter, each.new): each for each in trial.neighbours}[event.parameter, event.value]
+    if len(change.rounds) % FEWEST_ROUNDS or (estimate := change.estimate) is None:
+        return None
+    change_text = f"{event.parameter} {format_setting(event.old)} -> {format_setting(event.value)}"
+    return f"{trial.trial_id} with {change_text}: {format_ratio(*estimate.ratio)} times the rate"
 
 
 def _format_config(run_state: RunState, trial: Trial) -> str:

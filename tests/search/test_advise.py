@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from search.advise import __main__ as command
-from search.advise.answer import as_json, as_text, gains
-from search.advise.comparison import FEWEST_ROUNDS, MOST_AT_A_TIME, Comparisons, Tried
-from search.advise.neighbours import Change, neighbours
+from search.advise.answer import as_json, as_text
+from search.advise.comparison import MOST_AT_A_TIME, Comparisons
+from search.advise.neighbours import neighbours
 from search.advise.side import Side, TurnError
+from search.front.differences import FEWEST_ROUNDS
+from search.front.neighbour import Neighbour, gains
 from tests.trainables.own_files import written
-from trainables.contract import Layout, Resources, load_trainable
+from trainables.contract import Bound, Layout, Resources, load_trainable
 
 CORES = Resources(2)
 ONE = Layout(1, 2, 0)
@@ -28,11 +30,11 @@ def whole(**changed: Any) -> dict[str, Any]:
     return {**{name: row.default for name, row in parameters.items()}, **changed}
 
 
-def of_vgg(resources: Resources = CORES, first: tuple[str, ...] = (), **changed: Any) -> list[Change]:
-    return neighbours(load_trainable("vgg19_cifar10"), whole(**changed), resources, {}, first)
+def of_vgg(resources: Resources = CORES, bound_by: Bound | None = None, **changed: Any) -> list[Neighbour]:
+    return neighbours(load_trainable("vgg19_cifar10"), whole(**changed), resources, {}, bound_by)
 
 
-def values(changes: list[Change], name: str) -> list[Any]:
+def values(changes: list[Neighbour], name: str) -> list[Any]:
     return [change.new for change in changes if change.parameter == name]
 
 
@@ -43,7 +45,7 @@ def test_neighbours_differ_in_one_setting_that_bears_on_the_rate() -> None:
     assert values(found, "memory_format") == ["contiguous"]
     assert values(found, "threads") == [1]
     assert {"learning_rate", "trace_steps", "width", "seed", "schedule", "head"}.isdisjoint(c.parameter for c in found)
-    assert all(change.of(whole())[change.parameter] == change.new for change in found)
+    assert all(each.new != each.old for each in found)
 
 
 def test_what_cannot_run_here_and_what_is_the_same_is_not_tried() -> None:
@@ -62,10 +64,10 @@ def test_settings_of_other_strategies_are_not_tried() -> None:
 
 
 def test_the_promising_come_first_and_other_layouts_last() -> None:
-    found = of_vgg(first=("allocator",))
-    assert found[0].parameter == "allocator"
+    found = of_vgg(bound_by="input")
+    assert [each.parameter for each in found[:4]] == ["loader", "loader", "num_workers", "num_workers"]
     assert found[-1].layout == TWO
-    learned = [change.changes_learning for change in found if change.layout == ONE][1:]
+    learned = [each.changes_learning for each in of_vgg() if each.layout == ONE]
     assert learned == sorted(learned)
 
 
@@ -117,23 +119,23 @@ class Fake:
         self.sides.open -= 1
 
 
-def change(name: str, ratio: float, layout: Layout = ONE) -> Change:
-    return Change(name, 1.0, ratio, layout, changes_learning=False)
+def change(name: str, ratio: float, layout: Layout = ONE) -> Neighbour:
+    return Neighbour(name, 1.0, ratio, layout=layout)
 
 
-def tried(seconds: float, *changes: Change, **keys: Any) -> tuple[dict[str, Tried], Sides]:
+def tried(seconds: float, *changes: Neighbour, **keys: Any) -> tuple[dict[str, Neighbour], Sides]:
     random.seed(0)
     clock = Clock()
     sides = Sides(clock, **{name: keys.pop(name) for name in ("noise", "fails") if name in keys})
     comparisons = Comparisons([], ONE, seconds, side=sides, clock=clock, **keys)  # type: ignore[arg-type]
     found = comparisons.run(changes)
     assert sides.open == 0
-    return {each.change.parameter: each for each in found}, sides
+    return {each.parameter: each for each in found}, sides
 
 
 def test_a_gain_is_measured_again_and_recommended_and_nothing_else_is() -> None:
     found, sides = tried(60, change("faster", 1.2), change("slower", 0.7), change("equal", 1.0), change("little", 1.02))
-    assert [each.change.parameter for each in gains(list(found.values()))] == ["faster"]
+    assert [each.parameter for each in gains(list(found.values()))] == ["faster"]
     estimate = found["faster"].estimate
     assert estimate is not None
     assert estimate.ratio[1] < 1.2 < estimate.ratio[2]
@@ -172,13 +174,15 @@ def test_an_error_of_the_configuration_itself_is_raised() -> None:
 
 
 def test_no_more_are_in_memory_than_fit_and_what_there_is_no_time_for_is_left() -> None:
-    changes = [change(f"equal{n}", 1.0) for n in range(12)]
-    found, sides = tried(30, *changes, most_at_a_time=4)
+    def equal() -> list[Neighbour]:
+        return [change(f"equal{n}", 1.0) for n in range(12)]
+
+    found, sides = tried(30, *equal(), most_at_a_time=4)
     assert max(map(len, sides.started)) == 5
     assert [bool(each.rounds) for each in found.values()] == [True] * 12
-    found, _ = tried(5, *changes, most_at_a_time=4)
+    found, _ = tried(5, *equal(), most_at_a_time=4)
     assert [bool(each.rounds) for each in found.values()] == [True] * 4 + [False] * 8
-    assert max(map(len, tried(30, *changes)[1].started)) == MOST_AT_A_TIME + 1
+    assert max(map(len, tried(30, *equal())[1].started)) == MOST_AT_A_TIME + 1
 
 
 def test_equal_rates_are_seldom_called_a_gain() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,16 @@ import pytest
 from search.execution import workers
 from search.execution.protocol import Ended, Task
 from search.execution.trial_actor import Finished, Measured
+from search.front.neighbour import gains
 from search.record.journal import FILE_NAME, Journal
 from search.record.run_state import RunState
+from search.report import causes
 from search.results import load
 from search.space.space import parse_space
 from search.study.deciding import ROUNDS_AT_A_TIME
 from search.study.study import Study
 from tests.search.runs import interval
-from trainables.contract import Measurement, Resources
+from trainables.contract import Measurement, Resources, Verdict
 
 OBJECTIVES = [
     {"metric": "val_accuracy", "goal": "maximize"},
@@ -44,21 +48,25 @@ class Clock:
 
 
 def decided(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, measured: Trials, turn: Turn | None, **keys: Any
+    folder: Path, monkeypatch: pytest.MonkeyPatch, measured: Trials, turn: Turn | None, beside: Any = None, **keys: Any
 ) -> tuple[RunState, list[Task]]:
     """State after deciding, of trials with these accuracies and rates, and the tasks that ran.
 
     A round takes 1 s; without a `turn`, tasks end before their first round.
     """
     clock, tasks = Clock(), []
+    if not beside:
+        monkeypatch.setattr(Study, "_try_neighbours", lambda *arguments: None)
 
     def run_task(pool: Any, layout: Any, task: Task, check: Any, goes_on: Callable[[Measurement], bool]) -> Ended:
         tasks.append(task)
         for number in range(1, 1000 if turn else 1):
             assert turn is not None
             clock.now += 1
-            one, other = turn(task, number)
-            if not goes_on(Measurement(number, {"rate_0": one, "rate_1": other})):
+            if beside and "fused_optimizer" in task.rivals[-1] and len(task.rivals) > 1:
+                return Ended("infeasible", "fused_optimizer")
+            rates = beside(task) if beside else turn(task, number)
+            if not goes_on(Measurement(number, {f"rate_{place}": rate for place, rate in enumerate(rates)})):
                 break
         return Ended("complete")
 
@@ -144,3 +152,30 @@ def test_a_pair_whose_turns_fail_is_tried_once(tmp_path: Path, monkeypatch: pyte
     state, tasks = decided(tmp_path, monkeypatch, measured, None)
     assert len(tasks) == 1
     assert len(state.front()) == 2
+
+
+def by_setting(task: Task) -> list[float]:
+    """Rates with each change: only one is a gain."""
+    noise = random.uniform(0.99, 1.01)
+    return [100.0, *(noise * (130.0 if rival.get("num_workers") == 1 else 100.0) for rival in task.rivals)]
+
+
+def test_what_is_left_of_the_time_goes_to_the_neighbours_of_the_picks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one pick here. A gain is measured a second time; where one change cannot run, the others are measured."""
+    random.seed(0)
+    state, tasks = decided(tmp_path, monkeypatch, [(0.70, interval(100.0, 1.0))], faster_by(1.0), by_setting)
+    trial = state.trials["t0001"]
+    assert [(each.parameter, each.old, each.new) for each in gains(trial.neighbours)] == [("num_workers", 0, 1)]
+    assert [rival["num_workers"] for rival in tasks[-1].rivals] == [1]
+    assert {task.config["batch_size"] for task in tasks} == {trial.config["batch_size"]}
+    measured = {each.parameter for each in trial.neighbours if each.estimate}
+    assert {"memory_format", "fused_optimizer", "threads"} <= measured
+    assert not {"strategy", "learning_rate"} & measured  # another layout; without effect
+    text = flat(causes.verdicts([replace(trial, verdict=Verdict("compute", 0.9, "90% of each step is training"))]))
+    assert "90% of each step is training. `num_workers` 0 → 1: 1.30 (1." in text
+
+
+def flat(blocks: list[str]) -> str:
+    return " ".join(" ".join(blocks).split())

@@ -90,18 +90,28 @@ def test_the_front_is_complete_within_constraints_and_sorted_by_the_first_object
     assert run.front.front_probability.between(0, 1).all()
 
 
-def test_what_bound_a_trial_and_the_first_advice_are_columns(tmp_path):
+def beside(parameter, old, value, ratio, again, rounds=8):
+    """Events of rounds in which a change had turns."""
+    changed = {"event": "neighbour", "trial_id": "t0001", "parameter": parameter, "old": old, "value": value}
+    return [
+        {**changed, "rates": [100.0 * ratio * (1 + n / 1000), 100.0], "again": again, "time": 1795200000.0}
+        for n in range(rounds)
+    ]
+
+
+def test_what_bound_a_trial_and_the_best_measured_change_are_columns(tmp_path):
     recorder = Recorder()
     recorder.complete("t0001", [0.4], 100.0, config())
-    advice = [
-        {"parameter": "num_workers", "old": 0, "new": 2, "gain": 1.8, "why": "a core is idle"},
-        {"parameter": "precision", "old": "fp32", "new": "bf16", "gain": 1.2, "why": "faster"},
-    ]
-    recorder.events[-1]["verdict"] = {"bound_by": "input", "share": 0.62, "why": "it waits", "advice": advice}
+    old = [{"parameter": "num_workers", "old": 0, "new": 2, "gain": 1.8, "why": "a core is idle"}]  # of early runs
+    recorder.events[-1]["verdict"] = {"bound_by": "input", "share": 0.62, "why": "it waits", "advice": old}
     recorder.complete("t0002", [0.4], 100.0, config())
+    recorder.events += beside("num_workers", 0, 2, 2.0, again=False)
+    recorder.events += beside("num_workers", 0, 2, 1.8, again=True)
+    recorder.events += beside("threads", None, 1, 1.5, again=False)  # measured once: perhaps by luck
     trials = load_events(tmp_path, recorder).trials
+    assert trials[["bound_by", "bound_share", "advice"]].to_numpy().tolist()[0] == ["input", 0.62, "num_workers=2"]
+    assert trials["advice_gain"][0] == pytest.approx(1.8, rel=0.01)
     names = ["bound_by", "bound_share", "advice", "advice_gain"]
-    assert trials[names].to_numpy().tolist()[0] == ["input", 0.62, "num_workers=2", 1.8]
     assert trials[names].isna().to_numpy().tolist()[1] == [True] * 4
 
 

@@ -6,7 +6,7 @@ from search.record.trial import Trial
 from search.report.causes import where_time_goes
 from search.report.sweeps import Point, alike, batch_tables, loader_tables, saturation
 from tests.search.runs import measurement
-from trainables.contract import Advice, Verdict
+from trainables.contract import Verdict
 
 numbers = itertools.count(1)
 
@@ -26,9 +26,8 @@ def flat(blocks):
 
 
 def input_bound(share=0.62):
-    advice = Advice("num_workers", old=0, new=2, gain=1.8, why="a core is idle")
     why = f"{share:.0%} of each step waits for data"
-    return Verdict("input", share, why, (advice,))
+    return Verdict("input", share, why)
 
 
 # ---- where the time goes
@@ -43,10 +42,10 @@ def test_shares_are_of_the_sum_of_the_stages():
     assert "transfer" not in text  # no trial had any
 
 
-def test_a_verdict_is_told_with_the_advice_and_its_gain():
+def test_the_verdict_on_a_trial_of_the_front_is_told():
     waits, other = (trial(milliseconds={"load": 62, "forward": 38}, verdict=input_bound()) for _ in range(2))
     text = flat(where_time_goes([waits, other], front=[waits], varying=[]))
-    assert "62% of each step waits for data. `num_workers` 0 → 2 should give 1.80x: a core is idle." in text
+    assert "62% of each step waits for data." in text
     assert text.count("| input |") == 2
     assert text.count("62% of each step") == 1
 

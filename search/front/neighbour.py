@@ -1,0 +1,65 @@
+"""Neighbour of a configuration: the same but for one setting, and what turns beside it have shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from search.front.differences import Estimate, log_ratio
+from trainables.contract import Layout, Scalar
+
+MIN_GAIN = 0.03  # of the rate; a smaller one is not recommended
+PROMISING = 0.01  # logarithm of a ratio, for which a neighbour is measured again
+MOST_PROMISING = 3
+
+
+@dataclass(eq=False)
+class Neighbour:
+    """A setting with another value, and the rates with and without it in each round, in units/s."""
+
+    parameter: str
+    old: Scalar | None
+    new: Scalar
+    changes_learning: bool = False
+    layout: Layout | None = None  # of the configuration with the new value
+    rounds: list[tuple[float, float]] = field(default_factory=list)
+    measured_again: bool = False  # after it was found promising
+    reason: str | None = None  # why it cannot run
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The setting with its new value."""
+        return {self.parameter: self.new}
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """Logarithm of the rate with the change over that without it; None: too few rounds."""
+        return log_ratio(self.rounds)
+
+    @property
+    def is_gain(self) -> bool:
+        """True if the change surely makes training faster, by enough to be worth it."""
+        found = self.estimate
+        return self.measured_again and found is not None and found.low > 0 and found.ratio[0] >= 1 + MIN_GAIN
+
+    def again(self) -> Neighbour:
+        """Return it without its rounds, to be measured again: what was chosen for its luck must not keep it."""
+        return replace(self, rounds=[], measured_again=True)
+
+
+def promising(tried: Iterable[Neighbour]) -> list[Neighbour]:
+    """Return those that may be a gain, the largest first."""
+    found = [(estimate.mean, each) for each in tried if (estimate := each.estimate)]
+    ordered = sorted(found, key=lambda pair: -pair[0])
+    return [each for mean, each in ordered if mean > PROMISING][:MOST_PROMISING]
+
+
+def gains(tried: Iterable[Neighbour]) -> list[Neighbour]:
+    """Return the changes that surely help by enough, the largest gain first."""
+    return promising(each for each in tried if each.is_gain)
+
+
+def updated(tried: Iterable[Neighbour], again: Mapping[tuple[str, Scalar], Neighbour]) -> list[Neighbour]:
+    """Return the neighbours, those replaced that were measured again."""
+    return [again.get((each.parameter, each.new), each) for each in tried]
