@@ -130,4 +130,5 @@ def test_pairs_are_a_table(tmp_path):
     ],
 )
 def test_a_difference_is_told_in_words(ends, in_points, text):
-    assert format_difference(*ends, in_points=in_points) == text
+    mean, low, high = ends
+    assert format_difference(mean, low, high, in_points=in_points) == text

@@ -39,7 +39,8 @@ def trained(path: str, folder: Path, rank: int = 0, world_size: int = 1, epochs:
 def samples_of_ranks(rank: int, world_size: int, path: str, folder: Path) -> list[float]:
     worker = trained(path, folder, rank, world_size, strategy="ddp")
     assert [bool(measurement.samples) for measurement in worker.reported] == [False, True]  # after the last epoch
-    return from_text(worker.reported[-1].samples["val_loss"]).tolist()
+    values: list[float] = from_text(worker.reported[-1].samples["val_loss"]).tolist()
+    return values
 
 
 def metrics_of_ranks(rank: int, world_size: int, path: str, folder: Path, config: dict[str, Any]) -> dict[str, float]:
