@@ -36,7 +36,7 @@ def answer(status: FrontStatus, summary: Mapping[str, list[str]]) -> Markup:
     times = f", and its rate was probed {plural(len(knee.repeats), 'more time')}" if knee.repeats else ""
     certainty = [
         f"It belongs to the Pareto front with a probability of {percent}, computed from the 95% intervals.",
-        f"It was {'trained' if knee.epochs else 'probed'} once (n = 1){times}.",
+        f"It was {'trained' if knee.epochs else 'probed'} {_how_often(knee)}{times}.",
     ]
     if ties := status.ties():
         more = [f"{len(ties) - MAX_TIES} more"] if len(ties) > MAX_TIES else []
@@ -47,6 +47,10 @@ def answer(status: FrontStatus, summary: Mapping[str, list[str]]) -> Markup:
         certainty.append("Other processes used the CPU while its rate was measured, so the rate may be too low.")
     facts = _facts(run, knee)
     return render("answer.html", trial=knee, which=which, why=why + verdict, certainty=" ".join(certainty), **facts)
+
+
+def _how_often(trial: Trial) -> str:
+    return f"with {1 + len(trial.again)} seeds" if trial.again else "once (n = 1)"
 
 
 def pick_cards(status: FrontStatus) -> Markup:

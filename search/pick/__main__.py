@@ -36,6 +36,10 @@ VALIDATION_INTERVAL = (
     "The interval of a validation metric covers the choice of validation samples. It does not cover the random seed: "
     "each configuration was trained once."
 )
+WITH_SEEDS = (
+    "The interval of a validation metric covers the choice of validation samples and the variation between random "
+    "seeds, as far as configurations were trained with several."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -116,7 +120,8 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
     table = "\n".join(f"  {label:<{width}}  {cell}" for label, cell in cells.items())
     blocks = [wrap(f"{trial.trial_id} of {run.name}: the {name}{also}"), table]
     if known := [o.metric for o in run.state.objectives if run.state.half_interval(trial, o.metric)]:
-        blocks.append(wrap(" ".join([PLUS_MINUS, *[VALIDATION_INTERVAL] * any(map(sounds_learned, known))])))
+        seeds = WITH_SEEDS if any(t.again for t in run.state.trials.values()) else VALIDATION_INTERVAL
+        blocks.append(wrap(" ".join([PLUS_MINUS, *[seeds] * any(map(sounds_learned, known))])))
     blocks.append(wrap(" ".join([f"Why: {pick.why}.", *against(run, trial)])))
     if found := probabilities(run, trial, requirements):
         text = "; ".join(f"{words}: {format_percent(probability)}" for words, probability in found.items())

@@ -236,6 +236,15 @@ class Repeat(_TrialEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Again(_TrialEvent):
+    """A point of the front was trained again with another seed; `metrics` after its last epoch."""
+
+    event: Literal["again"]
+    seed: int
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn(_TrialEvent):
     """A trial and an `other` one had a turn each of the same few seconds; `rates` of both, in units/s."""
 
@@ -292,6 +301,7 @@ Event = (
     | Retry
     | Finish
     | Repeat
+    | Again
     | Turn
     | BesideNeighbour
     | OnTestSet

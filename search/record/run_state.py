@@ -20,8 +20,10 @@ from search.front.objective import Constraint, Objective, losses, read_constrain
 from search.front.paired import correlated_errors, correlations
 from search.front.pareto import hypervolume, knee, reference_point
 from search.front.roles import FIRST_RATE, rate_metric
+from search.front.seeds import seed_variance
 from search.front.shared import SharedMetrics, shared_metrics
 from search.record.events import (
+    Again,
     BesideNeighbour,
     End,
     Event,
@@ -43,6 +45,7 @@ from search.record.turns import UNKNOWN_LEVEL, Turns
 from search.text.metrics import metric_label
 from search.text.numbers import plus_minus
 
+DECIDING = (Again, BesideNeighbour, Turn)  # events of the time after the search
 STATES = ("running", "complete", "stopped", "infeasible", "failed")
 
 
@@ -62,6 +65,7 @@ class RunState:
         self.objectives: list[Objective] = []
         self._constraints: list[Constraint] = []
         self._seconds = 0.0  # of the processes before this one
+        self.deciding_seconds = 0.0  # of the active ones
         self._resumed_at = self._last_at = math.nan
         self._front: list[Trial] | None = None
         self._shared: tuple[SharedMetrics, ...] = ()
@@ -112,6 +116,9 @@ class RunState:
                     self._join(trial)
                 case BesideNeighbour() if event.trial_id in self.trials:
                     self.trials[event.trial_id].apply(event)
+                case Again() if event.trial_id in self.trials:
+                    self.trials[event.trial_id].apply(event)
+                    self._compare_seeds()
                 case Measurement() | Retry() | Finish() | Repeat() | OnTestSet() if event.trial_id in self.trials:
                     self.trials[event.trial_id].apply(event)
                     for group in self.trials[event.trial_id].groups:
@@ -122,7 +129,22 @@ class RunState:
                     if one != other:
                         self._turns.add(one, other, event.rates)
                         self._settle()
+            if isinstance(event, DECIDING):
+                self.deciding_seconds += max(0.0, event.time - self._last_at)
             self._last_at = event.time
+
+    def _compare_seeds(self) -> None:
+        """Estimate the spread between seeds, which enters the intervals of all trials."""
+        groups = [group for group in self._groups.values() if group.shares.learned]
+        trained = [seeds for group in groups if (seeds := group.seeds())]
+        variances = {
+            name: variance
+            for name in {name for group in groups for name in group.shares.names}
+            if (variance := seed_variance(name, trained)) is not None
+        }
+        for group in groups:
+            group.seed_variances = variances
+            group.invalidate()
 
     def _join(self, trial: Trial) -> None:
         """Add a trial to the groups with which it shares metrics."""
@@ -189,8 +211,18 @@ class RunState:
         if one.source(metric) == other.source(metric):
             return Estimate(lead, 0.0)
         first, second = ((self.half_interval(trial, metric) or 0.0) / HALF_95 for trial in (one, other))
-        alike = correlations([one.samples(metric), other.samples(metric)])[0, 1]
+        alike = self._correlations([one, other], metric)[0, 1]
         return Estimate(lead, math.sqrt(max(0.0, first**2 + second**2 - 2 * alike * first * second)))
+
+    def _correlations(self, trials: Sequence[Trial], metric: str) -> NDArray[np.float64]:
+        """Correlations of the errors of a metric: those of the same samples, as far as samples make up the errors."""
+        whole = [self.half_interval(trial, metric) for trial in trials]
+        of_samples = [half_interval(trial.own_metrics, metric) for trial in trials]
+        pairs = zip(of_samples, whole, strict=True)
+        shares = np.array([min(1.0, part / half) if part and half else 1.0 for part, half in pairs])
+        matrix = correlations([trial.samples(metric) for trial in trials]) * np.outer(shares, shares)
+        np.fill_diagonal(matrix, 1.0)
+        return matrix
 
     def counts(self) -> dict[str, int]:
         """Trials by state, all states; without the probes that only prepare others."""
@@ -262,7 +294,7 @@ class RunState:
         """
         sources = [np.unique([t.source(o.metric) for t in points], return_inverse=True) for o in self.objectives]
         factors = [
-            correlated_errors(correlations([self.trials[name].samples(objective.metric) for name in names]))
+            correlated_errors(self._correlations([self.trials[name] for name in names], objective.metric))
             for objective, (names, _) in zip(self.objectives, sources, strict=True)
         ]
 

@@ -11,8 +11,9 @@ from typing import Any
 from search.front.intervals import merge_repeats
 from search.front.neighbour import Neighbour, updated
 from search.front.roles import FIRST_RATE
+from search.front.seeds import over_seeds
 from search.front.shared import SharedMetrics
-from search.record.events import BesideNeighbour, Finish, Measurement, OnTestSet, Repeat, Retry
+from search.record.events import Again, BesideNeighbour, Finish, Measurement, OnTestSet, Repeat, Retry
 from trainables.contract import Scalar, Verdict
 
 
@@ -32,6 +33,7 @@ class Trial:
     curve: dict[int, Measurement] = field(default_factory=dict)  # by epoch; the later of two reports of the same epoch
     test_metrics: dict[str, float] = field(default_factory=dict)
     repeats: list[dict[str, float]] = field(default_factory=list)  # what probes of it measured again, at the end
+    again: list[Again] = field(default_factory=list)  # trained with other seeds, at the end
     finished_at: float = math.nan  # seconds since 1970
     verdict: Verdict | None = None
     rate_metric: str = FIRST_RATE
@@ -78,14 +80,15 @@ class Trial:
     def copied(self) -> Trial:
         """Return a copy for another thread, which belongs to no group."""
         beside = copy.deepcopy(self._neighbours)
-        return replace(self, curve=dict(self.curve), repeats=list(self.repeats), _neighbours=beside, groups=())
+        curve, repeats, again = dict(self.curve), list(self.repeats), list(self.again)
+        return replace(self, curve=curve, repeats=repeats, again=again, _neighbours=beside, groups=())
 
     @property
     def neighbours(self) -> list[Neighbour]:
         """Configurations that differ in one setting and had turns beside this one; of some only the second attempt."""
         return updated(self._neighbours[False].values(), self._neighbours[True])
 
-    def apply(self, event: Measurement | Retry | Finish | Repeat | BesideNeighbour | OnTestSet) -> None:
+    def apply(self, event: Measurement | Retry | Finish | Repeat | Again | BesideNeighbour | OnTestSet) -> None:
         """Take in an event of this trial."""
         match event:
             case Measurement():
@@ -101,6 +104,8 @@ class Trial:
                 self.verdict = event.verdict
             case Repeat():
                 self.repeats.append(event.metrics)
+            case Again():
+                self.again.append(event)
             case BesideNeighbour(parameter=name, value=value):
                 known = self._neighbours[event.again]
                 if (name, value) not in known:
@@ -117,6 +122,7 @@ class Group:
     shares: SharedMetrics
     trials: list[Trial] = field(default_factory=list)
     settled: dict[str, float] = field(default_factory=dict)  # metrics as turns against other groups have settled them
+    seed_variances: Mapping[str, float] = field(default_factory=dict)  # by metric, as far as seeds were compared
     _merged: dict[int, dict[str, float]] = field(default_factory=dict)  # by number of epochs
 
     def metrics(self, epochs: int) -> dict[str, float]:
@@ -129,8 +135,22 @@ class Group:
                 measured = [trial.curve[epochs].metrics for trial in trials if epochs in trial.curve]
             else:
                 measured = [m for trial in trials for m in (trial.curve[trial.epochs].metrics, *trial.repeats)]
-            self._merged[epochs] = {**self.shares.merge(measured), **self.settled}
+            merged = self.shares.merge(measured)
+            if learned and measured:
+                merged |= over_seeds([merged or measured[0], *self._of_other_seeds(epochs)], self.seed_variances)
+            self._merged[epochs] = {**merged, **self.settled}
         return self._merged[epochs]
+
+    def _of_other_seeds(self, epochs: int) -> list[Mapping[str, float]]:
+        return [event.metrics for trial in self.trials if trial.epochs == epochs for event in trial.again]
+
+    def seeds(self) -> list[Mapping[str, float]]:
+        """Metrics after the last epoch, one for each seed that was trained."""
+        trained = [trial for trial in self.trials if trial.again]
+        if not trained:
+            return []
+        first = trained[0].curve[trained[0].epochs].metrics
+        return [first, *self._of_other_seeds(trained[0].epochs)]
 
     def of(self, trials: Mapping[str, Trial]) -> Group:
         """Return the group of these trials, which are copies by name."""

@@ -23,11 +23,12 @@ INTERVAL = "half of its 95% interval, of one run. A question mark: too few measu
 DEVIATION = "the standard deviation between those windows, within one run."
 
 ONE_RUN = "Each configuration was trained once (n = 1)."
+NO_SEEDS = "The variation between random seeds is not included."
+SEEDS = "The variation between random seeds is included, as estimated from those that were trained several times."
 ON_FRONT = "on the front"
 PROBABILITY = (
     f"{ON_FRONT}: probability that the point belongs to the front, from the intervals of the rates, their ratios where "
-    "they were measured in turns, and the choice of validation samples. The variation between random seeds is not "
-    "included."
+    "they were measured in turns, and the choice of validation samples."
 )
 LEAST_NAMED = 0.01  # probability of a trial whose turns are named
 TIE = 0.2  # smallest probability at which a trial that is not on the front is named
@@ -55,7 +56,10 @@ def front_section(run: Run) -> list[str]:
     probable = {t: p for t, p in run.front_probabilities.items() if t not in first["trial"] and p >= TIE}
     ties = [f"{t} ({format_percent(probable[t])})" for t in sorted(probable, key=lambda t: -probable[t])[:8]]
     tied = f" Not distinguishable from them: {', '.join(ties)}." if ties else ""
-    notes = [legend + same, f"{ONE_RUN}{repeats}{_turns(run, front)} {PROBABILITY}{tied}"]
+    several = [f"{t.trial_id} ({1 + len(t.again)} seeds)" for t in state.trials.values() if t.again]
+    trained = f"Trained several times: {join_words(several)}; all others once." if several else ONE_RUN
+    odds = f"{PROBABILITY} {SEEDS if several else NO_SEEDS}"
+    notes = [legend + same, f"{trained}{repeats}{_turns(run, front)} {odds}{tied}"]
     if any(half_interval(trial.metrics, trial.rate_metric) for trial in front):
         earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)
         notes.append(f"{RATE.format(rate=state.rate_metric)} {DEVIATION if earlier_version else INTERVAL}")

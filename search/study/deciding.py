@@ -13,6 +13,7 @@ from search.record.trial import Trial
 
 MAX_POINTS = 12  # the likeliest on the front
 LEAST_DOUBT = 0.05  # a pair with less of it is not worth its time
+MOST_SEEDS = 3  # of a point of the front
 ROUNDS_AT_A_TIME = 20  # of a pair that is not decided, before others have their chance
 
 NORMAL = NormalDist()
@@ -34,6 +35,26 @@ def next_pair(run_state: RunState, impossible: Collection[frozenset[str]]) -> Pa
     doubts = [_doubt(run_state, *pair) * odds[pair[0].trial_id] for pair in pairs]
     largest = max(doubts, default=0.0)
     return pairs[doubts.index(largest)] if largest >= LEAST_DOUBT else None
+
+
+def next_to_train_again(run_state: RunState, seconds: float) -> Trial | None:
+    """Return the point whose place on the front is the most doubtful, of those that can be trained in the time.
+
+    Of equally doubtful ones that with the fewest seeds comes first.
+    """
+    odds, front = run_state.front_probabilities(), {trial.trial_id for trial in run_state.front()}
+    fitting = [
+        trial
+        for trial in run_state.candidates()
+        if (trial.trial_id in front or odds[trial.trial_id] >= LEAST_DOUBT)
+        and trial.seconds <= seconds
+        and len(trial.again) < MOST_SEEDS - 1
+    ]
+
+    def key(trial: Trial) -> tuple[float, int]:
+        return -round(odds[trial.trial_id] * (1 - odds[trial.trial_id]), 2), len(trial.again)
+
+    return min(fitting, key=key, default=None)
 
 
 def _doubt(run_state: RunState, one: Trial, other: Trial) -> float:

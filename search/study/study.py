@@ -24,7 +24,7 @@ from search.record.journal import Event, Journal
 from search.record.trial import Trial
 from search.space.parameters import Choice
 from search.space.space import Space
-from search.study.deciding import ROUNDS_AT_A_TIME, Pair, next_pair
+from search.study.deciding import ROUNDS_AT_A_TIME, Pair, next_pair, next_to_train_again
 from trainables.contract import Config, Data, InfeasibleError, Layout, Measurement, Resources, load_trainable, source_of
 
 OUT_OF_TIME = "budget.hours is spent"
@@ -216,15 +216,41 @@ class Study:
         trainable, run_state = load_trainable(self._space.trainable or ""), self._run_state
         if not hasattr(trainable, "turns"):
             return
-        end = self._clock() + self._space.budget.deciding * run_state.active_seconds()
+        spent = run_state.deciding_seconds
+        searched = run_state.active_seconds() - spent
+        end = self._clock() + self._space.budget.deciding * searched - spent
         impossible = set[frozenset[str]]()
         while end - self._clock() >= LEAST_DECIDING_SECONDS and (pair := next_pair(run_state, impossible)):
             before = run_state.num_rounds(*pair)
             self._take_turns(pair, end, pool, check)
             if run_state.num_rounds(*pair) == before:
                 impossible.add(frozenset(trial.trial_id for trial in pair))
+        middle = self._clock() + (end - self._clock()) / 2
         for trial in {each.trial_id: each for each in run_state.picked()}.values():
-            self._try_neighbours(trial, end, pool, check)
+            self._try_neighbours(trial, middle, pool, check)
+        self._train_again(end, pool, check)
+
+    def _train_again(self, end: float, pool: Any, check: Callable[[], None]) -> None:
+        """Train points of the front with other seeds, the doubtful ones first, while there is time for one more."""
+        trainable, run_state = load_trainable(self._space.trainable or ""), self._run_state
+        if self._space.trial_kind == "probe" or "seed" not in (trainable.PARAMETERS or {}):
+            return
+        while (trial := next_to_train_again(run_state, end - self._clock())) is not None:
+            seed = int(trial.config.get("seed", 0)) + 1 + len(trial.again)
+            task = self._task(trial.trial_id, {**trial.config, "seed": seed}, "train")
+            task = replace(task, folder=f"{task.folder}-seed-{seed}")
+            Path(task.folder).mkdir(parents=True, exist_ok=True)
+            layout, epochs = trainable.layout(task.config, self._resources), list[int]()
+
+            def goes_on(measurement: Measurement, epochs: list[int] = epochs, late: float = trial.seconds) -> bool:
+                epochs.append(measurement.epoch)
+                return self._clock() < end + late  # it may take longer than before, but not for ever
+
+            ended = workers.run_task(pool, layout, task, check, goes_on)
+            shutil.rmtree(task.folder, ignore_errors=True)
+            if not isinstance(ended, Ended) or ended.state != "complete" or max(epochs, default=0) < task.epochs:
+                return
+            self._journal.append("again", trial_id=trial.trial_id, seed=seed, metrics=dict(ended.metrics))
 
     def _try_neighbours(self, trial: Trial, end: float, pool: Any, check: Callable[[], None]) -> None:
         """Measure which change of one setting makes a trial faster, in turns; the promising ones a second time.

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from search.front.differences import FEWEST_ROUNDS
 from search.record.events import (
+    Again,
     BesideNeighbour,
     End,
     Event,
@@ -119,6 +120,8 @@ def event_line(run_state: RunState, event: Event) -> str | None:
             return f"{name} {trial.state}{after}, {duration}{metrics}{_format_config(run_state, trial)}"
         case Repeat():
             return f"{event.trial_id} probed again{_format_metrics(run_state, event.metrics)}"
+        case Again():
+            return f"{event.trial_id} with seed {event.seed}{_format_metrics(run_state, event.metrics)}"
         case Turn() if trial is not None and (other := run_state.trials.get(event.other)):
             return _format_turn(run_state, trial, other)
         case BesideNeighbour() if trial is not None:

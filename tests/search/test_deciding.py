@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,24 +48,39 @@ class Clock:
 
 
 def decided(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, measured: Trials, turn: Turn | None, beside: Any = None, **keys: Any
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    measured: Trials,
+    turn: Turn | None,
+    beside: Callable[[Task], Sequence[float]] | None = None,
+    seconds: float = 0.0,
+    **keys: Any,
 ) -> tuple[RunState, list[Task]]:
     """State after deciding, of trials with these accuracies and rates, and the tasks that ran.
 
-    A round takes 1 s; without a `turn`, tasks end before their first round.
+    A round takes 1 s; without a `turn`, tasks end before their first round. `beside`: rates with neighbours, else they
+    have no turns. `seconds`: of a training, else there is none with another seed.
     """
     clock, tasks = Clock(), []
     if not beside:
         monkeypatch.setattr(Study, "_try_neighbours", lambda *arguments: None)
+    if not seconds:
+        monkeypatch.setattr(Study, "_train_again", lambda *arguments: None)
 
     def run_task(pool: Any, layout: Any, task: Task, check: Any, goes_on: Callable[[Measurement], bool]) -> Ended:
         tasks.append(task)
+        if task.function == "train":
+            clock.now += seconds
+            metrics = {"val_accuracy": 0.70 + 0.01 * (task.config["seed"] % 3), "images_per_second": 100.0}
+            goes_on(Measurement(1, metrics))
+            assert Path(task.folder).is_dir()
+            return Ended("complete", metrics=metrics)
         for number in range(1, 1000 if turn else 1):
             assert turn is not None
             clock.now += 1
             if beside and "fused_optimizer" in task.rivals[-1] and len(task.rivals) > 1:
                 return Ended("infeasible", "fused_optimizer")
-            rates = beside(task) if beside else turn(task, number)
+            rates: Sequence[float] = beside(task) if beside else turn(task, number)
             if not goes_on(Measurement(number, {f"rate_{place}": rate for place, rate in enumerate(rates)})):
                 break
         return Ended("complete")
@@ -83,7 +98,7 @@ def decided(
             trial = study.propose()
             assert trial is not None
             study.observe(trial.trial_id, Measured(1, {"val_accuracy": accuracy, **rates}, 1.0, 0.0))
-            study.finish(trial.trial_id, Finished("complete", None, 1.0, 0.0))
+            study.finish(trial.trial_id, Finished("complete", None, seconds or 1.0, 0.0))
         study.decide_front(None, lambda: None)
     return load(folder).state, tasks
 
@@ -165,16 +180,39 @@ def test_what_is_left_of_the_time_goes_to_the_neighbours_of_the_picks(
 ) -> None:
     """Of one pick here. A gain is measured a second time; where one change cannot run, the others are measured."""
     random.seed(0)
-    state, tasks = decided(tmp_path, monkeypatch, [(0.70, interval(100.0, 1.0))], faster_by(1.0), by_setting)
+    measured, budget = [(0.70, interval(100.0, 1.0))], SPACE["budget"] | {"deciding": 0.3}
+    state, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.0), by_setting, budget=budget)
     trial = state.trials["t0001"]
     assert [(each.parameter, each.old, each.new) for each in gains(trial.neighbours)] == [("num_workers", 0, 1)]
     assert [rival["num_workers"] for rival in tasks[-1].rivals] == [1]
     assert {task.config["batch_size"] for task in tasks} == {trial.config["batch_size"]}
-    measured = {each.parameter for each in trial.neighbours if each.estimate}
-    assert {"memory_format", "fused_optimizer", "threads"} <= measured
-    assert not {"strategy", "learning_rate"} & measured  # another layout; without effect
+    names = {each.parameter for each in trial.neighbours if each.estimate}
+    assert {"memory_format", "fused_optimizer", "threads"} <= names
+    assert not {"strategy", "learning_rate"} & names  # another layout; without effect
     text = flat(causes.verdicts([replace(trial, verdict=Verdict("compute", 0.9, "90% of each step is training"))]))
     assert "90% of each step is training. `num_workers` 0 → 1: 1.30 (1." in text
+
+
+def test_points_whose_accuracies_are_doubtful_are_trained_with_other_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 s are left; each training takes 30. The slower trial may be less accurate, too."""
+    measured = [(0.700, interval(100.0, 1.0)), (0.702, interval(90.0, 1.0)), (0.50, interval(50.0, 1.0))]
+    state, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.1), seconds=30.0)
+    seeds = [(task.trial_id, task.config["seed"]) for task in tasks if task.function == "train"]
+    assert 2 <= len(seeds) <= 3
+    assert {trial_id for trial_id, _ in seeds} <= {"t0001", "t0002"}
+    trial = state.trials[seeds[0][0]]
+    assert [event.seed for event in trial.again] == [seed for trial_id, seed in seeds if trial_id == trial.trial_id]
+    values = [trial.curve[1].metrics["val_accuracy"], *(event.metrics["val_accuracy"] for event in trial.again)]
+    assert trial.metrics["val_accuracy"] == pytest.approx(sum(values) / len(values))
+    assert not [path for path in (tmp_path / "trials").iterdir() if "seed" in path.name]
+
+
+def test_nothing_is_trained_again_for_which_there_is_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = [(0.700, interval(100.0, 1.0)), (0.702, interval(90.0, 1.0))]
+    _, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.1), seconds=101.0)
+    assert [task for task in tasks if task.function == "train"] == []
 
 
 def flat(blocks: list[str]) -> str:

@@ -1,0 +1,49 @@
+"""Spread of metrics between random seeds: what is known of it, and metrics that several seeds have measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from search.front.intervals import HALF_95, Metrics, half_interval
+
+PRIOR_SEEDS = 2.0  # degrees of freedom that the choice of validation samples counts for, as a guess of the spread
+
+
+def seed_variance(metric: str, trained: Sequence[Sequence[Metrics]]) -> float | None:
+    """Return the variance of a metric between seeds, from configurations that were trained with several; None: of none.
+
+    Few seeds say little about it. Until they are more, the variance by the choice of validation samples stands in for
+    it, in the manner of a scaled inverse chi-squared prior: both are of the same size in many trainings.
+    """
+    squares = freedom = 0.0
+    priors = []
+    for measurements in trained:
+        values = [metrics[metric] for metrics in measurements if math.isfinite(metrics.get(metric, math.nan))]
+        if len(values) < 2:
+            continue
+        mean = fmean(values)
+        squares += math.fsum((value - mean) ** 2 for value in values)
+        freedom += len(values) - 1
+        priors += [half**2 / HALF_95**2 for each in measurements if (half := half_interval(each, metric))]
+    if not freedom:
+        return None
+    prior = PRIOR_SEEDS if priors else 0.0
+    return (prior * (fmean(priors) if priors else 0.0) + squares) / (prior + freedom)
+
+
+def over_seeds(measurements: Sequence[Metrics], variances: Mapping[str, float]) -> dict[str, float]:
+    """Return the means of metrics over seeds, and their 95% intervals over validation samples and seeds.
+
+    `variances`: between seeds, by metric; a metric without one is left out. The seeds share the validation samples, so
+    that the part of the interval that is theirs does not become smaller.
+    """
+    found: dict[str, float] = {}
+    for name, variance in variances.items():
+        values = [metrics[name] for metrics in measurements if math.isfinite(metrics.get(name, math.nan))]
+        if values:
+            mean, by_samples = fmean(values), half_interval(measurements[0], name) or 0.0
+            half = math.hypot(by_samples, HALF_95 * math.sqrt(variance / len(values)))
+            found |= {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
+    return found

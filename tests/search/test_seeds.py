@@ -1,0 +1,86 @@
+"""Trials that were trained with several seeds: mean, spread, and what it means for the others."""
+
+import math
+
+import numpy as np
+import pytest
+
+from search.front.intervals import HALF_95
+from search.front.seeds import PRIOR_SEEDS, over_seeds, seed_variance
+from search.record.run_state import RunState
+from search.report.front_tables import front_section
+from search.results import Run
+from tests.search.runs import Recorder, config, typed
+from trainables.measure.kept_samples import as_text
+
+
+def metrics(value, half=0.01):
+    return {"val_accuracy": value, "val_accuracy_low": value - half, "val_accuracy_high": value + half}
+
+
+def test_the_spread_is_that_of_all_configurations_together():
+    exact = [[{"x": 1.0}, {"x": 3.0}], [{"x": 11.0}, {"x": 11.0}, {"x": 14.0}]]
+    assert seed_variance("x", exact) == pytest.approx((2.0 + 6.0) / 3)
+
+
+def test_of_one_seed_each_nothing_follows():
+    assert seed_variance("x", [[{"x": 1.0}], [{"x": 2.0}], []]) is None
+
+
+def test_few_seeds_that_agree_by_luck_do_not_make_the_spread_zero():
+    by_samples = (0.01 / HALF_95) ** 2
+    assert seed_variance("val_accuracy", [[metrics(0.7), metrics(0.7)]]) == pytest.approx(by_samples * PRIOR_SEEDS / 3)
+
+
+def test_the_spread_of_many_seeds_is_found():
+    rng = np.random.default_rng(0)
+    trained = [[metrics(0.7 + 0.02 * rng.standard_normal()) for _ in range(3)] for _ in range(200)]
+    assert math.sqrt(seed_variance("val_accuracy", trained)) == pytest.approx(0.02, rel=0.1)
+
+
+def test_a_mean_over_seeds_is_surer_of_the_seed_but_not_of_the_samples():
+    variances = {"val_accuracy": 0.02**2}
+    one, four = (over_seeds([metrics(0.7)] * number, variances) for number in (1, 4))
+    half = [found["val_accuracy_high"] - found["val_accuracy"] for found in (one, four)]
+    assert half == pytest.approx([math.hypot(0.01, HALF_95 * 0.02), math.hypot(0.01, HALF_95 * 0.01)])
+
+
+def with_seeds(*again):
+    """Two trials of the same samples, measured with all but equal results; `again`: accuracies of further seeds."""
+    rng = np.random.default_rng(0)
+    recorder, hard = Recorder(constraints=[]), rng.standard_normal(2000)
+    for number, end in ((1, 0.50), (2, 0.53)):
+        values = (hard + 0.2 * rng.standard_normal(2000) < end).astype(float)
+        recorder.start(f"t000{number}", **config(64 * number))
+        half = HALF_95 * values.std(ddof=1) / 2000**0.5
+        recorder.measure(f"t000{number}", 3, **metrics(values.mean(), half), images_per_second=100.0 / number)
+        recorder.events[-1]["samples"] = {"val_accuracy": as_text(values)}
+        recorder.finish(f"t000{number}")
+    for number, accuracy in again:
+        recorder.add("again", trial_id=f"t000{number}", seed=1, metrics=metrics(accuracy))
+    return RunState(typed(recorder.events))
+
+
+def test_the_spread_between_seeds_widens_the_difference_of_all_pairs():
+    narrow, wide = with_seeds(), with_seeds((1, 0.60))
+    found = [s.difference(*s.trials.values(), "val_accuracy").deviation for s in (narrow, wide)]
+    assert found[1] > 3 * found[0]
+    assert len(wide.trials["t0001"].again) == 1
+    mean = (narrow.trials["t0001"].metrics["val_accuracy"] + 0.60) / 2
+    assert wide.trials["t0001"].metrics["val_accuracy"] == pytest.approx(mean)
+
+
+def test_a_snapshot_keeps_its_seeds():
+    state = with_seeds((1, 0.60))
+    snapshot = state.snapshot()
+    for event in typed([{"event": "again", "trial_id": "t0001", "seed": 2, "metrics": metrics(0.1)}]):
+        state.apply(event)
+    assert snapshot.trials["t0001"].metrics["val_accuracy"] > state.trials["t0001"].metrics["val_accuracy"] + 0.1
+
+
+def test_the_summary_says_what_was_trained_several_times(tmp_path):
+    text = " ".join(" ".join(front_section(Run(tmp_path, with_seeds((1, 0.60))))).split())
+    assert "Trained several times: t0001 (2 seeds); all others once." in text
+    assert "The variation between random seeds is included" in text
+    text = " ".join(" ".join(front_section(Run(tmp_path, with_seeds()))).split())
+    assert "The variation between random seeds is not included." in text
