@@ -14,6 +14,7 @@ COMMANDS = {
     "training-search check FILE": "check a training file before a search, in a minute or two",
     "python -m search.memory": "predict the memory of one configuration, and the largest batch",
     "python -m search.pick": "choose a configuration of a run by requirements",
+    "python -m search.advise": "measure which change of one setting makes one faster",
     "python -m search.train": "train one configuration of a run in full",
     "python -m search.compare": "compare two or more runs",
     "python -m search.page": "write the page of a run, or serve it",

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from search.page.answer import answer, pick_cards
 from search.page.curves import learning_curves
+from search.page.differences import difference_figures
 from search.page.front import front_charts
 from search.page.front_status import FrontStatus, front_status
 from search.page.heading import heading
@@ -100,7 +101,7 @@ def _sections(status: FrontStatus, summary: dict[str, list[str]], running: bool)
     settings = (parallel_coordinates(status) or Markup()) + importance_bars(run.state, running) if trials else None
     return {
         "Pareto front": _front(status, summary) if trials else None,
-        "Picks": pick_cards(status) if status.picks else None,
+        "Picks": pick_cards(status) + difference_figures(status) if status.picks else None,
         "Settings": settings,
         "Learning curves": learning_curves(status),
         "Where the time goes": times + prose(verdicts) if times else prose([NO_TIMES]),

@@ -124,7 +124,6 @@ def test_what_bound_a_trial_is_written_down_with_its_end(tmp_path: Path) -> None
             study.finish(trial.trial_id, Finished("complete", None, 1.0, 0.0))
     explained, unknown = (e["verdict"] for e in events_of(tmp_path) if e["event"] == "finish")
     assert (explained["bound_by"], explained["share"], unknown) == ("input", pytest.approx(0.6), None)
-    assert explained["advice"][0]["parameter"] == "loader"
 
 
 def test_the_hours_of_earlier_processes_count(tmp_path: Path) -> None:
