@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from trainables.contract import Data, Resources
+from trainables.machine.devices import synchronize
 from trainables.settings import checked, parsed
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
@@ -42,12 +43,6 @@ def settings_of(config: Mapping[str, Any]) -> Vgg19Settings:
 def conditions() -> str:
     """Return the number of cores and the load of the machine, for the first line of a report."""
     return f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def rate_of_turn(train: Callable[[], object], batch_size: int, seconds: float) -> float:

@@ -31,11 +31,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from command_line import conditions, parser_of, settings_of, synchronize
+from command_line import conditions, parser_of, settings_of
 
 from trainables.build import build
 from trainables.machine.affinity import claimed_cores
 from trainables.machine.allocator import allocating
+from trainables.machine.devices import synchronize
 from trainables.measure.core_speed import CoreSpeed
 from trainables.measure.drift import MAX_RECORDS, RateRecord, drift_of
 from trainables.measure.instruments import PROFILED_SECONDS

@@ -24,13 +24,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from command_line import conditions, parse_settings, parser_of, run_training, settings_of, synchronize
+from command_line import conditions, parse_settings, parser_of, run_training, settings_of
 from torch.nn.parallel import DistributedDataParallel
 
 from trainables.build import device_of, network
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources
 from trainables.local_worker import LocalWorker, machine
 from trainables.machine.affinity import claimed_cores
+from trainables.machine.devices import synchronize
 from trainables.machine.isolation import isolated
 from trainables.plan import Plan, Share
 from trainables.samples import cifar10

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from command_line import CORES, DEVICE, RESOURCES, conditions, parse_settings, parser_of, settings_of, synchronize
+from command_line import CORES, DEVICE, RESOURCES, conditions, parse_settings, parser_of, settings_of
 from textbook import textbook_loader, textbook_step
 
 from trainables import loop
@@ -37,6 +37,7 @@ from trainables.contract import Config, Data
 from trainables.local_worker import LocalWorker
 from trainables.machine import isolation
 from trainables.machine.ceilings import ceilings
+from trainables.machine.devices import synchronize
 from trainables.machine.processor import precision_of
 from trainables.measure.sample_mean import mean_with_interval
 from trainables.plan import Plan

@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import torch
 
 from trainables.contract import AlternativeError, InfeasibleError, Measurement, Worker
 from trainables.loop import Training, open_probe
+from trainables.machine.devices import synchronize
 from trainables.machine.isolation import process_settings
 from trainables.measure.instruments import MAX_WARMUP_STEPS
 from trainables.parallel import ranks
@@ -95,13 +95,9 @@ class _Runner:
             yield
 
     def _seconds_of(self, steps: int) -> float:
-        self._synchronize()
+        synchronize(self._training.device)
         started = time.perf_counter()
         for inputs, targets in itertools.islice(self._batches, steps):
             self._training.step(inputs, targets, self._training.instruments.timeline)
-        self._synchronize()
+        synchronize(self._training.device)
         return time.perf_counter() - started
-
-    def _synchronize(self) -> None:
-        if self._training.device.type == "cuda":
-            torch.cuda.synchronize(self._training.device)

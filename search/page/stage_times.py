@@ -7,8 +7,8 @@ from markupsafe import Markup
 from search.front.affects import without_effect
 from search.page.front_status import FrontStatus
 from search.page.render import render
-from search.record.trial import Trial
-from search.report.causes import STAGES, bound, stages
+from search.record.trial import STAGES, Trial
+from search.report.causes import bound, stages
 from search.text.configurations import format_settings
 from search.text.numbers import format_percent, plural
 

@@ -13,8 +13,8 @@ from search.page.front_status import STATUSES, FrontStatus
 from search.page.render import render
 from search.page.setting_axes import SettingAxis, setting_axes
 from search.record.run_state import STATES
-from search.record.trial import Trial
-from search.report.causes import STAGES, bound, stages
+from search.record.trial import STAGES, Trial
+from search.report.causes import bound, stages
 from search.text.configurations import format_setting
 from search.text.durations import format_duration
 from search.text.metrics import ARROWS

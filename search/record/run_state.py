@@ -7,6 +7,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -292,20 +293,27 @@ class RunState:
 
         They are correlated where turns settled rates, and where metrics are of the same validation samples.
         """
-        sources = [np.unique([t.source(o.metric) for t in points], return_inverse=True) for o in self.objectives]
-        factors = [
-            correlated_errors(self._correlations([self.trials[name] for name in names], objective.metric))
-            for objective, (names, _) in zip(self.objectives, sources, strict=True)
-        ]
+
+        @lru_cache(maxsize=1)
+        def shared(chosen: tuple[int, ...]) -> list[tuple[Objective, list[str], NDArray[np.int_], NDArray[np.float64]]]:
+            """Objectives with the trials that the metric of the chosen points is from, and the factor of errors."""
+            found = []
+            for objective in self.objectives:
+                sources = [points[i].source(objective.metric) for i in chosen]
+                names, numbers = np.unique(sources, return_inverse=True)
+                matrix = self._correlations([self.trials[name] for name in names], objective.metric)
+                found.append((objective, names.tolist(), numbers, correlated_errors(matrix)))
+            return found
 
         def draw(chosen: NDArray[np.int_], rng: np.random.Generator) -> NDArray[np.float64]:
             columns = []
-            for objective, (names, numbers), factor in zip(self.objectives, sources, factors, strict=True):
+            for objective, names, numbers, factor in shared(tuple(chosen.tolist())):
                 errors = factor @ rng.standard_normal(len(names))
                 if objective.metric == self.rate_metric:
                     for name, error in self._turns.errors(rng).items():
-                        errors[names == name] = error
-                columns.append(errors[numbers[chosen]])
+                        if name in names:
+                            errors[names.index(name)] = error
+                columns.append(errors[numbers])
             return np.stack(columns, axis=1)
 
         return draw

@@ -16,6 +16,8 @@ from search.front.shared import SharedMetrics
 from search.record.events import Again, BesideNeighbour, Finish, Measurement, OnTestSet, Repeat, Retry
 from trainables.contract import Scalar, Verdict
 
+STAGES = ("load", "transfer", "forward", "backward", "communicate", "update")  # of a step
+
 
 @dataclass
 class Trial:
@@ -46,6 +48,12 @@ class Trial:
     def rate(self) -> float:
         """Units per second; NaN: not measured."""
         return self.metrics.get(self.rate_metric, math.nan)
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Seconds per step of each measured stage, in order; empty if no step was profiled."""
+        seconds = {stage: self.metrics.get(f"{stage}_seconds", math.nan) for stage in STAGES}
+        return {stage: value for stage, value in seconds.items() if math.isfinite(value)}
 
     @property
     def epochs(self) -> int:

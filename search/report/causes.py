@@ -6,19 +6,16 @@ import math
 from collections.abc import Iterable, Sequence
 
 from search.front.neighbour import MIN_GAIN, gains
-from search.record.trial import Trial
+from search.record.trial import STAGES, Trial
 from search.text.configurations import format_setting, format_settings
 from search.text.markdown import format_tables, wrap
 from search.text.numbers import format_number, format_percent, format_ratio, plural
 from trainables.contract import Scalar
 
-STAGES = ("load", "transfer", "forward", "backward", "communicate", "update")
-
 
 def stages(trial: Trial) -> dict[str, float]:
     """Return milliseconds per step of each measured stage, in order; empty if no step was profiled."""
-    seconds = {stage: trial.metrics.get(f"{stage}_seconds", math.nan) for stage in STAGES}
-    return {stage: 1000 * value for stage, value in seconds.items() if math.isfinite(value)}
+    return {stage: 1000 * seconds for stage, seconds in trial.stages.items()}
 
 
 def where_time_goes(trials: Sequence[Trial], front: Sequence[Trial], varying: Sequence[str]) -> list[str]:

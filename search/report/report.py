@@ -38,7 +38,7 @@ BUDGET = {
     "total_epochs": "epochs in total",
     "least_gain": "least expected gain of the hypervolume per trial",
     "repeats": "repeated probes of the front",
-    "deciding": "of its time for turns of the front",
+    "deciding": "of its time for deciding the front",
 }
 
 GENERATED = """\

@@ -40,7 +40,8 @@ class Budget(BaseModel):
 
     `least_gain`: fraction of the front's hypervolume that the next trial must be expected to add. `repeats`: how often
     the points of the front are measured again, in turn, before the front is published. `deciding`: time, as a fraction
-    of what the search took, in which the trials on which the front depends most measure their rates in turns.
+    of what the search took, in which the trials on which the front depends most measure their rates in turns, then the
+    picks and their neighbours do, and the doubtful points are trained with other seeds.
     """
 
     model_config = STRICT

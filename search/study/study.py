@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,8 @@ OUT_OF_TIME = "budget.hours is spent"
 LEAST_DECIDING_SECONDS = 15.0  # of two configurations to start, and of some rounds
 MAX_MEMORY_TOGETHER = 0.9  # of what there is, for configurations that take turns
 SCREENING_SHARE = 0.6  # of the time for the neighbours of a trial; the rest measures the promising ones again
-SECONDS_OF_A_NEIGHBOUR = 6.0  # to build it, to warm it up, and of its turns
+SECONDS_OF_A_NEIGHBOUR = 6.0  # to build it, to warm it up, and of its turns, where steps are short
+STEPS_OF_A_NEIGHBOUR = 2 * FEWEST_ROUNDS + 5  # at least: one to warm up and one to count in each turn
 MAX_ALIKE_FAILURES = 5  # of the first trials; more would fail alike
 
 
@@ -214,11 +216,16 @@ class Study:
     def decide_front(self, pool: Any, check: Callable[[], None]) -> None:
         """Measure rates in turns, two trials at a time, until the front is decided or the time for it is spent."""
         trainable, run_state = load_trainable(self._space.trainable or ""), self._run_state
-        if not hasattr(trainable, "turns"):
-            return
         spent = run_state.deciding_seconds
         searched = run_state.active_seconds() - spent
         end = self._clock() + self._space.budget.deciding * searched - spent
+        if hasattr(trainable, "turns"):
+            self._decide_rates(end, pool, check)
+        self._train_again(end, pool, check)
+
+    def _decide_rates(self, end: float, pool: Any, check: Callable[[], None]) -> None:
+        """Take turns: pairs on which the front depends, then the neighbours of the picks in half of what is left."""
+        run_state = self._run_state
         impossible = set[frozenset[str]]()
         while end - self._clock() >= LEAST_DECIDING_SECONDS and (pair := next_pair(run_state, impossible)):
             before = run_state.num_rounds(*pair)
@@ -228,7 +235,6 @@ class Study:
         middle = self._clock() + (end - self._clock()) / 2
         for trial in {each.trial_id: each for each in run_state.picked()}.values():
             self._try_neighbours(trial, middle, pool, check)
-        self._train_again(end, pool, check)
 
     def _train_again(self, end: float, pool: Any, check: Callable[[], None]) -> None:
         """Train points of the front with other seeds, the doubtful ones first, while there is time for one more."""
@@ -259,14 +265,15 @@ class Study:
         """
         trainable, seconds = load_trainable(self._space.trainable or ""), end - self._clock()
         layout = trainable.layout(trial.config, self._resources)
-        known = {(each.parameter, each.new) for each in trial.neighbours}
+        known = {(each.parameter, each.new) for each in trial.neighbours if each.estimate}
         searched = {name: each.values for name, each in self._space.parameters.items() if isinstance(each, Choice)}
         bound = trial.verdict.bound_by if trial.verdict else None
         found = neighbours(trainable, trial.config, self._resources, searched, bound)
         due = [each for each in found if each.layout == layout and (each.parameter, each.new) not in known]
         share = trial.metrics.get("peak_memory_fraction", 0.0)
         fitting = int(MAX_MEMORY_TOGETHER / share) - 1 if share > 0 else len(due)
-        affordable = int((SCREENING_SHARE * seconds - LEAST_DECIDING_SECONDS) / SECONDS_OF_A_NEIGHBOUR)
+        each_takes = SECONDS_OF_A_NEIGHBOUR + STEPS_OF_A_NEIGHBOUR * math.fsum(trial.stages.values())
+        affordable = int((SCREENING_SHARE * seconds - LEAST_DECIDING_SECONDS) / each_takes)
         self._beside(trial, due[: max(0, min(fitting, affordable))], FEWEST_ROUNDS, end, pool, check)
         again = [each.again() for each in promising(trial.neighbours) if not each.measured_again]
         if end - self._clock() >= LEAST_DECIDING_SECONDS:

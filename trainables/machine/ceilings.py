@@ -18,6 +18,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from trainables.machine.devices import synchronize
 from trainables.machine.measurement_cache import Figures, cached_measurement, machine_fingerprint
 from trainables.machine.peak_memory import GIB
 from trainables.machine.processor import precisions
@@ -144,8 +145,7 @@ def _best(amount: float, work: Callable[[], object], device: torch.device) -> tu
     def timed() -> tuple[float, float]:
         started, cpu_started = time.perf_counter(), time.process_time()
         work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        synchronize(device)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
         return amount / seconds, cpu_seconds / seconds
 

@@ -24,6 +24,12 @@ def claimed_gpus(count: int) -> Iterator[None]:
         _claimed = before
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has finished its work; a CPU has none left."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def devices_of(settings: Settings, device: torch.device) -> list[torch.device]:
     """Return the process's own `device` first, then the others if one process uses several."""
     if not STRATEGIES[settings.strategy].all_gpus or device.type != "cuda":

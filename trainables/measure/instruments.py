@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +15,7 @@ import torch
 
 from trainables.contract import Worker
 from trainables.machine.ceilings import ceilings
-from trainables.machine.devices import devices_of
+from trainables.machine.devices import devices_of, synchronize
 from trainables.machine.peak_memory import GIB, PeakMemory
 from trainables.machine.processor import precision_of
 from trainables.measure.core_speed import CoreSpeed
@@ -167,7 +168,7 @@ class Instruments:
         return ThroughputMeter(
             min_warmup_steps=MIN_WARMUP_STEPS + ahead,
             max_warmup_steps=most if steps is None else min(most, steps // 3),
-            synchronize=self._synchronize,
+            synchronize=partial(synchronize, self._device),
             interference=InterferenceClock(cores, self._device),
             slowdown=CoreSpeed() if on_cpu else lambda: 1.0,  # a GPU's clocks can be read
             # Several ranks have no reference step, because the others would wait for it.
@@ -254,10 +255,6 @@ class Instruments:
             known["fraction_of_ceiling"] = achieved / (devices * highest.teraflops_per_second(precision))
             known["fraction_of_matrix_rate"] = achieved / (devices * highest.matrix_teraflops_per_second[precision])
         return known
-
-    def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
 
 
 class _Recorder(Protocol):

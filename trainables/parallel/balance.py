@@ -11,6 +11,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 
+from trainables.machine.devices import synchronize
 from trainables.settings import Settings
 from trainables.step import autocast
 
@@ -62,14 +63,12 @@ def layer_costs(network: nn.Sequential, images: Tensor, settings: Settings) -> l
 
 def _timed(layer: nn.Module, images: Tensor, settings: Settings) -> tuple[float, Tensor]:
     """Return seconds and the output."""
-    if images.is_cuda:
-        torch.cuda.synchronize(images.device)
+    synchronize(images.device)
     started = time.perf_counter()
     with autocast(settings, images.device):
         result = layer(images)
     inputs = [tensor for tensor in (images, *layer.parameters()) if tensor.requires_grad]
     if inputs:
         torch.autograd.grad(result, inputs, torch.ones_like(result), allow_unused=True)
-    if images.is_cuda:
-        torch.cuda.synchronize(images.device)
+    synchronize(images.device)
     return time.perf_counter() - started, result.detach()
