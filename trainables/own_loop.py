@@ -146,6 +146,18 @@ class OwnLoop:
 
         self._isolated(config, worker, work)
 
+    def turns_alone(self, config: Config, worker: Worker) -> None:
+        """Call the file's `train` and report the rates of turns; it has the process to itself, unlike `turns`."""
+
+        def work(settings: LoopSettings) -> None:
+            from trainables.own_turns import OwnTurns
+
+            with contextlib.closing(self._trial(settings, worker, probe=True)) as trial:
+                trial.turns = OwnTurns(trial, worker, settings.loader_processes)
+                self._train_until_end(settings, trial)
+
+        self._isolated(config, worker, work)
+
     def first_report(self, config: Config, worker: Worker, most_steps: int) -> None:
         """Call the file's `train` for an epoch of which `trial.steps` gives the first steps only; for a check."""
 

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from trainables.measure.probe_end import may_stop
 from trainables.measure.sample_mean import OfSamples, mean_with_interval, of_each_sample, value_of_each
 from trainables.settings import Settings
 from trainables.stages import Stage
+
+if TYPE_CHECKING:
+    from trainables.own_turns import OwnTurns
 
 PROBE_EPOCHS = 1000  # more than a probe can reach
 
@@ -68,6 +71,7 @@ class OwnTrial:
         self._steps, self._units, self._steps_per_epoch = 0, 0, 0
         self._started, self._seconds, self._resumed = math.inf, 0.0, 0.0
         self._marked = False
+        self.turns: OwnTurns | None = None  # hears of the steps, in place of the end of a probe
 
     def epochs(self) -> Iterator[int]:
         """Yield the epochs after the checkpoint, up to `num_epochs` or until the trial is ended."""
@@ -149,12 +153,16 @@ class OwnTrial:
         self._active, self._resumed = True, time.perf_counter()
         self._marked = False
         self._instruments.resume()
+        if self.turns is not None:
+            self.turns.resume()
 
     def pause(self) -> None:
         """Stop measuring until `resume`."""
         if self._active and self._instruments is not None:
             self._instruments.pause()
             self._active = False
+            if self.turns is not None:
+                self.turns.pause()
             self._seconds += time.perf_counter() - self._resumed
 
     def loaded(self) -> None:
@@ -179,7 +187,9 @@ class OwnTrial:
         self._instruments.step(units * self.world_size)
         self._steps += 1
         self._units += units * self.world_size
-        if self.probe and self._may_stop(time.perf_counter() - self._started):
+        if self.turns is not None:
+            self.turns.step(units * self.world_size)
+        elif self.probe and self._may_stop(time.perf_counter() - self._started):
             self.pause()
             raise ProbeEnd
 

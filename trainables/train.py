@@ -307,7 +307,11 @@ def _work(job: Job, rank: int) -> None:
         listener = lambda measurement: True  # noqa: E731
     worker = LocalWorker(job.folder, job.epochs, job.data, resources, rank, job.layout.processes, listener)
     if job.turns:
-        trainable.turns(job.turns, worker)  # type: ignore[attr-defined]
+        if hasattr(trainable, "turns"):
+            trainable.turns(job.turns, worker)
+        else:
+            (config,) = job.turns
+            trainable.turns_alone(config, worker)  # type: ignore[attr-defined]
         return
     (trainable.probe if job.probe else trainable.train)(job.config, worker)
     if job.test:

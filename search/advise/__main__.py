@@ -38,6 +38,7 @@ from trainables.settings import checked, parsed
 
 NAME = "search.advise"
 INTERRUPTED = 130
+MOST_ALONE = 3  # loops of a user's own, each with processes of its own
 MAX_MEMORY = 0.85  # of what there is, for all configurations that take turns
 
 
@@ -167,8 +168,8 @@ def _whole(trainable: Trainable, config: Mapping[str, Any]) -> dict[str, Any]:
         InputError: a setting is unknown or has a wrong value, or the rates of this training take no turns.
     """
     known = trainable.PARAMETERS or {}
-    if not hasattr(trainable, "turns") or not known:
-        raise InputError("rates of a training with its own loop cannot be measured in turns")
+    if not known:
+        raise InputError("recorded trainings have no rates that could be measured")
     try:
         return {**{name: row.default for name, row in known.items()}, **checked(config, known)}
     except ValueError as error:
@@ -192,14 +193,15 @@ def _advise(job: Job, options: argparse.Namespace) -> int:
     if not changes:
         raise InputError(f"{job.title}: no setting can be changed{' of those in --only' if options.only else ''}")
     fraction = _memory_fraction(job)
-    together = int(MAX_MEMORY / fraction) - 1 if fraction else None
-    if together == 0:
+    together = hasattr(job.trainable, "turns")
+    most = int(MAX_MEMORY / fraction) - 1 if fraction else None if together else MOST_ALONE
+    if most == 0:
         raise InputError(f"{job.title}: two such trainings do not fit into memory together, so they cannot take turns")
     if not in_json:
         text = f"{job.title}, on {machine}; {plural(len(changes), 'change')} to try in {minutes:g} min"
         print(wrap(text), flush=True)
     arguments = [*job.arguments, *(f"{k}={v}" for k, v in job.config.items() if v is not None)]
-    comparisons = Comparisons(arguments, layout, 60 * minutes, most_at_a_time=together, told=_tell)
+    comparisons = Comparisons(arguments, layout, 60 * minutes, together=together, most_at_a_time=most, told=_tell)
     tried = comparisons.run(changes)
     _tell("")
     text = as_json(tried, comparisons.rate) if in_json else f"\n{as_text(tried, job.command, job.given)}"

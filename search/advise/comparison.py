@@ -31,6 +31,7 @@ class Comparisons:
         layout: Layout,
         seconds: float,
         *,
+        together: bool = True,
         most_at_a_time: int | None = None,
         told: Told = lambda text: None,
         side: Callable[..., Side] = Side,
@@ -38,9 +39,11 @@ class Comparisons:
     ) -> None:
         """`arguments`: of `trainables.train` for the configuration, which has that `layout`; `told`: hears progress.
 
-        `most_at_a_time`: changes that fit into memory beside the configuration; None: not known.
+        `together`: configurations of one layout can have turns in one process; `most_at_a_time`: changes that fit into
+        memory beside the configuration; None: not known.
         """
         self._arguments, self._layout, self._side, self._clock, self._told = arguments, layout, side, clock, told
+        self._together = together
         self._most = min(MOST_AT_A_TIME, most_at_a_time or MOST_AT_A_TIME)
         self._start, self._seconds = clock(), seconds
         self._rng = random.Random(0)
@@ -84,6 +87,8 @@ class Comparisons:
 
     def _sides(self, stack: contextlib.ExitStack, tried: Sequence[Neighbour]) -> list[Members]:
         """Start processes for each layout; those with the layout of the configuration itself have it, too (None)."""
+        if not self._together:
+            return [side for member in (None, *tried) for side in self._started(stack, [member])]
         groups: dict[Layout, list[Neighbour | None]] = {self._layout: [None]}
         for each in tried:
             groups.setdefault(each.layout or self._layout, []).append(each)

@@ -51,7 +51,7 @@ def neighbours(
         if parameter.affects != "probed" and name not in ALSO_LEARNED:
             continue
         for value in _values(name, parameter, config.get(name), searched.get(name, ()), resources):
-            same = config.get(name) == "auto" and meanings.get(name) == value
+            same = {"auto", meanings.get(name)} == {config.get(name), value}
             if same or trainable.unavailable(name, value, resources):
                 continue
             try:

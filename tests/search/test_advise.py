@@ -16,7 +16,7 @@ from search.advise.neighbours import neighbours
 from search.advise.side import Side, TurnError
 from search.front.differences import FEWEST_ROUNDS
 from search.front.neighbour import Neighbour, gains
-from tests.trainables.own_files import written
+from tests.trainables.own_files import LOOP, written
 from trainables.contract import Bound, Layout, Resources, load_trainable
 
 CORES = Resources(2)
@@ -55,6 +55,7 @@ def test_what_cannot_run_here_and_what_is_the_same_is_not_tried() -> None:
     assert "device" not in values(found, "loader")
     automatic = load_trainable("vgg19_cifar10").meanings_of_auto(Resources(2))["precision"]  # type: ignore[attr-defined]
     assert automatic not in values(found, "precision")
+    assert "auto" not in values(of_vgg(precision=automatic), "precision")
     assert values(of_vgg(Resources(1)), "strategy") == []
 
 
@@ -243,6 +244,25 @@ def test_advice_on_a_file_is_measured(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.slow
+def test_advice_on_a_loop_of_ones_own_is_measured_in_processes_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nap = '"learning_rate": 0.01, "nap": {"default": 0.004, "choices": [0.004, 0.0], "affects": "probed"}}'
+    path = written(
+        tmp_path,
+        f"advised_{next(numbers)}.py",
+        ('"learning_rate": 0.01}', nap),
+        ("import torch\n", "import time\n\nimport torch\n"),
+        ("            optimizer.zero_grad()\n", '            time.sleep(config["nap"]), optimizer.zero_grad()\n'),
+        text=LOOP,
+    )
+    assert command.main(["--trainable", path, "--minutes", "0.1", "--only", "nap", "--json", "threads=1"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["changes"]
+    assert row["recommended"]
+    assert row["rate_ratio_low"] > 1.3
+
+
+@pytest.mark.slow
 def test_processes_take_turns_with_several_ranks_and_name_what_cannot_run(tmp_path: Path) -> None:
     arguments = ["--trainable", sleeper(tmp_path), "strategy=ddp", "world_size=2", "batch_size=32"]
     side = Side(arguments, [{}, {"nap": 0.0}])
@@ -266,7 +286,7 @@ def test_processes_take_turns_with_several_ranks_and_name_what_cannot_run(tmp_pa
         (["--trainable", "vgg19_cifar10", "--minutes", "0"], "expected more than 0"),
         (["--trainable", "vgg19_cifar10", "--trial", "t0001"], "belongs to a run"),
         (["--trainable", "vgg19_cifa"], "vgg19_cifar10"),
-        (["--trainable", "replay"], "own loop"),
+        (["--trainable", "replay"], "recorded"),
         (
             ["--trainable", "vgg19_cifar10", "--data", "generated", "--only", "seed"],
             "no setting can be changed",
