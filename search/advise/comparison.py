@@ -12,7 +12,8 @@ from search.front.differences import FEWEST_ROUNDS
 from search.front.neighbour import Neighbour, promising, updated
 from trainables.contract import Layout
 
-MOST_AT_A_TIME = 10  # changes in memory together
+FEWEST_AT_A_TIME, MOST_AT_A_TIME = 3, 10  # changes in memory together
+SECONDS_OF_A_CHANGE = 7.0  # to start, and of its turns
 SCREENING_SHARE = 0.6  # of the time; the rest measures the promising ones again
 MOST_ROUNDS = 40  # for a promising change
 PATIENCE_SECONDS = 60.0  # at least, until a comparison ends that has not enough rounds
@@ -55,10 +56,13 @@ class Comparisons:
         Raises:
             TurnError: the configuration itself cannot run here.
         """
-        for i in range(0, len(tried), self._most):
-            if self._clock() >= self._start + SCREENING_SHARE * self._seconds:
-                break
-            self.compare(tried[i : i + self._most], SCREENING_SHARE * self._seconds, FEWEST_ROUNDS)
+        end = SCREENING_SHARE * self._seconds
+        most = min(self._most, max(FEWEST_AT_A_TIME, int(end / SECONDS_OF_A_CHANGE)))
+        waiting = list(tried)
+        while waiting and self._clock() < self._start + end:
+            alike = [each for each in waiting if each.is_slow_to_start == waiting[0].is_slow_to_start]
+            together, waiting = alike[:most], [each for each in waiting if each not in alike[:most]]
+            self.compare(together, end, FEWEST_ROUNDS)
         again = [each.again() for each in promising(tried)]
         if again:
             self.compare(again, self._seconds, MOST_ROUNDS)

@@ -35,7 +35,7 @@ def neighbours(
     """Return the neighbours that these resources allow.
 
     First come those that promise most by what bounds a step, then those that change the rate alone, then those with
-    another layout.
+    another layout; at last those that are slow to start.
     `searched`: values that a space lists, by parameter.
     """
     known = trainable.PARAMETERS or {}
@@ -61,9 +61,9 @@ def neighbours(
             found.append(Neighbour(name, config.get(name), value, parameter.affects != "probed", layout))
     order = FIRST[bound_by] if bound_by else ()
 
-    def key(each: Neighbour) -> tuple[int, bool, bool]:
+    def key(each: Neighbour) -> tuple[bool, int, bool, bool]:
         place = order.index(each.parameter) if each.parameter in order else len(order)
-        return place, each.layout != usual, each.changes_learning
+        return each.is_slow_to_start, place, each.layout != usual, each.changes_learning
 
     return sorted(found, key=key)
 

@@ -28,6 +28,11 @@ class Neighbour:
     reason: str | None = None  # why it cannot run
 
     @property
+    def is_slow_to_start(self) -> bool:
+        """True if it takes a minute to start, in which others could be measured: the network is compiled."""
+        return self.changed == {"compile": True}
+
+    @property
     def changed(self) -> dict[str, Any]:
         """The setting with its new value."""
         return {self.parameter: self.new}

@@ -270,6 +270,7 @@ class Study:
         bound = trial.verdict.bound_by if trial.verdict else None
         found = neighbours(trainable, trial.config, self._resources, searched, bound)
         due = [each for each in found if each.layout == layout and (each.parameter, each.new) not in known]
+        due = [each for each in due if not each.is_slow_to_start]
         share = trial.metrics.get("peak_memory_fraction", 0.0)
         fitting = int(MAX_MEMORY_TOGETHER / share) - 1 if share > 0 else len(due)
         each_takes = SECONDS_OF_A_NEIGHBOUR + STEPS_OF_A_NEIGHBOUR * math.fsum(trial.stages.values())

@@ -100,6 +100,16 @@ def training_count(data: Data) -> tuple[int, int]:
     return left if data.train_images is None else min(data.train_images, left), classes
 
 
+@lru_cache(maxsize=8)
+def num_classes(data: Data) -> int:
+    """Return the number of classes; files are listed once in a process, as the pictures are read once.
+
+    Raises:
+        DataError: see `training_count`.
+    """
+    return training_count(data)[1]
+
+
 def _not_found(name: str, places: Sequence[Path]) -> str:
     what, remedy = {
         "cifar10": ("cifar-10-batches-py or cifar-10-python.tar.gz", "--set data.download=true or "),

@@ -42,7 +42,7 @@ def training_count(data: Data) -> int:
 
 def sample_shape(settings: Settings, data: Data) -> SampleShape:
     """Return the shape of a normalised picture and its class."""
-    return shape_for(cifar10.training_count(data)[1])
+    return shape_for(cifar10.num_classes(data))
 
 
 def shape_for(num_classes: int) -> SampleShape:
