@@ -17,6 +17,7 @@ from command_line import conditions, parser_of
 
 from search.advise.comparison import MOST_ROUNDS, Comparisons
 from search.advise.neighbours import neighbours
+from search.advise.probe import probed
 from search.front.neighbour import Neighbour, gains
 from search.space.machine import describe_machine
 from search.text.numbers import format_ratio
@@ -65,7 +66,9 @@ def main() -> None:
             continue
         arguments = ["--trainable", options.trainable, *place, *(f"{key}={value}" for key, value in config.items())]
         started = time.monotonic()
-        tried = Comparisons(arguments, layout, 60 * options.minutes).run(neighbours(trainable, config, resources, {}))
+        verdict = trainable.explain(config, probed(arguments), resources)
+        changes = neighbours(trainable, config, resources, {}, verdict.bound_by if verdict else None)
+        tried = Comparisons(arguments, layout, 60 * options.minutes).run(changes)
         seconds = time.monotonic() - started
         measured = sum(each.estimate is not None for each in tried)
         found = gains(tried)

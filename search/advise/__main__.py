@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from search.advise.answer import as_json, as_text
-from search.advise.comparison import Comparisons
+from search.advise.comparison import MOST_AT_A_TIME, Comparisons
 from search.advise.neighbours import neighbours
+from search.advise.probe import probed
 from search.advise.side import TurnError
 from search.commandline import find_trial, load_run, print_output
 from search.exit_codes import BAD_INPUT, DONE, InputError, Parser
+from search.front.neighbour import Neighbour
 from search.record.dataframes import Run
 from search.record.trial import Trial
 from search.report.picks import no_front, picks
@@ -33,7 +35,7 @@ from search.space.machine import describe_machine
 from search.text.markdown import wrap
 from search.text.numbers import plural
 from search.train.arguments import data_arguments
-from trainables.contract import Bound, Data, DataError, InfeasibleError, Scalar, Trainable, load_trainable
+from trainables.contract import DataError, InfeasibleError, Resources, Scalar, Trainable, Verdict, load_trainable
 from trainables.settings import checked, parsed
 
 NAME = "search.advise"
@@ -53,8 +55,7 @@ class Job:
     command: list[str]  # that asks the same again, without the settings that were `given`
     given: Mapping[str, Scalar | None]
     searched: Mapping[str, Sequence[Scalar]]  # values that the run's space lists
-    bound_by: Bound | None  # what bounds a step, where it is known
-    data: Data
+    verdict: Verdict | None = None  # None: not known before a probe
     memory_fraction: float | None = None  # of the machine's memory, as measured
 
 
@@ -115,8 +116,7 @@ def _of_run(options: argparse.Namespace) -> Job:
         same,
         _settings(changes),
         {name: stated["values"] for name, stated in run.info.parameters.items() if "values" in stated},
-        trial.verdict.bound_by if trial.verdict else None,
-        Data(run.info.data.name, options.root or run.info.data_settings.get("root")),  # type: ignore[arg-type]
+        None if changes else trial.verdict,
         None if changes else trial.metrics.get("peak_memory_fraction"),
     )
 
@@ -152,8 +152,6 @@ def _of_configuration(options: argparse.Namespace) -> Job:
         command,
         given,
         {},
-        None,
-        Data(options.data, options.root),
     )
 
 
@@ -176,31 +174,39 @@ def _whole(trainable: Trainable, config: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(str(error)) from None
 
 
-def _memory_fraction(job: Job) -> float | None:
-    """Return the fraction of the machine's memory that the configuration takes, measured or else predicted."""
-    if job.memory_fraction is not None:
-        return job.memory_fraction
-    need = job.trainable.memory(job.config, job.trainable.locate_data(job.data), describe_machine().resources)
-    return need.total / need.available if need and need.available else None
+def _changes(job: Job, only: str | None, resources: Resources, verdict: Verdict | None = None) -> list[Neighbour]:
+    """Return the changes to try, in order.
+
+    Raises:
+        InputError: there are none.
+    """
+    found = neighbours(job.trainable, job.config, resources, job.searched, verdict.bound_by if verdict else None)
+    changes = [change for change in found if only is None or change.parameter in only.split(",")]
+    if not changes:
+        raise InputError(f"{job.title}: no setting can be changed{' of those in --only' if only else ''}")
+    return changes
 
 
 def _advise(job: Job, options: argparse.Namespace) -> int:
     machine, minutes, in_json = describe_machine(), options.minutes, options.json
     layout = job.trainable.layout(job.config, machine.resources)
-    changes = neighbours(job.trainable, job.config, machine.resources, job.searched, job.bound_by)
-    if options.only:
-        changes = [change for change in changes if change.parameter in options.only.split(",")]
-    if not changes:
-        raise InputError(f"{job.title}: no setting can be changed{' of those in --only' if options.only else ''}")
-    fraction = _memory_fraction(job)
+    arguments = [*job.arguments, *(f"{k}={v}" for k, v in job.config.items() if v is not None)]
+    _changes(job, options.only, machine.resources)  # before anything runs
+    verdict, fraction = job.verdict, job.memory_fraction
+    if verdict is None or fraction is None:
+        _tell("probes the configuration")
+        metrics = probed(arguments)
+        verdict = job.trainable.explain(job.config, metrics, machine.resources)
+        fraction = metrics.get("peak_memory_fraction")
+    changes = _changes(job, options.only, machine.resources, verdict)
     together = hasattr(job.trainable, "turns")
-    most = int(MAX_MEMORY / fraction) - 1 if fraction else None if together else MOST_ALONE
-    if most == 0:
+    fitting = int(MAX_MEMORY / fraction) - 1 if fraction else MOST_AT_A_TIME
+    most = fitting if together else min(fitting, MOST_ALONE)
+    if most < 1:
         raise InputError(f"{job.title}: two such trainings do not fit into memory together, so they cannot take turns")
     if not in_json:
         text = f"{job.title}, on {machine}; {plural(len(changes), 'change')} to try in {minutes:g} min"
-        print(wrap(text), flush=True)
-    arguments = [*job.arguments, *(f"{k}={v}" for k, v in job.config.items() if v is not None)]
+        print(wrap(". ".join([text, *([verdict.why] if verdict else [])])), flush=True)
     comparisons = Comparisons(arguments, layout, 60 * minutes, together=together, most_at_a_time=most, told=_tell)
     tried = comparisons.run(changes)
     _tell("")

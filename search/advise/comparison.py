@@ -33,7 +33,7 @@ class Comparisons:
         seconds: float,
         *,
         together: bool = True,
-        most_at_a_time: int | None = None,
+        most_at_a_time: int = MOST_AT_A_TIME,
         told: Told = lambda text: None,
         side: Callable[..., Side] = Side,
         clock: Clock = time.monotonic,
@@ -41,11 +41,11 @@ class Comparisons:
         """`arguments`: of `trainables.train` for the configuration, which has that `layout`; `told`: hears progress.
 
         `together`: configurations of one layout can have turns in one process; `most_at_a_time`: changes that fit into
-        memory beside the configuration; None: not known.
+        memory beside the configuration.
         """
         self._arguments, self._layout, self._side, self._clock, self._told = arguments, layout, side, clock, told
         self._together = together
-        self._most = min(MOST_AT_A_TIME, most_at_a_time or MOST_AT_A_TIME)
+        self._most = min(MOST_AT_A_TIME, most_at_a_time)
         self._start, self._seconds = clock(), seconds
         self._rng = random.Random(0)
         self.rate = 0.0  # of the configuration, in the last round
