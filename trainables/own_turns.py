@@ -9,7 +9,7 @@ from trainables.machine.devices import synchronize
 from trainables.own_trial import OwnTrial, ProbeEnd
 from trainables.parallel import ranks
 from trainables.samples.worker_batches import PREFETCHED_BATCHES
-from trainables.turns import TURN_SECONDS, WARMUP_SECONDS
+from trainables.turns import TURN_SECONDS, WARMUP_SECONDS, wait_for_loaders
 
 WARMUP_STEPS = 3
 
@@ -62,6 +62,7 @@ class OwnTurns:
         synchronize(self._trial.device)
         rate = self._units / (self._seconds + time.perf_counter() - self._since)
         self._rounds += 1
+        wait_for_loaders()
         goes_on = self._worker.report(Measurement(self._rounds, {"rate_0": rate}))
         if not ranks.answer_of_rank_0(goes_on, self._rounds, self._worker.rank, self._worker.world_size):
             raise ProbeEnd

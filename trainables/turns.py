@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 
@@ -17,12 +18,14 @@ from trainables.loop import Training, open_probe
 from trainables.machine.devices import synchronize
 from trainables.machine.isolation import process_settings
 from trainables.measure.instruments import MAX_WARMUP_STEPS
+from trainables.measure.interference import children_seconds
 from trainables.parallel import ranks
 from trainables.plan import Batch
 from trainables.samples.worker_batches import PREFETCHED_BATCHES
 from trainables.settings import Settings
 
 TURN_SECONDS = 0.5  # of counted steps; on 2 virtual cores shorter turns spread more, longer ones let more drift in
+IDLE_SECONDS, LONGEST_FILLING_SECONDS = 0.03, 3.0  # of loader processes
 WARMUP_SECONDS = 1.0  # of each configuration, before its first turn
 
 
@@ -41,6 +44,7 @@ def take_turns(alternatives: Sequence[Settings], worker: Worker) -> None:
             with _blamed_on(place):
                 runners.append(_Runner(*stack.enter_context(open_probe(settings, worker))))
                 runners[-1].warm_up()
+                wait_for_loaders()
         rng = np.random.default_rng(0)  # equal on all ranks
         for number in itertools.count(1):
             rates = {i: runners[i].turn() for i in rng.permutation(len(runners)).tolist()}
@@ -48,6 +52,16 @@ def take_turns(alternatives: Sequence[Settings], worker: Worker) -> None:
             # outside of a search rank 0 alone waits for the answer; a rank that went on would take cores from others
             if not ranks.answer_of_rank_0(goes_on, number, worker.rank, worker.world_size):
                 return
+
+
+def wait_for_loaders() -> None:
+    """Wait until loader processes have filled their buffers: they would take cores from the next turn."""
+    end = time.monotonic() + LONGEST_FILLING_SECONDS
+    while multiprocessing.active_children() and time.monotonic() < end:
+        before = children_seconds()
+        time.sleep(IDLE_SECONDS)
+        if children_seconds() - before < IDLE_SECONDS / 10:
+            return
 
 
 @contextlib.contextmanager
@@ -84,7 +98,9 @@ class _Runner:
         """Return the rate of the whole job in a turn, in units/s."""
         with self._set_up():
             self._seconds_of(self._uncounted)
-            return self._steps * self._training.instruments.units_per_step / self._seconds_of(self._steps)
+            rate = self._steps * self._training.instruments.units_per_step / self._seconds_of(self._steps)
+        wait_for_loaders()
+        return rate
 
     @contextlib.contextmanager
     def _set_up(self) -> Iterator[None]:

@@ -1,6 +1,8 @@
 """Turns: configurations train in short turns in one process group, and report their rates round by round."""
 
 import math
+import multiprocessing
+import time
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -71,3 +73,24 @@ def test_each_turn_has_the_threads_and_the_allocator_of_its_configuration(
 @pytest.mark.slow
 def test_the_ranks_make_equally_many_steps(folder: Path, few: Data) -> None:
     assert on_ranks(of_a_rank, 2, folder, few) == [[2, 2], [2, 2]]
+
+
+def busy_then_idle(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+    time.sleep(60)
+
+
+def test_the_next_turn_waits_until_loader_processes_are_idle() -> None:
+    child = multiprocessing.get_context("fork").Process(target=busy_then_idle, args=(0.4,), daemon=True)
+    child.start()
+    started = time.monotonic()
+    turns.wait_for_loaders()
+    waited = time.monotonic() - started
+    turns.wait_for_loaders()
+    again = time.monotonic() - started - waited
+    child.kill()
+    child.join()
+    assert 0.2 < waited < 2.9
+    assert again < 0.5
