@@ -16,9 +16,9 @@ from typing import Any
 from command_line import conditions, parser_of
 
 from search.advise.comparison import MOST_ROUNDS, Comparisons
-from search.advise.neighbours import neighbours
 from search.advise.probe import probed
 from search.front.neighbour import Neighbour, gains
+from search.front.neighbours import neighbours
 from search.space.machine import describe_machine
 from search.text.numbers import format_ratio
 from trainables.contract import Data, InfeasibleError, load_trainable

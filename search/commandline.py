@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError, Parser
 from search.record.dataframes import Run, load
 from search.record.trial import Trial
+from search.space.parameters import find_parameter_problems
 from search.space.validation import did_you_mean
+from trainables.contract import Scalar, Trainable
 
 
 class NoResultError(Exception):
@@ -72,3 +77,26 @@ def find_trial(run: Run, trial_id: str) -> Trial:
     if len(names) > 1 and "did you mean" not in near:
         near = f"; there are {names[0]} to {names[-1]}"
     raise InputError(f'{run.name} has no trial "{trial_id}"{near}')
+
+
+def given_settings(words: Sequence[str], trainable: Trainable, name: str) -> dict[str, Scalar]:
+    """Return settings given as NAME=VALUE, with the types of a space file; `name`: of the trainable.
+
+    Raises:
+        InputError: a word is no setting, or the trainable has no such parameter or value.
+    """
+    config = dict(map(_setting, words))
+    for fault in find_parameter_problems({}, config, trainable.PARAMETERS, name):
+        raise InputError(f"{'.'.join(map(str, fault.path[1:]))}: {fault.message}")
+    return config
+
+
+def _setting(text: str) -> tuple[str, Scalar]:
+    name, equals, value = text.partition("=")
+    try:
+        parsed = YAML(typ="safe").load(value)
+    except YAMLError:
+        parsed = None
+    if not equals or not isinstance(parsed, int | float | str | bool):
+        raise InputError(f'"{text}": expected NAME=VALUE, as in batch_size=512')
+    return name, parsed

@@ -11,12 +11,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
+from search.commandline import given_settings
 from search.exit_codes import BAD_INPUT, DONE, InputError, Parser
 from search.space.machine import describe_machine
-from search.space.parameters import find_parameter_problems
 from search.text.configurations import format_setting
 from search.text.markdown import format_table
 from search.text.numbers import plural
@@ -28,7 +25,6 @@ from trainables.contract import (
     MemoryNeed,
     OwnCodeError,
     Resources,
-    Scalar,
     Trainable,
     load_trainable,
 )
@@ -65,25 +61,11 @@ def _question(arguments: Sequence[str] | None) -> Question:
     parser.add_argument("--trainable", default="vgg19_cifar10")
     options = parser.parse_intermixed_args(arguments)
     trainable = load_trainable(options.trainable)
-    config = dict(map(_setting, options.settings))
-    for fault in find_parameter_problems({}, config, trainable.PARAMETERS, options.trainable):
-        raise InputError(f"{'.'.join(map(str, fault.path[1:]))}: {fault.message}")
+    config = given_settings(options.settings, trainable, options.trainable)
     if options.available is not None and not 0 < options.available < 1e9:
         raise InputError(f"--available {options.available:g}: a number of GiB is expected")
     available = None if options.available is None else int(options.available * GIB)
     return Question(trainable, config, trainable.locate_data(Data()), describe_machine().resources, available)
-
-
-def _setting(text: str) -> tuple[str, Scalar]:
-    """Parse `batch_size=512` with the types of a space file."""
-    name, equals, value = text.partition("=")
-    try:
-        parsed = YAML(typ="safe").load(value)
-    except YAMLError:
-        parsed = None
-    if not equals or not isinstance(parsed, int | float | str | bool):
-        raise InputError(f'"{text}": expected NAME=VALUE, as in batch_size=512')
-    return name, parsed
 
 
 def answer(question: Question) -> str:

@@ -22,10 +22,10 @@ from trainables import checkpoint
 from trainables.build import build, device_of, network, network_of
 from trainables.checkpoint import Checkpoint
 from trainables.contract import DataError, InfeasibleError, Measurement, Worker
+from trainables.kept_samples import as_text
 from trainables.machine.devices import devices_of
 from trainables.machine.steps_in_flight import StepsInFlight
 from trainables.measure.instruments import Instruments, StepWork
-from trainables.measure.kept_samples import as_text
 from trainables.measure.probe_end import may_stop
 from trainables.measure.sample_mean import OfSamples, mean_with_interval, of_each_sample, value_of_each
 from trainables.parallel import ranks

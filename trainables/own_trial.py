@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,20 +17,30 @@ from trainables import checkpoint
 from trainables.build import device_of
 from trainables.checkpoint import Checkpoint
 from trainables.contract import Cost, InfeasibleError, Measurement, OwnCodeError, Worker
+from trainables.kept_samples import as_text
 from trainables.measure.instruments import Instruments, StepWork
-from trainables.measure.kept_samples import as_text
 from trainables.measure.probe_end import may_stop
 from trainables.measure.sample_mean import OfSamples, mean_with_interval, of_each_sample, value_of_each
 from trainables.settings import Settings
 from trainables.stages import Stage
 
-if TYPE_CHECKING:
-    from trainables.own_turns import OwnTurns
-
 PROBE_EPOCHS = 1000  # more than a probe can reach
 
 Batch = TypeVar("Batch")
 Units = int | Callable[[Any], int] | None
+
+
+class StepListener(Protocol):
+    """What hears of the steps of a loop, see `trainables.own_turns`."""
+
+    def resume(self) -> None:
+        """Hear that steps follow."""
+
+    def pause(self) -> None:
+        """Hear that the loop does something else."""
+
+    def step(self, units: int) -> None:
+        """Hear of a step of the whole job; may raise ProbeEnd."""
 
 
 class ProbeEnd(BaseException):
@@ -71,7 +81,7 @@ class OwnTrial:
         self._steps, self._units, self._steps_per_epoch = 0, 0, 0
         self._started, self._seconds, self._resumed = math.inf, 0.0, 0.0
         self._marked = False
-        self.turns: OwnTurns | None = None  # hears of the steps, in place of the end of a probe
+        self.turns: StepListener | None = None  # hears of the steps, in place of the end of a probe
 
     def epochs(self) -> Iterator[int]:
         """Yield the epochs after the checkpoint, up to `num_epochs` or until the trial is ended."""

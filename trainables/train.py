@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from trainables.contract import (
+    ANSWERS,
     TRAINABLES,
     AlternativeError,
     Data,
@@ -56,7 +57,6 @@ ABORTED = -signal.SIGABRT  # by NCCL's watchdog, which ends the ranks that wait 
 GRACE_SECONDS = 5.0  # for the lost rank to end, too
 BAD_INPUT = (ValueError, InfeasibleError, DataError)
 FAILURES = (FloatingPointError, OSError, OwnCodeError, DeviceLostError)
-ANSWERS = "answers"  # a FIFO
 DATA_NAMES = ("auto", "cifar10", "folder", "generated")
 
 

@@ -22,12 +22,12 @@ from typing import Any
 
 from search.advise.answer import as_json, as_text
 from search.advise.comparison import MOST_AT_A_TIME, Comparisons
-from search.advise.neighbours import neighbours
 from search.advise.probe import probed
 from search.advise.side import TurnError
-from search.commandline import find_trial, load_run, print_output
+from search.commandline import find_trial, given_settings, load_run, print_output
 from search.exit_codes import BAD_INPUT, DONE, InputError, Parser
 from search.front.neighbour import Neighbour
+from search.front.neighbours import neighbours
 from search.record.dataframes import Run
 from search.record.trial import Trial
 from search.report.picks import no_front, picks
@@ -36,7 +36,6 @@ from search.text.markdown import wrap
 from search.text.numbers import plural
 from search.train.arguments import data_arguments
 from trainables.contract import DataError, InfeasibleError, Resources, Scalar, Trainable, Verdict, load_trainable
-from trainables.settings import checked, parsed
 
 NAME = "search.advise"
 INTERRUPTED = 130
@@ -104,9 +103,10 @@ def _of_run(options: argparse.Namespace) -> Job:
     trial = _trial(run, options.trial)
     arguments = data_arguments(run, folder, options.root, run.info.data_settings.get("train_images"))
     trainable = load_trainable(arguments[1])
-    config = _whole(trainable, {**trial.config, **_settings(options.words)})
-    root = ["--root", shlex.quote(options.root)] if options.root else []
     changes = [word for word in options.words if "=" in word]  # of settings
+    given = given_settings(changes, trainable, arguments[1])
+    config = _whole(trainable, {**trial.config, **given})
+    root = ["--root", shlex.quote(options.root)] if options.root else []
     same = [f"python -m {NAME} {shlex.quote(f'{folder}')}", f"--trial {trial.trial_id}", *root]
     return Job(
         trainable,
@@ -114,7 +114,7 @@ def _of_run(options: argparse.Namespace) -> Job:
         arguments,
         " with ".join([f"{trial.trial_id} of {run.name}", *([" ".join(changes)] if changes else [])]),
         same,
-        _settings(changes),
+        given,
         {name: stated["values"] for name, stated in run.info.parameters.items() if "values" in stated},
         None if changes else trial.verdict,
         None if changes else trial.metrics.get("peak_memory_fraction"),
@@ -131,18 +131,17 @@ def _trial(run: Run, trial_id: str | None) -> Trial:
 
 
 def _of_configuration(options: argparse.Namespace) -> Job:
-    if other := [word for word in options.words if "=" not in word]:
-        raise InputError(f'"{other[0]}": expected NAME=VALUE, as in batch_size=64')
     if options.trial is not None:
         raise InputError("--trial: belongs to a run")
     path = Path(options.trainable)
     name = str(path.absolute()) if path.suffix == ".py" else options.trainable
     trainable = load_trainable(name)
-    config = _whole(trainable, _settings(options.words))
+    given = given_settings(options.words, trainable, options.trainable)
+    config = _whole(trainable, given)
     data = ["--data", options.data, *(["--root", options.root] if options.root else [])]
     words = ["--trainable", shlex.quote(options.trainable), *map(shlex.quote, data)]
     pairs = [" ".join(words[i : i + 2]) for i in range(0, len(words), 2)]
-    command, given = [f"python -m {NAME}", *pairs], _settings(options.words)
+    command = [f"python -m {NAME}", *pairs]
     title = " with ".join([options.trainable, *([" ".join(options.words)] if given else [])])
     return Job(
         trainable,
@@ -155,23 +154,16 @@ def _of_configuration(options: argparse.Namespace) -> Job:
     )
 
 
-def _settings(words: Sequence[str]) -> dict[str, Scalar | None]:
-    return {name: parsed(value) for name, equals, value in (word.partition("=") for word in words) if equals}
-
-
 def _whole(trainable: Trainable, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration with all parameters.
 
     Raises:
-        InputError: a setting is unknown or has a wrong value, or the rates of this training take no turns.
+        InputError: the training has none that could be changed.
     """
     known = trainable.PARAMETERS or {}
     if not known:
         raise InputError("recorded trainings have no rates that could be measured")
-    try:
-        return {**{name: row.default for name, row in known.items()}, **checked(config, known)}
-    except ValueError as error:
-        raise InputError(str(error)) from None
+    return {**{name: row.default for name, row in known.items()}, **config}
 
 
 def _changes(job: Job, only: str | None, resources: Resources, verdict: Verdict | None = None) -> list[Neighbour]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from search.train.child_process import end, start
-from trainables.train import ANSWERS
+from trainables.contract import ANSWERS
 
 
 class TurnError(Exception):

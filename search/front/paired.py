@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.measure.kept_samples import from_text
+from trainables.kept_samples import from_text
 
 NEAREST_TO_ONE = 1 - 1e-6  # a correlation nearer to one is that of rounding
 
@@ -20,7 +20,7 @@ NEAREST_TO_ONE = 1 - 1e-6  # a correlation nearer to one is that of rounding
 def correlations(samples: Sequence[str]) -> NDArray[np.float64]:
     """Return the correlations of trials, shape (trials, trials), from the samples of each; 0 where they are unknown.
 
-    `samples`: as `trainables.measure.kept_samples` writes them; empty: unknown.
+    `samples`: as `trainables.kept_samples` writes them; empty: unknown.
     """
     matrix = np.eye(len(samples))
     known = {i: values for i, text in enumerate(samples) if (values := _standardized(text)) is not None}

@@ -191,7 +191,7 @@ class Start(_TrialEvent):
 class Measurement(_TrialEvent):
     """Metrics of a trial after an epoch (0: a probe), and whether it continues; `seconds` counts from its start.
 
-    `samples`: after the last epoch, values of single validation samples, as `trainables.measure.kept_samples` has them.
+    `samples`: after the last epoch, values of single validation samples, as `trainables.kept_samples` has them.
     """
 
     event: Literal["measurement"]

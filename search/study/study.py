@@ -11,7 +11,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from search.advise.neighbours import neighbours
 from search.advisor.advisor import Advisor
 from search.advisor.proposal import Decision, Proposal
 from search.execution import trial_actor, tune, workers
@@ -20,6 +19,7 @@ from search.execution.protocol import Ended, GroupError, Task
 from search.execution.trial_actor import Finished, Measured
 from search.front.differences import FEWEST_ROUNDS
 from search.front.neighbour import Neighbour, promising
+from search.front.neighbours import neighbours
 from search.front.targets import with_targets
 from search.record.journal import Event, Journal
 from search.record.trial import Trial

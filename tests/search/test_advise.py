@@ -12,10 +12,10 @@ import pytest
 from search.advise import __main__ as command
 from search.advise.answer import as_json, as_text
 from search.advise.comparison import MOST_AT_A_TIME, Comparisons
-from search.advise.neighbours import neighbours
 from search.advise.side import Side, TurnError
 from search.front.differences import FEWEST_ROUNDS
 from search.front.neighbour import Neighbour, gains
+from search.front.neighbours import neighbours
 from tests.trainables.own_files import LOOP, written
 from trainables.contract import Bound, Layout, Resources, load_trainable
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from search import memory
+from search.commandline import given_settings
 from search.memory import GIB, Question, answer, main
-from trainables.contract import Config, Data, Layout, MemoryNeed, Parameter, Resources, Scalar
+from trainables.contract import Config, Data, Layout, MemoryNeed, Parameter, Resources, Scalar, load_trainable
 
 PARAMETERS: Mapping[str, Parameter] = {
     "batch_size": Parameter("int", 128, "pictures per step", low=1),
@@ -103,4 +103,5 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytes
 
 def test_a_setting_has_the_type_that_it_would_have_in_a_space_file() -> None:
     given = ["batch_size=64", "learning_rate=1e-3", "pin_memory=false", "precision=bf16"]
-    assert [memory._setting(text)[1] for text in given] == [64, 1e-3, False, "bf16"]
+    found = given_settings(given, load_trainable("vgg19_cifar10"), "vgg19_cifar10")
+    assert list(found.values()) == [64, 1e-3, False, "bf16"]

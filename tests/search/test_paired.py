@@ -11,7 +11,7 @@ from search.record.dataframes import Run
 from search.record.run_state import RunState
 from search.report.picks import against
 from tests.search.runs import Recorder, config, typed
-from trainables.measure.kept_samples import as_text
+from trainables.kept_samples import as_text
 
 SAMPLES = 5000
 

@@ -11,7 +11,7 @@ from search.record.run_state import RunState
 from search.report.front_tables import front_section
 from search.results import Run
 from tests.search.runs import Recorder, config, typed
-from trainables.measure.kept_samples import as_text
+from trainables.kept_samples import as_text
 
 
 def metrics(value, half=0.01):

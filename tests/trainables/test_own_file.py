@@ -15,8 +15,8 @@ from tests.trainables.own_files import written
 from tests.trainables.ranked import on_ranks
 from trainables import checkpoint, train
 from trainables.contract import Data, DataError, InfeasibleError, OwnCodeError, Resources, load_trainable
+from trainables.kept_samples import from_text
 from trainables.local_worker import LocalWorker
-from trainables.measure.kept_samples import from_text
 
 CONFIG = {"batch_size": 8, "precision": "fp32", "threads": 1, "learning_rate": 0.01}
 numbers = itertools.count(1)

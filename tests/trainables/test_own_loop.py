@@ -12,8 +12,8 @@ from tests.trainables.ranked import on_ranks
 from trainables import own_loop
 from trainables.contract import Data, DataError, InfeasibleError, Layout, OwnCodeError, Resources, load_trainable
 from trainables.declared import DeclarationError
+from trainables.kept_samples import from_text
 from trainables.local_worker import LocalWorker
-from trainables.measure.kept_samples import from_text
 
 REPORT = "trial.report(epoch, checkpoint=model.state_dict(), val_loss=tested(model, 1))"
 numbers = itertools.count(1)

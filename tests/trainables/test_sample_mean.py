@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainables.measure.kept_samples import MOST_KEPT, as_text, from_text
+from trainables.kept_samples import MOST_KEPT, as_text, from_text
 from trainables.measure.sample_mean import mean_with_interval, of_each_sample, value_of_each
 
 
