@@ -69,6 +69,8 @@ def as_json(tried: Sequence[Neighbour], rate: float) -> str:
 
 def _conclusion(tried: Sequence[Neighbour], number: int, command: Sequence[str], given: Settings) -> str:
     best = gains(tried)
+    if not number:
+        return "Nothing was measured in the time; --minutes gives it more."
     if not best:
         return wrap(f"No single setting gains more than {MIN_GAIN:.0%}: {plural(number, 'change')} measured.")
     first, estimate = best[0], best[0].estimate

@@ -216,6 +216,10 @@ def test_without_a_gain_it_says_so() -> None:
     assert "No single setting gains more than 3%: 2 changes measured." in as_text(list(found.values()), [], {})
 
 
+def test_without_a_measurement_it_recommends_more_time() -> None:
+    assert "Nothing was measured in the time" in as_text([change("any", 1.0)], [], {})
+
+
 SLOW = (
     'PARAMETERS = {"hidden": 8}',
     'PARAMETERS = {"hidden": 8, "nap": {"default": 0.004, "choices": [0.004, 0.0], "affects": "probed"}}',
