@@ -197,21 +197,22 @@ def test_a_loader_process_that_is_killed_is_not_the_configurations_fault(locked:
     plan = Plan(np.arange(600), batch_size=4, seed=0)
     device = torch.device("cpu")
     batches = training_batches("workers", Pictures(images, labels, 10), plan, device, num_workers=1, pin_memory=False)
-    with contextlib.closing(batches):
-        epoch = batches.epoch(1, Timeline(device))
-        next(epoch)
-        (loader,) = multiprocessing.active_children()
-        if locked:
-            cast(Any, batches)._iterator._workers_done_event._shared._cond.acquire()
-        # PyTorch's raises in the main thread, wherever that is; a search trains in another, where none does
-        before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        loader.kill()
-        try:
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        with contextlib.closing(batches):
+            epoch = batches.epoch(1, Timeline(device))
+            next(epoch)
+            (loader,) = multiprocessing.active_children()
+            if locked:
+                cast(Any, batches)._iterator._workers_done_event._shared._cond.acquire()
+            # PyTorch's raises in the main thread, wherever that is; a search trains in another, where none does
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            loader.kill()
             with pytest.raises(HelperLostError, match=r"DataLoader worker \(pid"):
                 for _ in epoch:
                     pass
-        finally:
-            signal.signal(signal.SIGCHLD, before)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 class LoaderKiller:
