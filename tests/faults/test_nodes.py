@@ -108,7 +108,8 @@ def test_a_trial_that_needs_the_node_that_is_gone_fails_and_others_do_not(tmp_pa
     space = LOSING.replace("placement: {values: [pack, spread]}", "world_size: {values: [2, 1]}")
     rows: Any = run_on_nodes(tmp_path, 2, space.replace("world_size: 2, ", ""), "--lose-a-node").trials.iloc
     wide, narrow = rows
-    assert (wide.state, wide.retries, wide.epochs) == ("failed", 1, 1)
+    assert (wide.state, wide.retries) == ("failed", 1)
+    assert 1 <= wide.epochs < 3  # those before its node was gone
     assert "2 processes with 2 cores each: more than the 2 cores that the cluster still has" in wide.reason
     assert (narrow.state, narrow.retries, narrow.epochs) == ("complete", 0, 3)
 
