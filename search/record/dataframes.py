@@ -110,7 +110,7 @@ class Run:
         """
         state = self.state
         on_front = itertools.combinations(state.front(), 2)
-        named = {(one.trial_id, other.trial_id): (one, other) for one, other in (*state.pairs, *on_front)}
+        named = {frozenset(trial.trial_id for trial in pair): pair for pair in (*on_front, *state.pairs)}
         pairs = list(named.values())
         columns = {
             "trial_id": _words(one.trial_id for one, _ in pairs),

@@ -116,6 +116,19 @@ def test_pairs_are_a_table(tmp_path):
     assert "lower end" in describe_columns(["val_accuracy_difference_low"], run.info)
 
 
+def test_a_pair_of_the_front_that_had_turns_is_one_row_whichever_is_first(tmp_path):
+    """The names of a pair with turns are sorted; on the front the more accurate one is first."""
+    recorder = Recorder(constraints=[])
+    for trial_id, size, accuracy, rate in (("t0001", 64, 0.60, 200.0), ("t0002", 128, 0.70, 100.0)):
+        recorder.complete(trial_id, [accuracy], rate, config(size))
+    for rates in rounds(12, 2.0):
+        recorder.add("turn", trial_id="t0001", other="t0002", rates=rates)
+    state = RunState(typed(recorder.events))
+    assert [trial.trial_id for trial in state.front()] == ["t0002", "t0001"]
+    (row,) = Run(tmp_path, state).differences.to_dict("records")
+    assert (row["trial_id"], row["other_trial_id"], row["turns"]) == ("t0001", "t0002", 12)
+
+
 @pytest.mark.parametrize(
     ("ends", "in_points", "text"),
     [
