@@ -16,11 +16,11 @@ from typing import Any
 from command_line import conditions, parser_of
 
 from search.advise.comparison import MOST_ROUNDS, Comparisons
-from search.advise.probe import probed
 from search.front.neighbour import Neighbour, gains
 from search.front.neighbours import neighbours
 from search.space.machine import describe_machine
 from search.text.numbers import format_ratio
+from search.train.child_process import last_metrics
 from trainables.contract import Data, InfeasibleError, load_trainable
 
 NARROW = {"width": 0.03125, "batch_size": 256}
@@ -66,7 +66,7 @@ def main() -> None:
             continue
         arguments = ["--trainable", options.trainable, *place, *(f"{key}={value}" for key, value in config.items())]
         started = time.monotonic()
-        verdict = trainable.explain(config, probed(arguments), resources)
+        verdict = trainable.explain(config, last_metrics([*arguments, "--probe"]), resources)
         changes = neighbours(trainable, config, resources, {}, verdict.bound_by if verdict else None)
         tried = Comparisons(arguments, layout, 60 * options.minutes).run(changes)
         seconds = time.monotonic() - started

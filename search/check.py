@@ -21,7 +21,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,7 +34,7 @@ from search.space.starting_space import starting_space
 from search.text.markdown import wrap
 from search.text.metrics import CONTENDED
 from search.text.numbers import plus_minus
-from search.train.child_process import Epoch, Reports, train
+from search.train.child_process import TrainingError, last_metrics
 from trainables.contract import DataError, Resources, Source, Trainable, load_trainable, source_of
 
 STEPS = 8  # of each training that is compared
@@ -267,15 +266,12 @@ def _limits(check: Check) -> list[str]:
 
 def _trained(check: Check, probe: bool = False, **changed: str) -> Outcome:
     """Train some steps with equal seeds, or probe."""
-    epochs: list[Epoch] = []
-    reports = Reports(on_epoch=epochs.append, on_data=lambda text: None, on_other=lambda text: None)
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = ["--trainable", str(check.path), "--folder", folder, *(["--probe"] if probe else _limits(check))]
-        arguments += ["--root", check.root] if check.root else []
-        code = train([*arguments, *_settings(check, **changed)], reports)
-    if code or not epochs:
-        return Outcome({}, (reports.errors or [f"ended with exit code {code}"])[0])
-    return Outcome(epochs[-1].metrics)
+    arguments = ["--trainable", str(check.path), *(["--probe"] if probe else _limits(check))]
+    arguments += ["--root", check.root] if check.root else []
+    try:
+        return Outcome(last_metrics([*arguments, *_settings(check, **changed)]))
+    except TrainingError as error:
+        return Outcome({}, str(error))
 
 
 def _learned(outcome: Outcome) -> dict[str, float]:

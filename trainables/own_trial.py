@@ -31,7 +31,7 @@ Units = int | Callable[[Any], int] | None
 
 
 class StepListener(Protocol):
-    """What hears of the steps of a loop, see `trainables.own_turns`."""
+    """Listener of the steps of a loop, see `trainables.own_turns`."""
 
     def resume(self) -> None:
         """Hear that steps follow."""

@@ -113,7 +113,7 @@ class TurnListener:
     def __call__(self, measurement: Measurement) -> bool:
         """Return whether to go on; not so at the end of the FIFO, when the other program has closed it."""
         rates = dict(measurement.metrics)
-        report(json.dumps(rates), True, epoch=measurement.epoch, metrics=rates)
+        report("", True, epoch=measurement.epoch, metrics=rates)
         if self._lines is None:
             self._lines = self._answers.open()
         return next(self._lines, "") == "go\n"
@@ -302,9 +302,8 @@ def _end_with_main() -> None:
 def _work(job: Job, rank: int) -> None:
     trainable = load_trainable(job.trainable)
     resources = Resources(job.layout.cpus_per_process, job.layout.gpus_per_process)
-    listener: Listener = TurnListener(job.folder / ANSWERS) if job.turns else job.listener
-    if rank > 0:
-        listener = lambda measurement: True  # noqa: E731
+    told: Listener = TurnListener(job.folder / ANSWERS) if job.turns else job.listener
+    listener: Listener = told if rank == 0 else lambda measurement: True
     worker = LocalWorker(job.folder, job.epochs, job.data, resources, rank, job.layout.processes, listener)
     if job.turns:
         if hasattr(trainable, "turns"):

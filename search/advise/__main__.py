@@ -22,7 +22,6 @@ from typing import Any
 
 from search.advise.answer import as_json, as_text
 from search.advise.comparison import MOST_AT_A_TIME, Comparisons
-from search.advise.probe import probed
 from search.advise.side import TurnError
 from search.commandline import find_trial, given_settings, load_run, print_output
 from search.exit_codes import BAD_INPUT, DONE, InputError, Parser
@@ -30,11 +29,13 @@ from search.front.neighbour import Neighbour
 from search.front.neighbours import neighbours
 from search.record.dataframes import Run
 from search.record.trial import Trial
-from search.report.picks import no_front, picks
+from search.report.picks import no_front
 from search.space.machine import describe_machine
+from search.text.configurations import assignments
 from search.text.markdown import wrap
 from search.text.numbers import plural
 from search.train.arguments import data_arguments
+from search.train.child_process import TrainingError, last_metrics
 from trainables.contract import DataError, InfeasibleError, Resources, Scalar, Trainable, Verdict, load_trainable
 
 NAME = "search.advise"
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InputError(f"--minutes {options.minutes:g}: expected more than 0")
         job = _of_run(options) if options.trainable is None else _of_configuration(options)
         return _advise(job, options)
-    except (InputError, DataError, InfeasibleError, TurnError, LookupError) as error:
+    except (InputError, DataError, InfeasibleError, TurnError, TrainingError, LookupError) as error:
         print(f"{NAME}: {error}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
@@ -124,10 +125,9 @@ def _of_run(options: argparse.Namespace) -> Job:
 def _trial(run: Run, trial_id: str | None) -> Trial:
     if trial_id is not None:
         return find_trial(run, trial_id)
-    found = {pick.name: pick.trial for pick in picks(run)}
-    if "knee" not in found:
+    if (knee := run.state.knee) is None:
         raise InputError(f"{run.folder}: {no_front(run)}; --trial ID names a trial")
-    return found["knee"]
+    return knee
 
 
 def _of_configuration(options: argparse.Namespace) -> Job:
@@ -143,15 +143,7 @@ def _of_configuration(options: argparse.Namespace) -> Job:
     pairs = [" ".join(words[i : i + 2]) for i in range(0, len(words), 2)]
     command = [f"python -m {NAME}", *pairs]
     title = " with ".join([options.trainable, *([" ".join(options.words)] if given else [])])
-    return Job(
-        trainable,
-        config,
-        ["--trainable", name, *data],
-        title,
-        command,
-        given,
-        {},
-    )
+    return Job(trainable, config, ["--trainable", name, *data], title, command, given, searched={})
 
 
 def _whole(trainable: Trainable, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,12 +174,12 @@ def _changes(job: Job, only: str | None, resources: Resources, verdict: Verdict 
 def _advise(job: Job, options: argparse.Namespace) -> int:
     machine, minutes, in_json = describe_machine(), options.minutes, options.json
     layout = job.trainable.layout(job.config, machine.resources)
-    arguments = [*job.arguments, *(f"{k}={v}" for k, v in job.config.items() if v is not None)]
+    arguments = [*job.arguments, *assignments({k: v for k, v in job.config.items() if v is not None})]
     _changes(job, options.only, machine.resources)  # before anything runs
     verdict, fraction = job.verdict, job.memory_fraction
     if verdict is None or fraction is None:
         _tell("probes the configuration")
-        metrics = probed(arguments)
+        metrics = last_metrics([*arguments, "--probe"])
         verdict = job.trainable.explain(job.config, metrics, machine.resources)
         fraction = metrics.get("peak_memory_fraction")
     changes = _changes(job, options.only, machine.resources, verdict)

@@ -1,4 +1,4 @@
-"""What a comparison of neighbours says, as text and as JSON."""
+"""Answer of a comparison of neighbours, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from search.front.neighbour import MIN_GAIN, Neighbour, gains
-from search.text.configurations import format_setting
+from search.text.configurations import assignments, format_optional, with_all_digits
 from search.text.markdown import WIDTH, format_table, wrap
 from search.text.numbers import format_ratio, plural
 from search.text.shell import continued
@@ -77,8 +77,7 @@ def _conclusion(tried: Sequence[Neighbour], number: int, command: Sequence[str],
     assert estimate is not None
     more = "" if len(best) == 1 else " Gains of several changes together are not known; go on from the first:"
     text = f"Best: {_words(first)}, {format_ratio(*estimate.ratio)} times the rate.{more or ' Go on from it:'}"
-    settings = {**given, **first.changed}
-    words = [shlex.quote(f"{name}={_value(value)}") for name, value in settings.items()]
+    words = map(shlex.quote, assignments({**given, **first.changed}))
     return f"{wrap(text)}\n\n{continued([*command, *words])}"
 
 
@@ -100,11 +99,8 @@ def _verdict(tried: Neighbour) -> str:
 
 
 def _words(change: Neighbour) -> str:
-    return f"{change.parameter} {_value(change.old)} -> {_value(change.new)}"
-
-
-def _value(value: Scalar | None) -> str:
-    return "default" if value is None else format_setting(value) if isinstance(value, bool) else f"{value}"
+    old = format_optional(None) if change.old is None else with_all_digits(change.old)
+    return f"{change.parameter} {old} -> {with_all_digits(change.new)}"
 
 
 def _short(reason: str) -> str:

@@ -15,7 +15,7 @@ from search.page.front_status import FrontStatus
 from search.page.render import render
 from search.record.run_state import RunState
 from search.record.trial import Trial
-from search.text.configurations import format_setting
+from search.text.configurations import format_optional
 from search.text.numbers import format_difference, format_ratio
 
 MOST_ROWS = 12  # of a figure
@@ -46,9 +46,10 @@ class Figure:
 def difference_figures(status: FrontStatus) -> Markup:
     """Render a figure for each objective that has intervals, and one for the single changes; empty: there are none."""
     state = status.run.state
-    pairs = list(itertools.combinations({trial.trial_id: trial for trial in state.picked()}.values(), 2))
+    picked = list({trial.trial_id: trial for trial in state.picked()}.values())
+    pairs = list(itertools.combinations(picked, 2))
     figures = [figure for o in state.objectives if (figure := _of_pairs(state, o.metric, pairs))]
-    found = [(trial, each) for trial in _unique(state.picked()) for each in trial.neighbours]
+    found = [(trial, each) for trial in picked for each in trial.neighbours]
     rows = [(f"{trial.trial_id} {_change(each)}", estimate) for trial, each in found if (estimate := each.estimate)]
     if rows:
         note = "Rate with the change over the rate without it, in turns."
@@ -66,8 +67,7 @@ def _of_pairs(state: RunState, metric: str, pairs: Iterable[tuple[Trial, Trial]]
     found = [(f"{a.trial_id} - {b.trial_id}", state.difference(a, b, metric)) for a, b in pairs]
     if not any(difference.deviation for _, difference in found):
         return None
-    in_points = "accuracy" in metric or state.unit(metric) == "fraction"
-    texts = [format_difference(d.mean, d.low, d.high, in_points) for _, d in found]
+    texts = [format_difference(d.mean, d.low, d.high, state.is_fraction(metric)) for _, d in found]
     place, equal = _axis([d for _, d in found])
     rows = [
         Row(name, text, place(d.low), place(d.mean), place(d.high))
@@ -103,10 +103,5 @@ def _axis(estimates: Sequence[Estimate]) -> tuple[_Place, float]:
     return place, place(0.0)
 
 
-def _unique(trials: Iterable[Trial]) -> Iterable[Trial]:
-    return {trial.trial_id: trial for trial in trials}.values()
-
-
 def _change(each: Neighbour) -> str:
-    old = "default" if each.old is None else format_setting(each.old)
-    return f"{each.parameter} {old} → {format_setting(each.new)}"
+    return f"{each.parameter} {format_optional(each.old)} → {format_optional(each.new)}"

@@ -276,6 +276,12 @@ class RunState:
         first, *others = (front[int(column.argmin())] for column in losses.T)
         return [first, front[knee(losses)], *others]
 
+    @property
+    def knee(self) -> Trial | None:
+        """The point of the front that is the best compromise; None without a front."""
+        picked = self.picked()
+        return picked[1] if picked else None
+
     def front_probabilities(self) -> dict[str, float]:
         """Probability of each candidate that it belongs to the front, given the 95% intervals of the objectives.
 
@@ -335,6 +341,10 @@ class RunState:
     def unit(self, metric: str) -> str:
         """Unit of a metric; empty: not known."""
         return self.info.metrics.get(metric, "")
+
+    def is_fraction(self, metric: str) -> bool:
+        """Return whether a metric is a fraction, whose differences are told in points."""
+        return "accuracy" in metric or self.unit(metric) == "fraction"
 
     def label(self, metric: str) -> str:
         """Name of a metric, marked if it was learned from generated images."""

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from search.front.neighbour import MIN_GAIN, gains
 from search.record.trial import STAGES, Trial
-from search.text.configurations import format_setting, format_settings
+from search.text.configurations import format_optional, format_settings
 from search.text.markdown import format_tables, wrap
 from search.text.numbers import format_number, format_percent, format_ratio, plural
-from trainables.contract import Scalar
 
 
 def stages(trial: Trial) -> dict[str, float]:
@@ -59,17 +58,13 @@ def measured_advice(trial: Trial) -> str:
     measured = [each for each in trial.neighbours if each.estimate]
     if not measured:
         return ""
-    found = [
-        f"`{each.parameter}` {_value(each.old)} → {_value(each.new)}: {format_ratio(*estimate.ratio)} times its rate"
-        for each in gains(measured)
-        if (estimate := each.estimate)
-    ]
+    found = []
+    for each in gains(measured):
+        assert each.estimate is not None  # it is measured
+        change = f"`{each.parameter}` {format_optional(each.old)} → {format_optional(each.new)}"
+        found.append(f"{change}: {format_ratio(*each.estimate.ratio)} times its rate")
     tried = f"{plural(len(measured), 'single change')} measured beside it"
     return f"{', '.join(found)} ({tried})." if found else f"No gain above {MIN_GAIN:.0%}: {tried}."
-
-
-def _value(value: Scalar | None) -> str:
-    return "default" if value is None else format_setting(value)
 
 
 def bound(trial: Trial) -> str:

@@ -9,7 +9,7 @@ from search.record.dataframes import Run
 from search.record.events import Opening
 from search.record.source import recorded_copy
 from search.record.trial import Trial
-from search.text.configurations import format_setting
+from search.text.configurations import assignments
 from search.text.shell import continued
 from trainables.contract import find_trainable
 
@@ -51,5 +51,4 @@ def command(run: Run, trial: Trial) -> str:
 
 def settings(run: Run, trial: Trial) -> list[str]:
     """Return the configuration as NAME=VALUE, with all digits."""
-    config = run.state.ordered_config(trial)
-    return [f"{k}={format_setting(v) if isinstance(v, bool) else v}" for k, v in config.items()]
+    return assignments(run.state.ordered_config(trial))

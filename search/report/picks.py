@@ -90,7 +90,7 @@ def _beside(run: Run, trial: Trial, other: Trial) -> str:
         value, base, label = trial.metrics[metric], other.metrics[metric], state.label(metric)
         ratio = state.rate_ratio(trial, other) if metric == state.rate_metric else None
         difference = state.difference(trial, other, metric)
-        is_fraction = "accuracy" in metric or state.unit(metric) == "fraction"
+        is_fraction = state.is_fraction(metric)
         if ratio is not None:
             tie = ", a tie" if ratio.is_tie else ""
             parts.append(f"{format_ratio(*ratio.ratio)} times its {label}{tie}")

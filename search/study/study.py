@@ -246,15 +246,15 @@ class Study:
             task = self._task(trial.trial_id, {**trial.config, "seed": seed}, "train")
             task = replace(task, folder=f"{task.folder}-seed-{seed}")
             Path(task.folder).mkdir(parents=True, exist_ok=True)
-            layout, epochs = trainable.layout(task.config, self._resources), list[int]()
+            epochs = list[int]()
 
             def goes_on(measurement: Measurement, epochs: list[int] = epochs, late: float = trial.seconds) -> bool:
                 epochs.append(measurement.epoch)
                 return self._clock() < end + late  # it may take longer than before, but not for ever
 
-            ended = workers.run_task(pool, layout, task, check, goes_on)
+            ended = self._run(task, pool, check, goes_on)
             shutil.rmtree(task.folder, ignore_errors=True)
-            if not isinstance(ended, Ended) or ended.state != "complete" or max(epochs, default=0) < task.epochs:
+            if ended is None or ended.state != "complete" or max(epochs, default=0) < task.epochs:
                 return
             self._journal.append("again", trial_id=trial.trial_id, seed=seed, metrics=dict(ended.metrics))
 
@@ -288,7 +288,6 @@ class Study:
             return
         task = self._task(trial.trial_id, trial.config, "turns")
         task = replace(task, rivals=tuple({**trial.config, **each.changed} for each in tried))
-        layout = load_trainable(task.trainable).layout(trial.config, self._resources)
 
         def goes_on(measurement: Measurement) -> bool:
             own = measurement.metrics["rate_0"]
@@ -301,10 +300,8 @@ class Study:
             decided = all(estimate is not None and estimate.is_decided for estimate in found)
             return not decided and measurement.epoch < rounds and self._clock() < end
 
-        ended = None
-        with contextlib.suppress(InfeasibleError, GroupError):
-            ended = workers.run_task(pool, layout, task, check, goes_on)
-        if isinstance(ended, Ended) and ended.state != "complete" and len(tried) > 1 and not tried[0].rounds:
+        ended = self._run(task, pool, check, goes_on)
+        if ended is not None and ended.state != "complete" and len(tried) > 1 and not tried[0].rounds:
             middle = len(tried) // 2
             for half in (tried[:middle], tried[middle:]):
                 self._beside(trial, half, rounds, end, pool, check)
@@ -326,8 +323,17 @@ class Study:
             decided = ratio is not None and ratio.is_decided and measurement.epoch >= FEWEST_ROUNDS
             return not decided and measurement.epoch < ROUNDS_AT_A_TIME and self._clock() < end
 
+        self._run(task, pool, check, goes_on)
+
+    def _run(
+        self, task: Task, pool: Any, check: Callable[[], None], goes_on: Callable[[Measurement], bool]
+    ) -> Ended | None:
+        """Run a task after the search; None: no group can hold it, or its processes died."""
+        layout = load_trainable(task.trainable).layout(task.config, self._resources)
         with contextlib.suppress(InfeasibleError, GroupError):
-            workers.run_task(pool, layout, task, check, goes_on)
+            ended = workers.run_task(pool, layout, task, check, goes_on)
+            return ended if isinstance(ended, Ended) else None
+        return None
 
     def test_front(self, pool: Any, check: Callable[[], None]) -> None:
         """Read the test set once for each trained point of the front."""

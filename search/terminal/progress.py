@@ -31,7 +31,7 @@ from search.record.run_state import RunState
 from search.record.trial import Trial
 from search.terminal.trial_rows import front_title
 from search.terminal.view import View
-from search.text.configurations import format_setting, format_settings
+from search.text.configurations import format_optional, format_settings
 from search.text.durations import format_duration
 from search.text.markdown import wrap
 from search.text.numbers import format_number, format_ratio, plural
@@ -147,7 +147,7 @@ def _format_neighbour(trial: Trial, event: BesideNeighbour) -> str | None:
     change = {(each.parameter, each.new): each for each in trial.neighbours}[event.parameter, event.value]
     if len(change.rounds) % FEWEST_ROUNDS or (estimate := change.estimate) is None:
         return None
-    change_text = f"{event.parameter} {format_setting(event.old)} -> {format_setting(event.value)}"
+    change_text = f"{event.parameter} {format_optional(event.old)} -> {format_optional(event.value)}"
     return f"{trial.trial_id} with {change_text}: {format_ratio(*estimate.ratio)} times the rate"
 
 

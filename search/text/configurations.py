@@ -15,6 +15,21 @@ def format_setting(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
+def format_optional(value: Any) -> str:
+    """Return a setting as text; `default` for None, with which the training chooses a value itself."""
+    return "default" if value is None else format_setting(value)
+
+
+def with_all_digits(value: Any) -> str:
+    """Return a setting as commands take it."""
+    return format_setting(value) if isinstance(value, bool) else f"{value}"
+
+
+def assignments(config: Mapping[str, Any]) -> list[str]:
+    """Return settings as NAME=VALUE, as commands take them."""
+    return [f"{name}={with_all_digits(value)}" for name, value in config.items()]
+
+
 def format_settings(config: Mapping[str, Any], names: Iterable[str]) -> str:
     """Return settings for a narrow column, as in `batch=128 lr=0.05 memory bf16`; text values have no name."""
     shown = ((name, config[name]) for name in names if name in config)

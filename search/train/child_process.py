@@ -9,7 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,6 +69,25 @@ def train(arguments: Sequence[str], reports: Reports) -> int:
         return process.wait()
     finally:
         end(process)
+
+
+class TrainingError(Exception):
+    """Raised where a training ends without a result; the message is its own."""
+
+
+def last_metrics(arguments: Sequence[str]) -> Mapping[str, float]:
+    """Train in a folder that is deleted afterwards; return the metrics of the last epoch, or of a probe.
+
+    Raises:
+        TrainingError: it failed, or cannot run here.
+    """
+    epochs: list[Epoch] = []
+    reports = Reports(on_epoch=epochs.append, on_data=lambda text: None, on_other=lambda text: None)
+    with tempfile.TemporaryDirectory() as folder:
+        code = train([*arguments, "--folder", folder], reports)
+    if code or not epochs:
+        raise TrainingError((reports.errors or [f"ended with exit code {code}"])[0])
+    return epochs[-1].metrics
 
 
 def start(arguments: Sequence[str]) -> subprocess.Popen[str]:
