@@ -1,13 +1,14 @@
 """Ratios of rates from turns: false differences, coverage of known ones, and the length of their intervals.
 
-    python benchmarks/differences.py [--tries 100] [--seconds 20] [--reference 10] [--load] [batch_size=128 ...]
+    python benchmarks/differences.py [--tries 100] [--seconds 20] [--slower-by 0 0.1] [--load] [batch_size=128 ...]
 
-Each try builds two configurations anew and lets them have turns for `--seconds`, then for `--reference` times as long.
-In an A/A try they are equal, and the 95% interval of the first part should hold 1 in at least 95 of 100 tries. In the
-others the second one spins for 3, 10 or 30% of a step's time before each step, and the interval should hold the ratio
-of the second part. In as long a time as a try takes, two probes of half its length are made one after the other, as a
-search without turns does; the last column is the length of the interval of the turns over that of the probes' ratio.
-With --load another process spins on one core for 1 s of 4. The last line is one JSON object.
+In an A/A try two equal configurations are built anew and have turns for `--seconds`; the 95% interval of their ratio
+should hold 1 in at least 95 of 100 tries. In the others the loader of the second one spins for 3, 10 or 30% of a step's
+time before each step. These have turns for eleven tries one after the other, and the interval of each should hold the
+ratio of the other ten together. In as long a time as one of the first ten tries takes, two probes of half its length
+are made one after the other, as a search without turns does; the last column is the length of the interval of the turns
+over that of the probes' ratio. With --load another process spins on one core for 1 s of 4. The last line is one JSON
+object.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from trainables.plan import Batch
 from trainables.vgg19_cifar10 import trainable
 
 SLOWER_BY = (0.0, 0.03, 0.1, 0.3)
+SUCCESSIVE_TRIES = 11  # of two configurations with a known difference; ten of them are the reference of each
+PROBED_TRIES = 10
 USUAL = {"batch_size": 128, "width": 0.25}
 DATA = Data(name="generated", train_images=5000, val_images=500)
 
@@ -60,7 +63,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE")
     parser.add_argument("--tries", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--reference", type=float, default=10.0, help="length of the reference, in tries")
     parser.add_argument("--slower-by", type=float, nargs="+", default=SLOWER_BY)
     parser.add_argument("--load", action="store_true")
     return parser.parse_args()
@@ -68,51 +70,49 @@ def _options() -> argparse.Namespace:
 
 def _measured(config: dict[str, Any], share: float, options: argparse.Namespace) -> dict[str, float]:
     """Make the tries of one difference; return and print how often the interval holds, and how long it is."""
-    holds, different, halves, ratios = [], [], [], []
-    for _ in range(options.tries):
-        short, long = _try(config, share, options.seconds, options.reference if share else 0.0)
-        truth = 0.0 if share == 0 else long.mean
-        holds.append(short.low <= truth <= short.high)
-        different.append(short.low > 0 or short.high < 0)
-        halves.append(HALF_95 * short.deviation)
-        ratios.append(halves[-1] / _half_of_probes(config, options.seconds / 2))
+    tries: list[tuple[Estimate, float]] = []
+    while len(tries) < options.tries:
+        tries += _tries(config, share, options.seconds)
+    halves = [HALF_95 * estimate.deviation for estimate, _ in tries]
+    of_probes = [half / _half_of_probes(config, options.seconds / 2) for half in halves[:PROBED_TRIES]]
     figures = {
-        "tries": float(options.tries),
-        "holds": statistics.mean(holds),
-        "different": statistics.mean(different),
+        "tries": float(len(tries)),
+        "holds": statistics.mean(estimate.low <= truth <= estimate.high for estimate, truth in tries),
+        "different": statistics.mean(estimate.low > 0 or estimate.high < 0 for estimate, _ in tries),
         "half_interval": statistics.median(halves),
-        "of_two_probes": statistics.median(ratios),
+        "of_two_probes": statistics.median(of_probes),
     }
     print(
-        f"{share:9.0%}   {options.tries:5d}   {figures['holds']:14.0%}   {figures['different']:16.0%}   "
+        f"{share:9.0%}   {len(tries):5d}   {figures['holds']:14.0%}   {figures['different']:16.0%}   "
         f"{figures['half_interval']:13.2%}   {figures['of_two_probes']:21.2f}",
         flush=True,
     )
     return figures
 
 
-def _try(config: dict[str, Any], share: float, seconds: float, reference: float) -> tuple[Estimate, Estimate]:
-    """Return the logarithm of the ratio from `seconds` of turns, and from `reference` times as long after them."""
-    rounds: list[tuple[float, float]] = []
-    ends = [math.inf, math.inf]
-    first = 0
+def _tries(config: dict[str, Any], share: float, seconds: float) -> Iterator[tuple[Estimate, float]]:
+    """Build two configurations and yield, for each try, the logarithm of their ratio and its reference."""
+    number = SUCCESSIVE_TRIES if share else 1
+    tries: list[list[tuple[float, float]]] = [[]]
+    end = math.inf
 
     def goes_on(measurement: Measurement) -> bool:
-        nonlocal first
-        rounds.append((measurement.metrics["rate_0"], measurement.metrics["rate_1"]))
-        if len(rounds) == 1:
-            ends[:] = [time.perf_counter() + seconds, time.perf_counter() + seconds * (1 + reference)]
-        if not first and time.perf_counter() >= ends[0] and len(rounds) >= FEWEST_ROUNDS:
-            first = len(rounds)
-        return not first or time.perf_counter() < ends[1] or (reference > 0 and len(rounds) - first < FEWEST_ROUNDS)
+        nonlocal end
+        tries[-1].append((measurement.metrics["rate_0"], measurement.metrics["rate_1"]))
+        if len(tries[-1]) == 1:
+            end = time.perf_counter() + seconds
+        if time.perf_counter() >= end and len(tries[-1]) >= FEWEST_ROUNDS:
+            tries.append([])
+        return len(tries) <= number
 
     with TemporaryDirectory() as folder, _second_slowed(share):
         worker = LocalWorker(Path(folder), 1, DATA, RESOURCES, listener=goes_on)
         trainable.turns([config, config], worker)
-    short, long = log_ratio(rounds[:first]), log_ratio(rounds[first:] if reference else rounds)
-    assert short is not None
-    assert long is not None
-    return short, long
+    for place, rounds in enumerate(tries[:number]):
+        estimate = log_ratio(rounds)
+        others = log_ratio(list(itertools.chain(*tries[:place], *tries[place + 1 :]))) if share else None
+        assert estimate is not None
+        yield estimate, others.mean if others else 0.0
 
 
 @contextlib.contextmanager

@@ -22,7 +22,6 @@ from typing import Any
 
 from search.advise.answer import as_json, as_text
 from search.advise.comparison import MOST_AT_A_TIME, Comparisons
-from search.advise.side import TurnError
 from search.commandline import find_trial, given_settings, load_run, print_output
 from search.exit_codes import BAD_INPUT, DONE, InputError, Parser
 from search.front.neighbour import Neighbour
@@ -36,6 +35,7 @@ from search.text.markdown import wrap
 from search.text.numbers import plural
 from search.train.arguments import data_arguments
 from search.train.child_process import TrainingError, last_metrics
+from search.train.turn_group import TurnError
 from trainables.contract import DataError, InfeasibleError, Resources, Scalar, Trainable, Verdict, load_trainable
 
 NAME = "search.advise"

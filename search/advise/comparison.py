@@ -7,9 +7,9 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from search.advise.side import Side, TurnError
 from search.front.differences import FEWEST_ROUNDS
 from search.front.neighbour import Neighbour, promising, updated
+from search.train.turn_group import TurnError, TurnGroup
 from trainables.contract import Layout
 
 FEWEST_AT_A_TIME, MOST_AT_A_TIME = 3, 10  # changes in memory together
@@ -18,7 +18,7 @@ SCREENING_SHARE = 0.6  # of the time; the rest measures the promising ones again
 MOST_ROUNDS = 40  # for a promising change
 PATIENCE_SECONDS = 60.0  # at least, until a comparison ends that has not enough rounds
 
-Members = tuple[Side, list[Neighbour | None]]
+Members = tuple[TurnGroup, list[Neighbour | None]]
 Clock = Callable[[], float]
 Told = Callable[[str], None]
 
@@ -35,7 +35,7 @@ class Comparisons:
         together: bool = True,
         most_at_a_time: int = MOST_AT_A_TIME,
         told: Told = lambda text: None,
-        side: Callable[..., Side] = Side,
+        start_group: Callable[..., TurnGroup] = TurnGroup,
         clock: Clock = time.monotonic,
     ) -> None:
         """`arguments`: of `trainables.train` for the configuration, which has that `layout`; `told`: hears progress.
@@ -43,7 +43,13 @@ class Comparisons:
         `together`: configurations of one layout can have turns in one process; `most_at_a_time`: changes that fit into
         memory beside the configuration.
         """
-        self._arguments, self._layout, self._side, self._clock, self._told = arguments, layout, side, clock, told
+        self._arguments, self._layout, self._start_group, self._clock, self._told = (
+            arguments,
+            layout,
+            start_group,
+            clock,
+            told,
+        )
         self._together = together
         self._most = min(MOST_AT_A_TIME, most_at_a_time)
         self._start, self._seconds = clock(), seconds
@@ -76,9 +82,9 @@ class Comparisons:
         """
         latest = self._clock() + max(self._seconds, PATIENCE_SECONDS)
         with contextlib.ExitStack() as stack:
-            sides = self._sides(stack, tried)
+            groups = self._groups(stack, tried)
             for number in range(1, rounds + 1):
-                self._round(sides)
+                self._round(groups)
                 can_run = [each for each in tried if each.reason is None]
                 found = [each.estimate for each in can_run]
                 self._told(f"round {number}, {len(can_run)} changes")
@@ -89,25 +95,25 @@ class Comparisons:
                 if now >= self._start + end and (number >= FEWEST_ROUNDS or now >= latest):
                     return
 
-    def _sides(self, stack: contextlib.ExitStack, tried: Sequence[Neighbour]) -> list[Members]:
+    def _groups(self, stack: contextlib.ExitStack, tried: Sequence[Neighbour]) -> list[Members]:
         """Start processes for each layout; those with the layout of the configuration itself have it, too (None)."""
         if not self._together:
-            return [side for member in (None, *tried) for side in self._started(stack, [member])]
-        groups: dict[Layout, list[Neighbour | None]] = {self._layout: [None]}
+            return [group for member in (None, *tried) for group in self._started(stack, [member])]
+        by_layout: dict[Layout, list[Neighbour | None]] = {self._layout: [None]}
         for each in tried:
-            groups.setdefault(each.layout or self._layout, []).append(each)
-        return [side for members in groups.values() for side in self._started(stack, members)]
+            by_layout.setdefault(each.layout or self._layout, []).append(each)
+        return [group for members in by_layout.values() for group in self._started(stack, members)]
 
     def _started(
         self, stack: contextlib.ExitStack, members: list[Neighbour | None]
-    ) -> Iterator[tuple[Side, list[Neighbour | None]]]:
+    ) -> Iterator[tuple[TurnGroup, list[Neighbour | None]]]:
         """Start processes for the members that can run; where it is not known which cannot, halves are tried."""
         if not members:
             return
         changes = [{} if each is None else each.changed for each in members]
         self._told(f"starting {len(members)} configurations")
         try:
-            side = self._side(self._arguments, changes)
+            group = self._start_group(self._arguments, changes)
         except TurnError as error:
             if len(members) == 1 or error.place is not None:
                 self._drop(members, error)
@@ -117,8 +123,8 @@ class Comparisons:
                 yield from self._started(stack, members[:middle])
                 yield from self._started(stack, members[middle:])
             return
-        stack.callback(side.close)
-        yield side, members
+        stack.callback(group.close)
+        yield group, members
 
     def _drop(self, members: list[Neighbour | None], error: TurnError) -> None:
         """Take the member out that cannot run.
@@ -131,14 +137,14 @@ class Comparisons:
             raise error
         member.reason = str(error)
 
-    def _round(self, sides: list[Members]) -> None:
+    def _round(self, groups: list[Members]) -> None:
         """Have all configurations take a turn, the layouts in random order."""
         rates: list[tuple[Neighbour | None, float]] = []
-        for side, members in self._rng.sample(sides, len(sides)):
+        for group, members in self._rng.sample(groups, len(groups)):
             try:
-                rates += zip(members, side.round(), strict=True)
+                rates += zip(members, group.round(), strict=True)
             except TurnError as error:
-                sides.remove((side, members))
+                groups.remove((group, members))
                 for member in members:
                     if member is None:
                         raise

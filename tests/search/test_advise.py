@@ -12,10 +12,10 @@ import pytest
 from search.advise import __main__ as command
 from search.advise.answer import as_json, as_text
 from search.advise.comparison import MOST_AT_A_TIME, Comparisons
-from search.advise.side import Side, TurnError
 from search.front.differences import FEWEST_ROUNDS
 from search.front.neighbour import Neighbour, gains
 from search.front.neighbours import neighbours
+from search.train.turn_group import TurnError, TurnGroup
 from tests.trainables.own_files import LOOP, written
 from trainables.contract import Bound, Layout, Resources, load_trainable
 
@@ -86,7 +86,7 @@ class Clock:
         return self.now
 
 
-class Sides:
+class Groups:
     """Processes whose rates are known: by the value of a setting, with some noise, each round taking a second."""
 
     def __init__(self, clock: Clock, noise: float = 0.01, fails: dict[str, int | None] | None = None) -> None:
@@ -104,52 +104,54 @@ class Sides:
 
 
 class Fake:
-    def __init__(self, sides: Sides, changes: list[dict[str, Any]]) -> None:
-        self.sides, self.changes = sides, changes
+    def __init__(self, groups: Groups, changes: list[dict[str, Any]]) -> None:
+        self.groups, self.changes = groups, changes
 
     def round(self) -> list[float]:
-        self.sides.clock.now += 1
+        self.groups.clock.now += 1
         if any("dies" in change for change in self.changes):
             raise TurnError("was killed")
-        slow = 0.5 if self.sides.clock.now % 20 < 7 else 1.0  # the machine
+        slow = 0.5 if self.groups.clock.now % 20 < 7 else 1.0  # the machine
         return [slow * 100 * next(iter(c.values()), 1.0) * math.exp(self.noise()) for c in self.changes]
 
     def noise(self) -> float:
-        return random.gauss(0.0, self.sides.noise)
+        return random.gauss(0.0, self.groups.noise)
 
     def close(self) -> None:
-        self.sides.open -= 1
+        self.groups.open -= 1
 
 
 def change(name: str, ratio: float, layout: Layout = ONE) -> Neighbour:
     return Neighbour(name, 1.0, ratio, layout=layout)
 
 
-def tried(seconds: float, *changes: Neighbour, **keys: Any) -> tuple[dict[str, Neighbour], Sides]:
+def tried(seconds: float, *changes: Neighbour, **keys: Any) -> tuple[dict[str, Neighbour], Groups]:
     random.seed(0)
     clock = Clock()
-    sides = Sides(clock, **{name: keys.pop(name) for name in ("noise", "fails") if name in keys})
-    comparisons = Comparisons([], ONE, seconds, side=sides, clock=clock, **keys)  # type: ignore[arg-type]
+    groups = Groups(clock, **{name: keys.pop(name) for name in ("noise", "fails") if name in keys})
+    comparisons = Comparisons([], ONE, seconds, start_group=groups, clock=clock, **keys)  # type: ignore[arg-type]
     found = comparisons.run(changes)
-    assert sides.open == 0
-    return {each.parameter: each for each in found}, sides
+    assert groups.open == 0
+    return {each.parameter: each for each in found}, groups
 
 
 def test_a_gain_is_measured_again_and_recommended_and_nothing_else_is() -> None:
-    found, sides = tried(60, change("faster", 1.2), change("slower", 0.7), change("equal", 1.0), change("little", 1.02))
+    found, groups = tried(
+        60, change("faster", 1.2), change("slower", 0.7), change("equal", 1.0), change("little", 1.02)
+    )
     assert [each.parameter for each in gains(list(found.values()))] == ["faster"]
     estimate = found["faster"].estimate
     assert estimate is not None
     assert estimate.ratio[1] < 1.2 < estimate.ratio[2]
     assert found["faster"].measured_again
     assert not found["slower"].measured_again
-    assert {"faster": 1.2} in sides.started[1]
-    assert {"slower": 0.7} not in sides.started[1]
+    assert {"faster": 1.2} in groups.started[1]
+    assert {"slower": 0.7} not in groups.started[1]
 
 
 def test_other_layouts_have_processes_of_their_own_and_the_same_turns() -> None:
-    found, sides = tried(60, change("here", 1.0), change("there", 1.3, TWO))
-    assert sides.started[:2] == [[{}, {"here": 1.0}], [{"there": 1.3}]]
+    found, groups = tried(60, change("here", 1.0), change("there", 1.3, TWO))
+    assert groups.started[:2] == [[{}, {"here": 1.0}], [{"there": 1.3}]]
     assert found["there"].is_gain
     assert len(found["here"].rounds) == FEWEST_ROUNDS
 
@@ -179,8 +181,8 @@ def test_no_more_are_in_memory_than_fit_and_what_there_is_no_time_for_is_left() 
     def equal() -> list[Neighbour]:
         return [change(f"equal{n}", 1.0) for n in range(12)]
 
-    found, sides = tried(60, *equal(), most_at_a_time=4)
-    assert max(map(len, sides.started)) == 5
+    found, groups = tried(60, *equal(), most_at_a_time=4)
+    assert max(map(len, groups.started)) == 5
     assert [bool(each.rounds) for each in found.values()] == [True] * 12
     found, _ = tried(5, *equal(), most_at_a_time=4)
     assert [bool(each.rounds) for each in found.values()] == [True] * 3 + [False] * 9
@@ -193,8 +195,8 @@ def test_equal_rates_are_seldom_called_a_gain() -> None:
     for seed in range(30):
         clock = Clock()
         random.seed(seed)
-        sides = Sides(clock, noise=0.05)
-        comparisons = Comparisons([], ONE, 60, side=sides, clock=clock)  # type: ignore[arg-type]
+        groups = Groups(clock, noise=0.05)
+        comparisons = Comparisons([], ONE, 60, start_group=groups, clock=clock)  # type: ignore[arg-type]
         wrong += bool(gains(comparisons.run([change(f"equal{n}", 1.0) for n in range(10)])))
     assert wrong <= 3
 
@@ -270,14 +272,14 @@ def test_advice_on_a_loop_of_ones_own_is_measured_in_processes_of_their_own(
 @pytest.mark.slow
 def test_processes_take_turns_with_several_ranks_and_name_what_cannot_run(tmp_path: Path) -> None:
     arguments = ["--trainable", sleeper(tmp_path), "strategy=ddp", "world_size=2", "batch_size=32"]
-    side = Side(arguments, [{}, {"nap": 0.0}])
+    group = TurnGroup(arguments, [{}, {"nap": 0.0}])
     try:
-        rounds = [side.round() for _ in range(3)]
+        rounds = [group.round() for _ in range(3)]
     finally:
-        side.close()
+        group.close()
     assert all(fast > slow > 0 for slow, fast in rounds)
     with pytest.raises(TurnError, match="batch_size 1000000") as caught:
-        Side(arguments, [{}, {"batch_size": 1_000_000}])
+        TurnGroup(arguments, [{}, {"batch_size": 1_000_000}])
     assert caught.value.place == 1
 
 

@@ -21,7 +21,7 @@ class TurnError(Exception):
         self.place = place
 
 
-class Side:
+class TurnGroup:
     """`python -m trainables.train --turns`; between two rounds its processes wait."""
 
     def __init__(self, arguments: Sequence[str], changes: Sequence[Mapping[str, Any]]) -> None:

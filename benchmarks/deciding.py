@@ -1,0 +1,128 @@
+"""One finished search, decided several times; the orders that were decided, measured again later.
+
+    python benchmarks/deciding.py RUN [--times 5] [--minutes-later 60] [--rounds 40]
+
+The journal of a copy of RUN is cut where deciding began, and `python -m search.run --resume` decides it anew. A point
+of its front is settled if it is at least 90% probable to be on the front, or if its rate is in a tie with another
+point's. After the pause the pairs whose order was decided in any copy have turns once more, in new processes. An order
+turns if the fresh ratio surely points the other way. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from command_line import conditions, parser_of
+
+from search.front.differences import Estimate, log_ratio
+from search.record.dataframes import Run
+from search.results import load
+from search.text.configurations import assignments
+from search.text.numbers import format_number, format_percent, format_ratio
+from search.train.arguments import data_arguments
+from search.train.turn_group import TurnGroup
+
+AFTER_THE_SEARCH = ("repeat", "turn", "neighbour", "again", "test", "end")
+SURE = 0.9  # probability of a point that needs no tie
+
+Decided = dict[tuple[str, str], Estimate]
+
+
+def main() -> None:
+    """Print the front of each copy, the decided pairs with their fresh ratios, and the figures as JSON."""
+    parser = parser_of(__doc__)
+    parser.add_argument("run", type=Path, metavar="RUN")
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--minutes-later", type=float, default=60.0)
+    parser.add_argument("--rounds", type=int, default=40)
+    options = parser.parse_args()
+
+    print(f"{options.run.name}; {conditions()}")
+    print("| time | point | rate | probability | a tie with | settled |")
+    print("| ---: | --- | ---: | ---: | --- | --- |")
+    settled: list[bool] = []
+    decided: list[Decided] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(1, options.times + 1):
+            run = _decided_anew(options.run, Path(folder) / f"{number}")
+            settled += _points(number, run)
+            decided.append(_orders(run))
+    time.sleep(60 * options.minutes_later)
+    fresh = _measured_again({pair for orders in decided for pair in orders}, options)
+    turned = 0
+    print("\n| pair | decided | measured again | turned |\n| --- | ---: | ---: | --- |")
+    for pair, estimate in ((pair, estimate) for orders in decided for pair, estimate in orders.items()):
+        again = fresh[pair]
+        turns = again.high < 0 < estimate.mean or estimate.mean < 0 < again.low
+        turned += turns
+        cells = (" / ".join(pair), format_ratio(*estimate.ratio), format_ratio(*again.ratio), "yes" if turns else "no")
+        print("| " + " | ".join(cells) + " |")
+    orders = sum(map(len, decided))
+    figures = {"points": len(settled), "settled": sum(settled), "orders": orders, "turned": turned}
+    print(json.dumps({"deciding": figures}))
+
+
+def _decided_anew(folder: Path, copy: Path) -> Run:
+    """Copy a run, forget what came after its search, and have it decided again."""
+    shutil.copytree(folder, copy)
+    journal = copy / "journal.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if json.loads(line)["event"] not in AFTER_THE_SEARCH]
+    journal.write_text("".join(kept))
+    command = [sys.executable, "-m", "search.run", "--resume", str(copy), "--no-dashboard"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return load(copy)
+
+
+def _points(number: int, run: Run) -> list[bool]:
+    """Print the points of a front; return which of them are settled."""
+    state, odds = run.state, run.state.front_probabilities()
+    settled = []
+    for point in state.front():
+        ratios = {each.trial_id: state.rate_ratio(point, each) for each in state.candidates() if each is not point}
+        ties = [name for name, ratio in ratios.items() if ratio is not None and ratio.is_tie]
+        settled.append(odds[point.trial_id] >= SURE or bool(ties))
+        cells = (
+            f"{number}",
+            point.trial_id,
+            format_number(point.metrics[state.rate_metric]),
+            format_percent(odds[point.trial_id]),
+            ", ".join(ties),
+            "yes" if settled[-1] else "no",
+        )
+        print("| " + " | ".join(cells) + " |", flush=True)
+    return settled
+
+
+def _orders(run: Run) -> Decided:
+    """Return the pairs that had turns and of which one is surely faster."""
+    found = {(a.trial_id, b.trial_id): run.state.rate_ratio(a, b) for a, b in run.state.pairs}
+    return {pair: ratio for pair, ratio in found.items() if ratio and ratio.is_decided and not ratio.is_tie}
+
+
+def _measured_again(pairs: set[tuple[str, str]], options: Any) -> Mapping[tuple[str, str], Estimate]:
+    """Return the ratio of each pair from turns in new processes."""
+    run, found = load(options.run), {}
+    for pair in sorted(pairs):
+        one, other = (run.state.trials[name].config for name in pair)
+        with ExitStack() as stack:
+            group = TurnGroup([*data_arguments(run, options.run), *assignments(one)], [{}, other])
+            stack.callback(group.close)
+            rates = [group.round() for _ in range(options.rounds)]
+        estimate = log_ratio([(first, second) for first, second in rates])
+        assert estimate is not None
+        found[pair] = estimate
+    return found
+
+
+if __name__ == "__main__":
+    main()
