@@ -3,9 +3,9 @@
     python benchmarks/deciding.py RUN [--times 5] [--minutes-later 60] [--rounds 40]
 
 The journal of a copy of RUN is cut where deciding began, and `python -m search.run --resume` decides it anew. A point
-of its front is settled if it is at least 90% probable to be on the front, or if its rate is in a tie with another
-point's. After the pause the pairs whose order was decided in any copy have turns once more, in new processes. An order
-turns if the fresh ratio surely points the other way. The last line is one JSON object.
+of its front is settled if it is at least 90% probable that it, or a trial that is named as not told apart from it, is
+on the front. After the pause the pairs whose order was decided in any copy have turns once more, in new processes. An
+order turns if the fresh ratio surely points the other way. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from command_line import conditions, parser_of
 
 from search.front.differences import Estimate, log_ratio
 from search.record.dataframes import Run
+from search.record.front_places import SETTLED, front_places
 from search.results import load
 from search.text.configurations import assignments
 from search.text.numbers import format_number, format_percent, format_ratio
@@ -32,7 +33,6 @@ from search.train.arguments import data_arguments
 from search.train.turn_group import TurnGroup
 
 AFTER_THE_SEARCH = ("repeat", "turn", "neighbour", "again", "test", "end")
-SURE = 0.9  # probability of a point that needs no tie
 
 Decided = dict[tuple[str, str], Estimate]
 
@@ -47,8 +47,8 @@ def main() -> None:
     options = parser.parse_args()
 
     print(f"{options.run.name}; {conditions()}")
-    print("| time | point | rate | probability | a tie with | settled |")
-    print("| ---: | --- | ---: | ---: | --- | --- |")
+    print("| time | point | rate | probability | not told apart from | together |")
+    print("| ---: | --- | ---: | ---: | --- | ---: |")
     settled: list[bool] = []
     decided: list[Decided] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -85,19 +85,16 @@ def _decided_anew(folder: Path, copy: Path) -> Run:
 
 def _points(number: int, run: Run) -> list[bool]:
     """Print the points of a front; return which of them are settled."""
-    state, odds = run.state, run.state.front_probabilities()
-    settled = []
-    for point in state.front():
-        ratios = {each.trial_id: state.rate_ratio(point, each) for each in state.candidates() if each is not point}
-        ties = [name for name, ratio in ratios.items() if ratio is not None and ratio.is_tie]
-        settled.append(odds[point.trial_id] >= SURE or bool(ties))
+    state, settled = run.state, list[bool]()
+    for place in front_places(state):
+        settled.append(place.together >= SETTLED)
         cells = (
             f"{number}",
-            point.trial_id,
-            format_number(point.metrics[state.rate_metric]),
-            format_percent(odds[point.trial_id]),
-            ", ".join(ties),
-            "yes" if settled[-1] else "no",
+            place.point.trial_id,
+            format_number(place.point.metrics[state.rate_metric]),
+            format_percent(place.probability),
+            ", ".join(trial.trial_id for trial in place.alternatives),
+            format_percent(place.together),
         )
         print("| " + " | ".join(cells) + " |", flush=True)
     return settled

@@ -13,12 +13,11 @@ from search.record.dataframes import Run
 from search.record.trial import Trial
 from search.report.as_yaml import as_yaml
 from search.report.command import command, full_command, full_epochs
+from search.report.front_tables import not_told_apart
 from search.report.picks import Pick, against, no_front, outcome, picks_by_trial
 from search.text.configurations import format_setting
 from search.text.numbers import format_percent, join_words, plural
 from search.text.shell import continued
-
-MAX_TIES = 4  # trials that are named
 
 
 def answer(status: FrontStatus, summary: Mapping[str, list[str]]) -> Markup:
@@ -38,9 +37,9 @@ def answer(status: FrontStatus, summary: Mapping[str, list[str]]) -> Markup:
         f"It belongs to the Pareto front with a probability of {percent}, computed from the 95% intervals.",
         f"It was {'trained' if knee.epochs else 'probed'} {_how_often(knee)}{times}.",
     ]
-    if ties := status.ties():
-        more = [f"{len(ties) - MAX_TIES} more"] if len(ties) > MAX_TIES else []
-        certainty.append(f"Not distinguishable from the front: {join_words([*ties[:MAX_TIES], *more])}.")
+    place = next(place for place in run.front_places if place.point.trial_id == knee.trial_id)
+    if text := not_told_apart(run, place):
+        certainty.append(text)
     if run.state.end is None:
         certainty.append("The run has not ended; this is the result so far.")
     if knee.metrics.get("contended"):

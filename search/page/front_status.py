@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from search.front.objective import measured
 from search.record.dataframes import Run
 from search.record.trial import Trial
-from search.report.front_tables import TIE
 from search.report.picks import Pick, picks
 
 # In the order of the legend. Points are drawn in the reverse order, so that the front covers the others.
 STATUSES = {
     "front": "on the Pareto front",
-    "tie": "not distinguishable from the front",
+    "tie": "cannot be told apart from a point of the front",
     "dominated": "dominated",
     "excluded": "complete, not compared: violates a constraint or has fewer epochs",
     "running": "running, latest measurement",
@@ -61,7 +60,7 @@ class FrontStatus:
         return {"d": path, "class": self.line_class(trial), "trial_id": trial.trial_id}
 
     def ties(self) -> list[str]:
-        """Names of the trials that cannot be distinguished from the front, the most probable first."""
+        """Names of the trials that cannot be told apart from a point of the front, the most probable first."""
         return sorted(
             (t for t, name in self.of.items() if name == "tie"), key=lambda t: -self.run.front_probabilities[t]
         )
@@ -79,12 +78,13 @@ class FrontStatus:
 def front_status(run: Run) -> FrontStatus:
     """Determine the status of all trials of a run."""
     front, probability = run.state.front(), run.front_probabilities
+    alike = {trial.trial_id for place in run.front_places for trial in place.alternatives}
 
     def status(trial: Trial) -> str:
         if trial in front:
             return "front"
         if trial.trial_id in probability:
-            return "tie" if probability[trial.trial_id] >= TIE else "dominated"
+            return "tie" if trial.trial_id in alike else "dominated"
         if trial.state != "complete":
             return trial.state
         return "probed" if trial.kind == "probe" else "excluded"

@@ -24,6 +24,11 @@ COLUMNS = {
     "advice_gain": ("", "rate with it over the rate without it"),
     "retries": ("", "how often it went on from its checkpoint after its workers died"),
     "front_probability": ("fraction", "in `front`: how probable it is that it belongs there, by what is uncertain"),
+    "alternatives": ("", "in `front`: trials that cannot be told apart from it, the most probable first"),
+    "place_probability": (
+        "fraction",
+        "in `front`: how probable it is that it or one of its alternatives belongs there",
+    ),
     "started_at": ("UTC", "when it started"),
     "epoch": ("epochs", "1, 2, ...; 0: a probe"),
     "other_trial_id": ("", "in `differences`: the trial that it is compared with"),

@@ -17,6 +17,7 @@ from search.front.roles import ENDS
 from search.record.columns import COLUMNS, DIFFERENCE, describe_columns
 from search.record.disk import write_atomically
 from search.record.events import Opening
+from search.record.front_places import FrontPlace, front_places
 from search.record.journal import FILE_NAME, read_journal
 from search.record.run_state import RunState
 from search.text.configurations import format_setting
@@ -97,9 +98,11 @@ class Run:
 
     @cached_property
     def front(self) -> pd.DataFrame:
-        """The Pareto front, with the probability of each point that it truly belongs there."""
+        """The Pareto front, with the probability of each point that it truly belongs there, and its alternatives."""
         front = self.trials.set_index("trial_id", drop=False).loc[[t.trial_id for t in self.state.front()]]
-        front["front_probability"] = [self.front_probabilities[trial_id] for trial_id in front["trial_id"]]
+        front["front_probability"] = [place.probability for place in self.front_places]
+        front["alternatives"] = _words(" ".join(t.trial_id for t in place.alternatives) for place in self.front_places)
+        front["place_probability"] = [place.together for place in self.front_places]
         return front.reset_index(drop=True)
 
     @cached_property
@@ -136,6 +139,11 @@ class Run:
     def front_probabilities(self) -> dict[str, float]:
         """Cached `RunState.front_probabilities`."""
         return self.state.front_probabilities()
+
+    @cached_property
+    def front_places(self) -> list[FrontPlace]:
+        """Cached `front_places`."""
+        return front_places(self.state)
 
 
 def load(folder: str | Path) -> Run:

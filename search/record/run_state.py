@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from search.front.candidates import candidates, pareto_front
 from search.front.differences import Estimate
-from search.front.front_probability import Errors, front_probability
+from search.front.front_probability import Errors, front_draws
 from search.front.intervals import HALF_95, half_interval
 from search.front.objective import Constraint, Objective, losses, read_constraint
 from search.front.paired import correlated_errors, correlations
@@ -282,16 +282,18 @@ class RunState:
         picked = self.picked()
         return picked[1] if picked else None
 
-    def front_probabilities(self) -> dict[str, float]:
-        """Probability of each candidate that it belongs to the front, given the 95% intervals of the objectives.
+    def front_draws(self, points: list[Trial]) -> NDArray[np.bool_]:
+        """Return which of the candidates are on the front in each draw from the 95% intervals, (draws, points).
 
         A metric without an interval is taken as exact.
         """
-        points = self.candidates()
-        if not points:
-            return {}
         halves = np.array([[self.half_interval(t, o.metric) or 0.0 for o in self.objectives] for t in points])
-        odds = front_probability(self.losses(points), halves / HALF_95, self._errors(points))
+        return front_draws(self.losses(points), halves / HALF_95, self._errors(points))
+
+    def front_probabilities(self) -> dict[str, float]:
+        """Probability of each candidate that it belongs to the front."""
+        points = self.candidates()
+        odds = self.front_draws(points).mean(axis=0) if points else []
         return {trial.trial_id: float(p) for trial, p in zip(points, odds, strict=True)}
 
     def _errors(self, points: Sequence[Trial]) -> Errors:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from search.front.intervals import half_interval
 from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
+from search.record.front_places import FrontPlace
 from search.record.trial import Trial
 from search.text.configurations import format_setting
 from search.text.markdown import fits, format_tables, wrap
@@ -31,7 +32,7 @@ PROBABILITY = (
     "they were measured in turns, and the choice of validation samples."
 )
 LEAST_NAMED = 0.01  # probability of a trial whose turns are named
-TIE = 0.2  # smallest probability at which a trial that is not on the front is named
+MOST_ALTERNATIVES = 4  # that are named
 
 
 def front_section(run: Run) -> list[str]:
@@ -53,19 +54,29 @@ def front_section(run: Run) -> list[str]:
     same = f" The same for all of them: {', '.join(shared)}." if len(front) > 1 and shared else ""
     most = max(len(t.repeats) for t in front)
     repeats = f" The front was then probed {plural(most, 'time')} more, in turn." if most else ""
-    probable = {t: p for t, p in run.front_probabilities.items() if t not in first["trial"] and p >= TIE}
-    ties = [f"{t} ({format_percent(probable[t])})" for t in sorted(probable, key=lambda t: -probable[t])[:8]]
-    tied = f" Not distinguishable from them: {', '.join(ties)}." if ties else ""
+    alike = " ".join(text for place in run.front_places if (text := not_told_apart(run, place)))
     several = [f"{t.trial_id} ({1 + len(t.again)} seeds)" for t in state.trials.values() if t.again]
     trained = f"Trained several times: {join_words(several)}; all others once." if several else ONE_RUN
     odds = f"{PROBABILITY} {SEEDS if several else NO_SEEDS}"
-    notes = [legend + same, f"{trained}{repeats}{_turns(run, front)} {odds}{tied}"]
+    notes = [legend + same, alike, f"{trained}{repeats}{_turns(run, front)} {odds}"]
     if any(half_interval(trial.metrics, trial.rate_metric) for trial in front):
         earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)
         notes.append(f"{RATE.format(rate=state.rate_metric)} {DEVIATION if earlier_version else INTERVAL}")
     if contended := [trial.trial_id for trial in front if trial.metrics.get("contended")]:
         notes.append(f"{CONTENDED[0].upper()}{CONTENDED[1:]}: {join_words(contended)}.")
-    return [*format_tables(first, *groups), *map(wrap, notes)]
+    return [*format_tables(first, *groups), *map(wrap, filter(None, notes))]
+
+
+def not_told_apart(run: Run, place: FrontPlace) -> str:
+    """Return a sentence on the trials that cannot be told apart from a point of the front; empty: there are none."""
+    if not place.alternatives:
+        return ""
+    odds, number = run.front_probabilities, len(place.alternatives)
+    named = [f"{t.trial_id} ({format_percent(odds[t.trial_id])})" for t in place.alternatives[:MOST_ALTERNATIVES]]
+    more = [f"{number - MOST_ALTERNATIVES} more"] if number > MOST_ALTERNATIVES else []
+    which = "one of the two" if number == 1 else "one of them"
+    together = f"{which} is on the front with a probability of {format_percent(place.together)}"
+    return f"{place.point.trial_id} cannot be told apart from {join_words([*named, *more])}; {together}."
 
 
 def _turns(run: Run, front: Sequence[Trial]) -> str:

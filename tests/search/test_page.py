@@ -290,7 +290,7 @@ def test_what_cannot_be_told_apart_from_the_front_is_marked_so(tmp_path):
         ["tie"],
         ["dominated"],
     ]
-    assert "Not distinguishable from the front: t0002." in flat(text)
+    assert "cannot be told apart from t0002" in flat(text)
 
 
 def test_points_of_the_front_have_bars_in_both_directions(told):

@@ -86,7 +86,7 @@ def test_a_column_has_a_unit_in_its_name_or_is_documented(run):
 
 def test_the_front_is_complete_within_constraints_and_sorted_by_the_first_objective(run):
     assert run.front["trial_id"].tolist() == ["t0003", "t0007", "t0011"]  # t0010 beats two, with too much memory
-    assert list(run.front.columns) == [*run.trials.columns, "front_probability"]
+    assert list(run.front.columns) == [*run.trials.columns, "front_probability", "alternatives", "place_probability"]
     assert run.front.front_probability.between(0, 1).all()
 
 

@@ -1,0 +1,54 @@
+"""Places on the front: each point with the trials that cannot be told apart from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search.record.run_state import RunState
+from search.record.trial import Trial
+
+LEAST_PROBABLE = 0.05  # of a trial that is named beside a point of the front
+SETTLED = 0.9  # probability at which a place needs no further measurement
+
+
+@dataclass(frozen=True)
+class FrontPlace:
+    """Point of the front. `alternatives`: trials that are not told apart from it, the most probable first.
+
+    `probability`: that the point belongs to the front; `together`: that at least one of them all does.
+    """
+
+    point: Trial
+    probability: float
+    alternatives: tuple[Trial, ...]
+    together: float
+
+
+def front_places(state: RunState) -> list[FrontPlace]:
+    """Return the places of the front, best in the first objective first."""
+    front = state.front()
+    if not front:
+        return []
+    candidates = state.candidates()
+    draws = state.front_draws(candidates)
+    odds = draws.mean(axis=0)
+    column = {trial.trial_id: number for number, trial in enumerate(candidates)}
+    others = [t for t in candidates if t not in front and odds[column[t.trial_id]] >= LEAST_PROBABLE]
+    others.sort(key=lambda trial: -odds[column[trial.trial_id]])
+    places = []
+    for point in front:
+        alike = tuple(other for other in others if not _told_apart(state, point, other))
+        columns = [column[trial.trial_id] for trial in (point, *alike)]
+        together = float(draws[:, columns].any(axis=1).mean())
+        places.append(FrontPlace(point, float(odds[columns[0]]), alike, together))
+    return places
+
+
+def _told_apart(state: RunState, one: Trial, other: Trial) -> bool:
+    """Return whether the two surely differ in an objective, by as much as matters."""
+    for objective in state.objectives:
+        ratio = state.rate_ratio(one, other) if objective.metric == state.rate_metric else None
+        difference = ratio or state.difference(one, other, objective.metric)
+        if not (difference.low <= 0 <= difference.high or (ratio is not None and ratio.is_tie)):
+            return True
+    return False

@@ -1,0 +1,51 @@
+"""Points of the front with the trials that cannot be told apart from them."""
+
+import pytest
+
+from search.record.columns import describe_columns
+from search.record.dataframes import Run
+from search.record.front_places import front_places
+from search.record.run_state import RunState
+from search.report.front_tables import not_told_apart
+from tests.search.runs import Recorder, config, typed
+
+
+def state_of(*trials):
+    """A run of trials with (accuracy, rate); each has another batch size, the rates ± 1%."""
+    recorder = Recorder()
+    for number, (accuracy, rate) in enumerate(trials, start=1):
+        recorder.complete(f"t{number:04d}", [0.3, accuracy], rate, config(8 * number))
+    return RunState(typed(recorder.events))
+
+
+def test_what_differs_by_noise_alone_is_an_alternative_and_the_place_is_sure():
+    (place,) = front_places(state_of((0.700, 300.0), (0.699, 299.9), (0.2, 100.0)))
+    assert [trial.trial_id for trial in place.alternatives] == ["t0002"]
+    assert 0.4 < place.probability < 0.9
+    assert place.together == 1.0
+
+
+def test_what_is_surely_slower_is_no_alternative_to_a_point_that_may_be_less_accurate():
+    places = front_places(state_of((0.700, 300.0), (0.705, 200.0), (0.704, 199.8)))
+    slow, fast = places
+    assert (slow.point.trial_id, fast.point.trial_id) == ("t0002", "t0001")
+    assert [trial.trial_id for trial in slow.alternatives] == ["t0003"]
+    assert fast.alternatives == ()
+    assert fast.together == pytest.approx(fast.probability)
+
+
+def test_without_a_trial_there_is_no_place():
+    assert front_places(state_of()) == []
+
+
+def test_a_place_is_told_in_words_and_in_the_table(tmp_path):
+    run = Run(tmp_path, state_of((0.700, 300.0), (0.699, 299.9)))
+    (place,) = run.front_places
+    other = f"{run.front_probabilities['t0002']:.0%}"
+    assert not_told_apart(run, place) == (
+        f"t0001 cannot be told apart from t0002 ({other}); one of the two is on the front with a probability of 100%."
+    )
+    (row,) = run.front.to_dict("records")
+    assert row["alternatives"] == "t0002"
+    assert row["place_probability"] == 1.0
+    assert "place_probability" in describe_columns(run.front.columns, run.info)
