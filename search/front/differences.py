@@ -68,8 +68,9 @@ def log_ratio(rounds: Sequence[tuple[float, float]]) -> Estimate | None:
     logs = np.log([one / other for one, other in rounds])
     first, second = np.triu_indices(n)
     means = np.sort((logs[first] + logs[second]) / 2)
-    below = math.floor(len(means) / 2 - HALF_95 * math.sqrt(n * (n + 1) * (2 * n + 1) / 24))
-    low, high = means[max(0, below)], means[len(means) - 1 - max(0, below)]
+    # the interval reaches from the mean with this rank, from below, to that with the same rank from above
+    rank = max(1, math.floor(len(means) / 2 - HALF_95 * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)))
+    low, high = means[rank - 1], means[-rank]
     return Estimate(float(np.median(means)), max(float(high - low) / 2 / HALF_95, 1e-9))
 
 
