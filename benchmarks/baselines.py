@@ -35,7 +35,7 @@ from search.space.space import parse_space
 
 End = Literal["complete", "stopped", "infeasible"]
 Refused = Literal["zeros", "failure", "constraint"]
-Setting = Literal["full", "short"]  # see `search_quality.py`
+Setting = Literal["full", "short", "noisy"]  # see `search_quality.py`
 
 
 class Method(Protocol):
@@ -45,8 +45,11 @@ class Method(Protocol):
         """Return the next trial, or None at the end."""
         ...
 
-    def observe(self, trial_id: str, epoch: int, point: Point) -> bool:
-        """Return whether the trial continues after this epoch."""
+    def observe(self, trial_id: str, epoch: int, point: Point, half: float = 0.0) -> bool:
+        """Return whether the trial continues after this epoch.
+
+        `half`: half of the throughput's 95% interval; 0: it is exact. Only the Advisor has a use for it.
+        """
         ...
 
     def finish(self, trial_id: str, end: End, point: Point) -> None:
@@ -58,7 +61,7 @@ class OurAdvisor:
     """Advisor with the defaults of a space file; `sections` are further keys."""
 
     def __init__(self, problem: Problem, runs: int, seed: int, setting: Setting, **sections: Any) -> None:
-        trials = {"trials": runs} if setting == "full" else {"total_epochs": runs * problem.max_epoch}
+        trials = {"total_epochs": runs * problem.max_epoch} if setting == "short" else {"trials": runs}
         budget = {"budget": {"epochs": problem.max_epoch, **trials}}
         self.advisor = Advisor(parse_space(space_mapping(problem, **(budget | sections))), seed=seed)
 
@@ -66,13 +69,24 @@ class OurAdvisor:
         """See `Method`."""
         return self.advisor.propose()
 
-    def observe(self, trial_id: str, epoch: int, point: Point) -> bool:
+    def observe(self, trial_id: str, epoch: int, point: Point, half: float = 0.0) -> bool:
         """See `Method`."""
-        return self.advisor.observe(trial_id, epoch, dict(zip(METRICS, point, strict=True))) is Decision.CONTINUE
+        metrics = dict(zip(METRICS, point, strict=True))
+        if half:
+            metrics |= {"throughput_low": point[1] - half, "throughput_high": point[1] + half}
+        return self.advisor.observe(trial_id, epoch, metrics) is Decision.CONTINUE
 
     def finish(self, trial_id: str, end: End, point: Point) -> None:
         """See `Method`."""
         self.advisor.finish(trial_id, end)
+
+
+class OurAdvisorWithoutErrors(OurAdvisor):
+    """Advisor that is not told how uncertain a throughput is."""
+
+    def observe(self, trial_id: str, epoch: int, point: Point, half: float = 0.0) -> bool:
+        """See `Method`."""
+        return super().observe(trial_id, epoch, point)
 
 
 def random_halving(problem: Problem, runs: int, seed: int, setting: Setting) -> OurAdvisor:
@@ -91,7 +105,7 @@ class _Random:
     def propose(self) -> Proposal:
         return Proposal(f"{next(self._numbers)}", sample(self._problem, self._generator))
 
-    def observe(self, trial_id: str, epoch: int, point: Point) -> bool:
+    def observe(self, trial_id: str, epoch: int, point: Point, half: float = 0.0) -> bool:
         return True
 
     def finish(self, trial_id: str, end: End, point: Point) -> None:
@@ -114,7 +128,7 @@ class OptunaStudy:
         self.trials[f"{trial.number}"] = trial
         return Proposal(f"{trial.number}", trial.params)
 
-    def observe(self, trial_id: str, epoch: int, point: Point) -> bool:
+    def observe(self, trial_id: str, epoch: int, point: Point, half: float = 0.0) -> bool:
         """Continue always."""
         return True
 
@@ -183,7 +197,7 @@ class _RayOptunaAsha:
         self._scheduler.on_trial_add(None, trial)
         return Proposal(trial.trial_id, config)
 
-    def observe(self, trial_id: str, epoch: int, point: Point) -> bool:
+    def observe(self, trial_id: str, epoch: int, point: Point, half: float = 0.0) -> bool:
         trial = self._trials[trial_id]
         trial.last_result = {**dict(zip(METRICS, point, strict=True)), "training_iteration": epoch}
         decision = self._scheduler.on_trial_result(None, trial, trial.last_result)
@@ -231,7 +245,7 @@ class _SyneTuneMoasha:
         self._scheduler.on_trial_add(trial)
         return Proposal(f"{trial.trial_id}", config)
 
-    def observe(self, trial_id: str, epoch: int, point: Point) -> bool:
+    def observe(self, trial_id: str, epoch: int, point: Point, half: float = 0.0) -> bool:
         self._last = {**dict(zip(METRICS, point, strict=True)), "epoch": epoch}
         return bool(self._scheduler.on_trial_result(self._trials[int(trial_id)], self._last) == "CONTINUE")
 
@@ -288,6 +302,7 @@ def _syne_tune_space(problem: Problem) -> dict[str, Any]:
 
 METHODS: Mapping[str, Callable[[Problem, int, int, Setting], Method]] = {
     "ours": OurAdvisor,
+    "ours_without_errors": OurAdvisorWithoutErrors,
     "random": _Random,
     "random_halving": random_halving,
     "optuna_tpe": optuna_tpe,
@@ -300,7 +315,7 @@ METHODS: Mapping[str, Callable[[Problem, int, int, Setting], Method]] = {
 TOLD: Mapping[str, Callable[[Problem, int, int, Setting], Method]] = {
     f"optuna_tpe_{refused}": functools.partial(optuna_tpe, refused=refused) for refused in get_args(Refused)
 }
-OURS = ("ours", "random_halving")
+OURS = ("ours", "ours_without_errors", "random_halving")
 STOPPING = ("random_halving", "ray_optuna_asha", "syne_tune_moasha")
 
 _REVISION = 2  # raise it when a baseline is called differently

@@ -85,7 +85,7 @@ class OursWithMemory(OurAdvisor):
         self._config = proposal.config if proposal else {}
         return proposal
 
-    def observe(self, trial_id: str, epoch: int, point: Point) -> bool:
+    def observe(self, trial_id: str, epoch: int, point: Point, half: float = 0.0) -> bool:
         """Observe the metrics and the memory fraction."""
         metrics = {**dict(zip(METRICS, point, strict=True)), "memory_fraction": memory_fraction(self._config)}
         return self.advisor.observe(trial_id, epoch, metrics) is Decision.CONTINUE

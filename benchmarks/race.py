@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import optuna
 from baselines import METHODS, Method, Setting, method_version
+from noise import Noise
 from numpy.typing import NDArray
 from problems import CANNOT_RUN, Point, Problem
 from recorded import load
@@ -63,7 +64,8 @@ def run(folder: Path, race: Race) -> Course:
     found: list[Point] = []
     steps: list[tuple[float, float]] = []
     trials = 0
-    for cost, point in trials_of(problem, method, race.runs):
+    noise = Noise(race.seed) if race.setting == "noisy" else None
+    for cost, point in trials_of(problem, method, race.runs, noise):
         trials += 1
         if point is not None:
             found.append(point)
@@ -73,11 +75,14 @@ def run(folder: Path, race: Race) -> Course:
     return Course(tuple(steps), trials, len(found), round(time.perf_counter() - started, 2))
 
 
-def trials_of(problem: Problem, method: Method, runs: int) -> Iterator[tuple[Fraction, Point | None]]:
+def trials_of(
+    problem: Problem, method: Method, runs: int, noise: Noise | None = None
+) -> Iterator[tuple[Fraction, Point | None]]:
     """Yield the cost after each trial, and the trial's point if it was trained to the end.
 
     The cost is in full runs: a trial that is stopped after 5 of 50 epochs costs a tenth. An infeasible trial costs a
-    full run. A trial that is running when the budget ends has no point.
+    full run. A trial that is running when the budget ends has no point. `noise` changes what the method hears, not the
+    points.
     """
     spent = Fraction(0)
     while spent < runs and (proposal := method.propose()) is not None:
@@ -87,14 +92,17 @@ def trials_of(problem: Problem, method: Method, runs: int) -> Iterator[tuple[Fra
             method.finish(proposal.trial_id, "infeasible", (0.0, 0.0))
             yield spent, None
             continue
+        if noise:
+            noise.next_trial()
         for epoch, accuracy, throughput, _ in curve:
             spent += Fraction(1, len(curve))
             last = (accuracy, throughput)
-            continues = method.observe(proposal.trial_id, epoch, last)
+            told, half = noise.told(last) if noise else (last, 0.0)
+            continues = method.observe(proposal.trial_id, epoch, told, half)
             if spent >= runs or not continues:
                 break
         finished = epoch == curve[-1][0]
-        method.finish(proposal.trial_id, "complete" if finished else "stopped", last)
+        method.finish(proposal.trial_id, "complete" if finished else "stopped", told)
         yield spent, last if finished else None
 
 

@@ -5,7 +5,8 @@
 
 `out_of_memory.py`, `scale.py` and `decoupling.py` describe the second form. In the first form, the folder holds a
 `mobench.py` with `NAMES` and `load(name)`. There are two settings: `full` has a budget of full runs for each family;
-`short` has a budget of 20 full runs on lcbench (1,040 epochs), which early stopping can divide among more trials.
+`short` has a budget of 20 full runs on lcbench (1,040 epochs), which early stopping can divide among more trials;
+`noisy` is `full` with errors in all that the methods hear (`noise.py`), where the score is of the true values.
 Methods that stop trials early are in `full` only if --methods names them. The cost is the number of epochs, in full
 runs; only trials that were trained to the end count. A score is the hypervolume on (accuracy, log10 throughput),
 relative to the best known front. Tables give mean and standard deviation over problems and seeds. Syne Tune is left out
@@ -43,9 +44,16 @@ RUNS: dict[Setting, dict[str, int]] = {
     "full": {"lcbench": 100, "hpolib": 100, "nmt": 40, "pollux": 40, "vgg19": 40},
     "short": {"lcbench": 20},
 }
+RUNS["noisy"] = RUNS["full"]
 FAMILIES = tuple(RUNS["full"])
 # Methods that stop early make thousands of trials in `full`: one search of Syne Tune takes minutes.
-FITTING: dict[Setting, list[str]] = {"full": [m for m in METHODS if m not in STOPPING], "short": list(METHODS)}
+WITHOUT_STOPPING = [method for method in METHODS if method not in STOPPING]
+EXACT = "ours_without_errors"  # differs from ours where there are errors
+FITTING: dict[Setting, list[str]] = {
+    "full": [method for method in WITHOUT_STOPPING if method != EXACT],
+    "short": [method for method in METHODS if method != EXACT],
+    "noisy": WITHOUT_STOPPING,
+}
 
 
 def main() -> None:

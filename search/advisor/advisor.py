@@ -13,7 +13,8 @@ from search.advisor.halving import Halving
 from search.advisor.optuna_study import OptunaStudy
 from search.advisor.proposal import Decision, Proposal, State, UnknownTrialError
 from search.advisor.trial_model import TrialModel
-from search.front.intervals import merge_repeats
+from search.front.affects import is_learned
+from search.front.intervals import HALF_95, half_interval, merge_repeats
 from search.front.objective import Constraint, measured
 from search.record.events import Event, Finish, Known, Measurement, Repeat, Start
 from search.space.space import Space
@@ -119,9 +120,9 @@ class Advisor:
         trial.epochs = max(epoch, trial.epochs)
         trial.metrics = _finite(metrics)
         if self._model is not None and trial.proposal.kind != self._space.trial_kind:
-            self._model.observe_probe(trial_id, self._losses(trial.metrics))
+            self._model.observe_probe(trial_id, self._losses(trial.metrics), self._errors(trial.metrics))
         elif self._model is not None:
-            self._model.observe(trial_id, epoch, self._losses(trial.metrics))
+            self._model.observe(trial_id, epoch, self._losses(trial.metrics), self._errors(trial.metrics))
         if epoch < last_epoch and trial.stop is None:
             if earlier_decision is None or not self._forecasts:
                 trial.stop = self._reason_to_stop(trial, epoch)
@@ -173,7 +174,7 @@ class Advisor:
             if trial.metrics and state != "failed":
                 self._model.observe_excesses(trial_id, all_excesses)
             if final is not None and not preparatory:
-                self._model.complete(trial_id, final)
+                self._model.complete(trial_id, final, self._errors(trial.metrics))
             trained = preparatory or not self._lacks_more_than_rates(trial)
             self._model.observe_feasibility(trial_id, state == "stopped" or (state == "complete" and trained))
         excesses = all_excesses if final is None else self._excesses(trial.metrics, self._space.constraints)
@@ -200,7 +201,8 @@ class Advisor:
                     for known in event.measurements:  # of earlier runs; they are not trials of this run
                         metrics = _finite(known.metrics)
                         excesses = self._excesses(metrics, self._space.all_constraints)
-                        self._model.observe_earlier_run(known.config, self._losses(metrics), excesses)
+                        errors = self._errors(metrics)
+                        self._model.observe_earlier_run(known.config, self._losses(metrics), excesses, errors)
                 case Start():
                     self._restart(Proposal(event.trial_id, event.config, event.kind))
                 case Measurement() | Finish() if event.trial_id not in self._trials:
@@ -235,6 +237,16 @@ class Advisor:
 
     def _losses(self, metrics: Mapping[str, float]) -> NDArray[np.float64]:
         return np.array([o.loss(metrics.get(o.metric, math.nan)) for o in self._space.objectives], dtype=float)
+
+    def _errors(self, metrics: Mapping[str, float]) -> NDArray[np.float64]:
+        """Return the standard errors of the objectives that trials measure independently; 0 for the others.
+
+        What is learned is measured on the same validation samples in all trials, and most of its interval stands for
+        their choice. What remains is much alike in all trials, as the noise is that the model learns.
+        """
+        objectives, trainable = self._space.objectives, self._space.trainable or ""
+        halves = [0.0 if is_learned(trainable, o.metric) else half_interval(metrics, o.metric) for o in objectives]
+        return np.array([half or 0.0 for half in halves]) / HALF_95
 
     def _start(
         self, config: Mapping[str, Scalar], kind: Literal["train", "probe"], name: str | None = None

@@ -18,30 +18,33 @@ REFIT_GROWTH = 1.15  # hyperparameters are fitted again when the number of measu
 class MetricModel:
     """Gaussian process that is fitted when first queried. Equal measurements in equal order give equal predictions.
 
-    `columns`: the parameters that affect the metric; `scale`: the transformation of its values; `min_spread`: the
-    smallest standard deviation to assume, on that scale.
+    `columns`: the parameters that affect the metric; `scale`: the transformation of its values, which it gives with
+    their slopes; `min_spread`: the smallest standard deviation to assume, on that scale.
     """
 
     def __init__(
         self,
         encoding: Encoding,
         columns: NDArray[np.int_],
-        scale: Callable[[Array], Array] = np.asarray,
+        scale: Callable[[Array], tuple[Array, Array]] = lambda values: (values, np.ones(len(values))),
         min_spread: float = 0.0,
     ) -> None:
         self.columns = columns
         self.max_value = -np.inf  # of all measurements
         self._encoding, self._scale, self._min_spread = encoding, scale, min_spread
-        self._measurements: list[tuple[Rows, float, float]] = []  # row, progress, value
+        self._measurements: list[tuple[Rows, float, float, float]] = []  # row, progress, value, standard error
         self._process: GaussianProcess | None = None
         self._fit: tuple[int, Hyperparameters] | None = None  # with the number of measurements that it was made from
 
     def __len__(self) -> int:
         return len(self._measurements)
 
-    def learn(self, row: Rows, progress: float, value: float) -> None:
-        """Add a measurement; `progress` is 1 at full length, or where length does not matter."""
-        self._measurements.append((row, progress, value))
+    def learn(self, row: Rows, progress: float, value: float, error: float = 0.0) -> None:
+        """Add a measurement; `progress` is 1 at full length, or where length does not matter.
+
+        `error`: its standard error, beyond the noise that all measurements have and that is learned; 0: not known.
+        """
+        self._measurements.append((row, progress, value, error))
         self.max_value = max(self.max_value, value)
         self._process = None
 
@@ -69,24 +72,29 @@ class MetricModel:
         if count > MAX_POINTS:
             half = MAX_POINTS // 2
             chosen = np.concatenate([np.linspace(0, count - half - 1, half).astype(int), chosen[-half:]])
-        rows, progress, values = map(np.array, zip(*(self._measurements[i] for i in chosen), strict=True))
+        rows, progress, values, errors = map(np.array, zip(*(self._measurements[i] for i in chosen), strict=True))
         features, scale_of = self._encoding.features(rows, self.columns), self._encoding.scale_of(self.columns)
-        return GaussianProcess(features, progress, self._scale(values), scale_of, hyperparameters, self._min_spread)
+        scaled, slopes = self._scale(values)
+        spread = self._min_spread
+        return GaussianProcess(features, progress, scaled, scale_of, hyperparameters, spread, errors * slopes)
 
 
-def warp_losses(losses: Array) -> Array:
+def warp_losses(losses: Array) -> tuple[Array, Array]:
     """Transform losses to a scale fit for a Gaussian: logarithms of rates, and a compressed worse half.
 
-    Losses are taken for rates, which may differ by factors, when all are below zero and far apart.
+    Losses are taken for rates, which may differ by factors, when all are below zero and far apart. Return the
+    transformed losses and the slopes of the transformation.
     """
+    slopes = np.ones(len(losses))
     if losses.min() < 5 * losses.max() < 0:
-        losses = log_rates(losses)
+        losses, slopes = log_rates(losses)
     median, quarter = np.quantile(losses, [0.5, 0.25])
     unit = max(float(median - quarter), 1e-9 * max(1.0, abs(float(median))))
     z = (losses - median) / unit
-    return np.asarray(np.where(z > 0, np.log1p(np.maximum(z, 0.0)), z))
+    worse = np.maximum(z, 0.0)
+    return np.where(z > 0, np.log1p(worse), z), slopes / unit / (1 + worse)
 
 
-def log_rates(losses: Array) -> Array:
-    """Return rates as logarithms, where a difference of 0.01 is 1%; other losses stay unchanged."""
-    return np.asarray(-np.log(-losses)) if (losses < 0).all() else losses
+def log_rates(losses: Array) -> tuple[Array, Array]:
+    """Return rates as logarithms, where a difference of 0.01 is 1%, with their slopes; other losses stay unchanged."""
+    return (-np.log(-losses), -1 / losses) if (losses < 0).all() else (losses, np.ones(len(losses)))

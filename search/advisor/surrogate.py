@@ -1,9 +1,10 @@
 """Gaussian process over configurations and epochs, for one metric. NumPy, SciPy.
 
-    covariance = matern(configurations) * (a + b * matern(epochs)) + c * matern(epochs) + noise
+    covariance = matern(configurations) * (a + b * matern(epochs)) + c * matern(epochs) + noise + given noise
 
 `a` is the variance of a configuration's effect at any length of training, `b` the variance that changes with the
-length, `c` that of the mean curve of all configurations. Length scales and variances are fitted by maximum a
+length, `c` that of the mean curve of all configurations; `noise` is common to all measurements, the given noise is the
+squared standard error of each. Length scales and variances are fitted by maximum a
 posteriori, with gradients. Rasmussen & Williams 2006, "Gaussian Processes for Machine Learning", chapters 2, 4 and 5; a
 product of configuration and epoch kernels as in Swersky et al. 2013, "Multi-Task Bayesian Optimization".
 """
@@ -62,19 +63,22 @@ class GaussianProcess:
         scale_of: NDArray[np.int_],
         hyperparameters: Hyperparameters | None = None,
         min_spread: float = 0.0,
+        errors: Array | float = 0.0,
     ) -> None:
         """Fit to data of shapes (n, num_features), (n,), (n,); `scale_of`, (num_features,), indexes length scales.
 
         `hyperparameters` None: fit them. `min_spread`: smallest standard deviation to assume for few similar values.
+        `errors`: standard error of each value, (n,), as far as it is known.
         """
         self._features, self._progress, self._scale_of = features, progress, scale_of
         self._mean = float(values.mean())
         self._spread = max(float(values.std()), min_spread) or 1.0
         scaled = (values - self._mean) / self._spread
+        given = np.broadcast_to((errors / self._spread) ** 2, values.shape) + JITTER
         with ONE_THREAD():
-            self.hyperparameters = hyperparameters or _fit(features, progress, scaled, scale_of)
+            self.hyperparameters = hyperparameters or _fit(features, progress, scaled, scale_of, given)
             covariance = self._covariance(features, progress)
-            covariance[np.diag_indices_from(covariance)] += self.hyperparameters.sizes[1] + JITTER
+            covariance[np.diag_indices_from(covariance)] += self.hyperparameters.sizes[1] + given
             self._factor = np.linalg.cholesky(covariance)
             self._weights = cho_solve((self._factor, True), scaled, check_finite=False)
 
@@ -111,7 +115,7 @@ def _matern(squared: Array) -> tuple[Array, Array]:
     return (1 + distance + 5 / 3 * squared) * decay, -5 / 6 * (1 + distance) * decay
 
 
-def _fit(features: Array, progress: Array, values: Array, scale_of: NDArray[np.int_]) -> Hyperparameters:
+def _fit(features: Array, progress: Array, values: Array, scale_of: NDArray[np.int_], given: Array) -> Hyperparameters:
     num_scales = int(scale_of.max()) + 1
     groups = [features[:, scale_of == scale] for scale in range(num_scales)]
     differences = np.stack([_squared_distances(group, group) for group in groups])
@@ -120,7 +124,8 @@ def _fit(features: Array, progress: Array, values: Array, scale_of: NDArray[np.i
     spreads = np.concatenate([np.full(num_scales, SCALE_PRIOR[1]), SIZE_PRIOR[1]])
 
     def loss(logs: Array) -> tuple[float, Array]:
-        likelihood, gradient = _negative_log_likelihood(Hyperparameters(logs, num_scales), differences, steps, values)
+        tried = Hyperparameters(logs, num_scales)
+        likelihood, gradient = _negative_log_likelihood(tried, differences, steps, values, given)
         surprise = (logs - means) / spreads
         return likelihood + 0.5 * float(surprise @ surprise), gradient + surprise / spreads
 
@@ -130,15 +135,18 @@ def _fit(features: Array, progress: Array, values: Array, scale_of: NDArray[np.i
 
 
 def _negative_log_likelihood(
-    hyperparameters: Hyperparameters, differences: Array, steps: Array, values: Array
+    hyperparameters: Hyperparameters, differences: Array, steps: Array, values: Array, given: Array
 ) -> tuple[float, Array]:
-    """Return it with its gradient; `differences` are squared, of shape (num_scales, n, n), `steps` too, (n, n)."""
+    """Return it with its gradient; `differences` are squared, of shape (num_scales, n, n), `steps` too, (n, n).
+
+    `given`: variance of each measurement's own noise, shape (n,).
+    """
     scales = hyperparameters.scales
     always, noise, changing, epochs_scale, mean_curve = hyperparameters.sizes
     alike, alike_slope = _matern(np.tensordot(scales, differences, 1))
     epochs, epochs_slope = _matern(epochs_scale * steps)
     covariance = alike * (always + changing * epochs) + mean_curve * epochs
-    covariance[np.diag_indices_from(covariance)] += noise + JITTER
+    covariance[np.diag_indices_from(covariance)] += noise + given
     try:
         factor, _ = cho_factor(covariance, lower=True, check_finite=False)
     except np.linalg.LinAlgError:

@@ -95,11 +95,11 @@ class TrialModel:
         elif self._probe_tuner:
             self._probe_tuner.start(row)
 
-    def observe(self, trial_id: str, epoch: int, losses: Array) -> None:
+    def observe(self, trial_id: str, epoch: int, losses: Array, errors: Array | None = None) -> None:
         """Record a measurement at one of the `rungs`; other epochs add no information.
 
         A loss is NaN where nothing finite was measured. After a short epoch, that is so for rates. Without one of the
-        other losses the measurement does not count.
+        other losses the measurement does not count. `errors`: their standard errors, 0 where unknown; None: nowhere.
         """
         trial, finite = self._trials[trial_id], np.isfinite(losses)
         if epoch in self.rungs and epoch > trial.last_epoch and finite[~self._is_probed].all():
@@ -107,25 +107,31 @@ class TrialModel:
             if trial.has_rate:
                 self._measured.add(trial_id)
             # 0 at the first epoch, 1 at the last, logarithmic: curves change most at the start
-            self._learn(trial.row, float(np.log(epoch) / np.log(self._last_epoch)), losses)
+            self._learn(trial.row, float(np.log(epoch) / np.log(self._last_epoch)), losses, errors)
 
-    def complete(self, trial_id: str, losses: Array) -> None:
-        """Record the losses of a trial at full length."""
+    def complete(self, trial_id: str, losses: Array, errors: Array | None = None) -> None:
+        """Record the losses of a trial at full length; `errors` as for `observe`."""
         self._trials[trial_id].final = losses
         self._measured.add(trial_id)
-        self.observe_probe(trial_id, losses)
+        self.observe_probe(trial_id, losses, errors)
 
-    def observe_probe(self, trial_id: str, losses: Array) -> None:
-        """Record the losses of a probe: all objectives, NaN for those that need training."""
-        self._learn(self._trials[trial_id].row, 1.0, losses)
+    def observe_probe(self, trial_id: str, losses: Array, errors: Array | None = None) -> None:
+        """Record the losses of a probe: all objectives, NaN for those that need training; `errors` as for `observe`."""
+        self._learn(self._trials[trial_id].row, 1.0, losses, errors)
 
-    def observe_earlier_run(self, config: Mapping[str, Scalar], losses: Array, excesses: Mapping[str, float]) -> None:
+    def observe_earlier_run(
+        self,
+        config: Mapping[str, Scalar],
+        losses: Array,
+        excesses: Mapping[str, float],
+        errors: Array | None = None,
+    ) -> None:
         """Record a measurement of an earlier run: losses, NaN where unknown, and the excesses of constraints.
 
-        It is not a trial of this run: the same configuration may be proposed again.
+        It is not a trial of this run: the same configuration may be proposed again. `errors` as for `observe`.
         """
         (row,) = self._encoding.rows([config])
-        self._learn(row, 1.0, losses)
+        self._learn(row, 1.0, losses, errors)
         for name, excess in excesses.items():
             self._excesses[name].learn(row, 1.0, excess)
         if np.isfinite(losses).all():
@@ -188,10 +194,11 @@ class TrialModel:
         improvement = expected_improvement(means, deviations, estimate.front, estimate.reference_point)
         return np.asarray(improvement * self._feasibility(rows) ** FEASIBILITY_POWER)
 
-    def _learn(self, row: Rows, progress: float, losses: Array) -> None:
-        for model, is_probed, loss in zip(self._objectives, self._is_probed, losses, strict=True):
+    def _learn(self, row: Rows, progress: float, losses: Array, errors: Array | None) -> None:
+        errors = np.zeros(len(losses)) if errors is None else errors
+        for model, is_probed, loss, error in zip(self._objectives, self._is_probed, losses, errors, strict=True):
             if np.isfinite(loss):
-                model.learn(row, 1.0 if is_probed else progress, float(loss))
+                model.learn(row, 1.0 if is_probed else progress, float(loss), float(error))
                 if self._probe_tuner and is_probed:
                     self._probe_tuner.learn(row, float(loss))
         self._invalidate()

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from baselines import METHODS, method_version
+from noise import Noise
 from problems import CANNOT_RUN, sample
 from race import Course, Race, Records, trials_of
 
@@ -43,7 +44,7 @@ class Scripted:
         number = len(self.ends)
         return Proposal(f"{number}", self.configs[number]) if number < len(self.configs) else None
 
-    def observe(self, trial_id, epoch, point):
+    def observe(self, trial_id, epoch, point, half=0.0):
         return int(trial_id) not in self.stops
 
     def finish(self, trial_id, end, point):
@@ -102,6 +103,24 @@ def test_each_method_spends_its_budget_and_repeats_itself(name, setting):
     assert first == second
     assert first[-1][0] == 6
     assert any(point is not None for _, point in first)
+
+
+def test_noise_changes_what_a_method_hears_and_not_its_points():
+    heard = []
+
+    class Listening(Scripted):
+        def observe(self, trial_id, epoch, point, half=0.0):
+            heard.append((trial_id, point, half))
+            return True
+
+    spent = list(trials_of(Ladder(), Listening([GOOD, GOOD]), 2, Noise(0)))
+    assert [point for _, point in spent] == [(1.0, 1.0)] * 2
+    rates = [{point[1] for trial, point, _ in heard if trial == each} for each in "01"]
+    assert [len(found) for found in rates] == [1, 1]  # wrong by the same factor in all epochs of a trial
+    assert rates[0] != rates[1]
+    halves = {half / point[1] for _, point, half in heard}
+    assert len({round(half, 9) for half in halves}) == 2
+    assert all(0.03 <= half <= 0.5 for half in halves)
 
 
 def test_a_drawn_configuration_is_of_the_space():

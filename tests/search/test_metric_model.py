@@ -142,14 +142,23 @@ def test_rates_that_are_alike_by_chance_are_no_sign_that_all_are():
     assert deviations[0] < 0.1 < deviations[1]
 
 
+def test_the_standard_error_of_a_rate_is_taken_to_the_scale_of_logarithms():
+    """A tenth of the rate is an error of 0.1, whatever the rate."""
+    model, row = MetricModel(ENCODING, BOTH, log_rates, RATES_DIFFER_BY), np.array([0.5, 0.5])
+    for rate, error in ((100.0, 1.0), (200.0, 60.0)):
+        model.learn(row, 1.0, -rate, error)
+    mean, _ = model.predict(row[None])
+    assert -np.log(103) < mean[0] < -np.log(100)
+
+
 losses = st.lists(st.floats(-1e3, 1e3).map(lambda x: round(x, 3)), min_size=2, max_size=30).map(np.array)
 
 
 @given(losses)
 def test_warping_keeps_the_order(values):
     order = np.argsort(values, kind="stable")
-    assert (np.diff(warp_losses(values)[order]) >= 0).all()
-    assert len(set(warp_losses(values))) == len(set(values))
+    assert (np.diff(warp_losses(values)[0][order]) >= 0).all()
+    assert len(set(warp_losses(values)[0])) == len(set(values))
 
 
 @given(losses, st.floats(0.01, 100), st.floats(-5, 5))
@@ -157,26 +166,37 @@ def test_warped_losses_have_no_unit(values, factor, offset):
     """Zero and unit do not matter, for what is no rate: here some are above zero, wherever that is."""
     values = np.append(values, values.max() + 1e3)
     assume(np.quantile(values, 0.5) - np.quantile(values, 0.25) > 0.01)
-    assert warp_losses(factor * values + offset + 1e5) == pytest.approx(warp_losses(values), rel=1e-4, abs=1e-4)
+    assert warp_losses(factor * values + offset + 1e5)[0] == pytest.approx(warp_losses(values)[0], rel=1e-4, abs=1e-4)
 
 
 def test_warping_draws_in_what_is_bad_and_leaves_what_is_good():
     """So that one loss of 1e6 does not make all others look equal; the unit is from the median to the best quarter."""
     values = np.array([-2.0, -1.0, 0.0, 1.0, 1e6])
-    assert warp_losses(values) == pytest.approx([-2.0, -1.0, 0.0, np.log(2), np.log1p(1e6)])
+    assert warp_losses(values)[0] == pytest.approx([-2.0, -1.0, 0.0, np.log(2), np.log1p(1e6)])
 
 
 def test_rates_far_apart_are_compared_by_their_ratios():
     rates = np.array([100.0, 200.0, 400.0, 800.0, 1600.0])
-    assert warp_losses(-rates)[::-1][:3] == pytest.approx([-2.0, -1.0, 0.0])
-    assert warp_losses(-1e3 * rates) == pytest.approx(warp_losses(-rates))
+    assert warp_losses(-rates)[0][::-1][:3] == pytest.approx([-2.0, -1.0, 0.0])
+    assert warp_losses(-1e3 * rates)[0] == pytest.approx(warp_losses(-rates)[0])
 
 
 def test_a_relative_difference_of_rates_is_their_ratio():
     rates = np.array([100.0, 101.0, 200.0])
-    assert np.diff(log_rates(-rates)) == pytest.approx([-np.log(1.01), -np.log(200 / 101)])
+    assert np.diff(log_rates(-rates)[0]) == pytest.approx([-np.log(1.01), -np.log(200 / 101)])
 
 
 @pytest.mark.parametrize("values", [[1.0, 2.0], [0.0, -1.0], [-1.0, 1.0]])
 def test_what_is_no_rate_stays_as_it_is(values):
-    assert log_rates(np.array(values)).tolist() == values
+    assert log_rates(np.array(values))[0].tolist() == values
+
+
+@given(losses)
+def test_slopes_are_those_of_the_transformation(values):
+    assume(len(set(values)) == len(values))
+    order = np.argsort(values)
+    scaled, slopes = (found[order] for found in warp_losses(values))
+    risen = np.diff(scaled) / np.diff(values[order])
+    steepest, flattest = np.maximum(slopes[:-1], slopes[1:]), np.minimum(slopes[:-1], slopes[1:])
+    assert (risen <= steepest * (1 + 1e-6)).all()
+    assert (risen >= flattest * (1 - 1e-6)).all()

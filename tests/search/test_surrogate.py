@@ -71,8 +71,9 @@ def test_the_gradient_of_the_likelihood_is_its_slope(at_full_length):
     steps = (progress[:, None] - progress[None, :]) ** 2
 
     def likelihood(logs):
-        return _negative_log_likelihood(Hyperparameters(logs, 2), differences, steps, values)
+        return _negative_log_likelihood(Hyperparameters(logs, 2), differences, steps, values, given)
 
+    given = np.random.default_rng(3).random(len(values))
     logs = np.random.default_rng(2).normal(size=7)
     slopes = [(likelihood(logs + h)[0] - likelihood(logs - h)[0]) / 2e-5 for h in 1e-5 * np.eye(7)]
     assert likelihood(logs)[1] == pytest.approx(slopes, rel=1e-5, abs=1e-5)
@@ -81,12 +82,13 @@ def test_the_gradient_of_the_likelihood_is_its_slope(at_full_length):
 def test_the_likelihood_is_that_of_a_normal_distribution():
     """Up to the constant n / 2 log(2 pi); equation 2.30."""
     features, progress, values = random_data(4, 6, 1)
+    given = np.array([0.0, 0.1, 0.2, 0.5, 1.0, 3.0])
     found, _ = _negative_log_likelihood(
-        known(), _squared_distances(features, features)[None], (progress[:, None] - progress) ** 2, values
+        known(), _squared_distances(features, features)[None], (progress[:, None] - progress) ** 2, values, given
     )
     data = list(zip(features, progress, strict=True))
     gram = np.array([[covariance(a, b, (1.0,), **USUAL) for b in data] for a in data])
-    gram += (USUAL["noise"] + JITTER) * np.eye(6)
+    gram += USUAL["noise"] * np.eye(6) + np.diag(given)
     assert found == pytest.approx(0.5 * values @ np.linalg.solve(gram, values) + 0.5 * np.linalg.slogdet(gram)[1])
 
 
@@ -99,13 +101,26 @@ def test_the_most_likely_hyperparameters_are_more_likely_than_their_neighbours()
 
     def likelihood(logs):
         return _negative_log_likelihood(
-            Hyperparameters(logs, 1), _squared_distances(x, x)[None], np.zeros((20, 20)), scaled
+            Hyperparameters(logs, 1), _squared_distances(x, x)[None], np.zeros((20, 20)), scaled, np.full(20, JITTER)
         )[0]
 
     for scale in (-4.0, 4.0):
         other = found.logs.copy()
         other[0] += scale
         assert likelihood(found.logs) < likelihood(other)
+
+
+def test_a_measurement_weighs_by_its_own_standard_error():
+    """Two values at one place: their mean if both errors are equal, else nearly that of the smaller error."""
+    x, values = np.zeros((2, 1)), np.array([0.0, 1.0])
+
+    def between(errors):
+        process = GaussianProcess(x, np.ones(2), values, np.zeros(1, int), known(noise=1e-4), errors=np.array(errors))
+        return float(process.predict(x[:1], np.ones(1))[0][0])
+
+    assert between([0.0, 0.0]) == pytest.approx(0.5)
+    assert between([0.3, 0.3]) == pytest.approx(0.5)
+    assert between([0.05, 0.5]) == pytest.approx(0.01, abs=0.005)  # 0.05**2 / (0.05**2 + 0.5**2)
 
 
 def test_what_does_not_matter_gets_a_longer_scale_than_what_does():
