@@ -1,8 +1,10 @@
 """Compare two or more runs: fronts, hypervolume, shared configurations, and differences in conditions.
 
-    python -m search.compare RUN RUN [RUN ...] [--figure FILE.png]
+    python -m search.compare RUN RUN [RUN ...] [--figure FILE.png] [--settle [--minutes 2]]
 
 The runs must have the same objectives. If their machines differ, the rates compare the machines, not the searches.
+With --settle, the trainings of the runs take turns in the configurations that they share, on this machine: after a
+change of a training file or of the data, it says how much faster or slower that made each of them.
 Exit codes: 0 done, 2 bad input.
 """
 
@@ -27,13 +29,15 @@ from search.compare.comparison import (
     sides,
     together,
 )
+from search.compare.settled import Settled, settle, trainings
 from search.exit_codes import InputError, Parser
 from search.front.affects import is_learned
+from search.space.machine import describe_machine
 from search.text.configurations import format_setting, format_settings
 from search.text.durations import format_duration
 from search.text.markdown import WIDTH, fits, format_table, format_tables, wrap
 from search.text.metrics import ARROWS, CONTENDED_LEGEND, CONTENDED_MARK, metric_label
-from search.text.numbers import format_number, format_percent, join_words, plural, plus_minus
+from search.text.numbers import format_number, format_percent, format_ratio, join_words, plural, plus_minus
 from search.text.scatter_plot import DOT, Axis, Point, scatter_plot
 
 FIGURES = (".png", ".svg", ".pdf")
@@ -51,12 +55,19 @@ def _answer(arguments: Sequence[str] | None) -> str:
     parser = Parser(prog="python -m search.compare", description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of runs, finished or not")
     parser.add_argument("--figure", type=Path, metavar="FILE", help=f"draw the fronts: {', '.join(FIGURES)}")
+    parser.add_argument("--settle", action="store_true", help="measure shared configurations again, in turns")
+    parser.add_argument("--minutes", type=float, default=2.0, metavar="N", help="for --settle (default 2)")
     options = parser.parse_args(arguments)
+    if not options.minutes > 0:
+        raise InputError(f"--minutes {options.minutes:g}: expected more than 0")
     figure: Path | None = options.figure
     if figure is not None and figure.suffix.lower() not in FIGURES:
         raise InputError(f"--figure {figure}: expected a name that ends in {', '.join(FIGURES)}")
     named = sides([load_run(folder) for folder in options.runs])
+    each_training = trainings(named, describe_machine()) if options.settle else []
     text = comparison(named)
+    if options.settle:
+        text += "\n\n" + "\n\n".join(_settled(named, each_training, 60 * options.minutes))
     if figure is not None:
         try:
             from matplotlib.figure import Figure
@@ -222,6 +233,40 @@ def _legend(named: Sequence[Side], rows: Sequence[Shared], names: Sequence[str],
     if same and len(rows) > 1:
         notes.append(f"The same for all: {format_settings(same, same)}.")
     return " ".join(notes)
+
+
+def _settled(named: Sequence[Side], arguments: Sequence[Sequence[str]], seconds: float) -> Iterator[str]:
+    """Table of the shared configurations that had turns."""
+    state = named[0].run.state
+    rows, letters = shared(named, state.rate_metric), [side.letter for side in named]
+    yield f"## {metric_label(state.rate_metric, _data(named))} of shared configurations, in turns"
+    if not rows:
+        yield "No configuration was measured in two runs."
+        return
+    found = settle(rows, letters, arguments, seconds)
+    names = [n for n in state.parameters() if len({repr(each.config.get(n)) for each in found}) > 1]
+    columns = {
+        "configuration": [format_settings(each.config, names) or "the only one" for each in found],
+        "rounds": [f"{each.rounds}" for each in found],
+        **{f"{side.letter} / {letters[0]}": [_in_words(each, side.letter) for each in found] for side in named[1:]},
+    }
+    yield from format_tables({}, columns)
+    decided = [ratio.is_decided for each in found for ratio in each.ratios.values()]
+    notes = []
+    if decided:
+        number = plural(len(decided), "order")
+        notes.append(f"{sum(decided)} of {number} decided. In parentheses: the 95% interval of the ratio.")
+    if len(rows) > len(found):
+        notes.append(f"{len(rows) - len(found)} more had no time; --minutes gives more.")
+    notes += dict.fromkeys(f"Not measured: {each.reason}." for each in found if each.reason)
+    yield wrap(" ".join(notes))
+
+
+def _in_words(each: Settled, letter: str) -> str:
+    ratio = each.ratios.get(letter)
+    if ratio is None:
+        return "not measured"
+    return f"{format_ratio(*ratio.ratio)}{', a tie' if ratio.is_tie else '' if ratio.is_decided else ', not decided'}"
 
 
 def _data(named: Sequence[Side]) -> str:

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
 
@@ -206,6 +207,7 @@ def _facts(run: Run) -> dict[str, str]:
         "nodes": f"{machine.num_nodes}",
         "commit": info.commit or "unknown",
         **{f"{name}'s version": version for name, version in info.versions.items()},
+        "training file": f"{Path(info.trainable).name} (sha256 {info.source[:12]})" if info.source else "none",
         "data": info.data.description,
         "epochs": f"{_epochs(run)}",
         "constraints": ", ".join(info.constraints) or "none",

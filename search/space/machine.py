@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
@@ -48,6 +48,13 @@ class Machine:
     def resources(self) -> Resources:
         """Resources that a trial can use."""
         return Resources(cpus=self.cores, gpus=len(self.gpus))
+
+    def difference(self, here: Self) -> str | None:
+        """Return the first fact that affects a rate and is another one here, as text; None: there is none."""
+        for key in ("cpu_name", "cores", "gpus"):
+            if (found := getattr(self, key)) != getattr(here, key):
+                return f"{key} {found} there, {getattr(here, key)} here"
+        return None
 
     def to_mapping(self) -> dict[str, Any]:
         """Return plain data, for the journal."""

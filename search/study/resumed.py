@@ -64,10 +64,8 @@ def check_same_machine(there: Machine, here: Machine) -> None:
     Raises:
         InputError: this machine is another one.
     """
-    for key in ("cpu_name", "cores", "gpus"):
-        if (found := getattr(there, key)) != getattr(here, key):
-            which = f"{key} {found} there, {getattr(here, key)} here"
-            raise InputError(f"the run was made on another machine: {which}; start a new one")
+    if which := there.difference(here):
+        raise InputError(f"the run was made on another machine: {which}; start a new one")
 
 
 def check_replay(folder: Path, space: Space, events: Sequence[Event]) -> None:
