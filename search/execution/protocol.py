@@ -20,13 +20,16 @@ class GroupError(Exception):
     """A worker group did not start; the message says why."""
 
 
+Function = Literal["train", "probe", "test", "turns"]  # of a trainable
+
+
 @dataclass(frozen=True)
 class Task:
     """Function of a trainable, to be called on every rank of a group. `rivals`: have turns beside `config`."""
 
     trial_id: str
     trainable: str
-    function: Literal["train", "probe", "test", "turns"]
+    function: Function
     config: Config
     data: Data
     folder: str

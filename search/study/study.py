@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from search.advisor.advisor import Advisor
 from search.advisor.proposal import Decision, Proposal
 from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
-from search.execution.protocol import Ended, GroupError, Task
+from search.execution.protocol import Function, Task
 from search.execution.trial_actor import Finished, Measured
-from search.front.differences import FEWEST_ROUNDS
-from search.front.neighbour import Neighbour, promising
-from search.front.neighbours import neighbours
 from search.front.targets import with_targets
 from search.record.journal import Event, Journal
-from search.record.trial import Trial
-from search.space.parameters import Choice
 from search.space.space import Space
-from search.study.deciding import ROUNDS_AT_A_TIME, Pair, next_pair, next_to_train_again
-from trainables.contract import Config, Data, InfeasibleError, Layout, Measurement, Resources, load_trainable, source_of
+from search.study.front_measurements import FrontMeasurements
+from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable, source_of
 
 OUT_OF_TIME = "budget.hours is spent"
-LEAST_DECIDING_SECONDS = 15.0  # of two configurations to start, and of some rounds
-MAX_MEMORY_TOGETHER = 0.9  # of what there is, for configurations that take turns
-SCREENING_SHARE = 0.6  # of the time for the neighbours of a trial; the rest measures the promising ones again
-SECONDS_OF_A_NEIGHBOUR = 6.0  # to build it, to warm it up, and of its turns, where steps are short
-STEPS_OF_A_NEIGHBOUR = 2 * FEWEST_ROUNDS + 5  # at least: one to warm up and one to count in each turn
 MAX_ALIKE_FAILURES = 5  # of the first trials; more would fail alike
 
 
@@ -187,7 +177,7 @@ class Study:
             "retries": trial_actor.MAX_RETRIES,
         }
 
-    def _task(self, trial_id: str, config: Config, function: Literal["train", "probe", "test", "turns"]) -> Task:
+    def _task(self, trial_id: str, config: Config, function: Function) -> Task:
         return Task(
             trial_id=trial_id,
             trainable=self._space.trainable or "",
@@ -199,158 +189,11 @@ class Study:
             digest=self._digest,
         )
 
-    def repeat_front(self, pool: Any, check: Callable[[], None]) -> None:
-        """Probe the trained points of the front again, in turn.
-
-        One fast measurement may be luck. A point that joins the front because another proved slower is probed too.
-        """
-        if self._space.trial_kind == "probe":
-            return
-        for turn in range(1, self._space.budget.repeats + 1):
-            tried = set[str]()
-            while due := [t for t in self._run_state.front() if len(t.repeats) < turn and t.trial_id not in tried]:
-                tried |= {point.trial_id for point in due}
-                for point in due:
-                    self._measure(point, "probe", pool, check)
-
-    def decide_front(self, pool: Any, check: Callable[[], None]) -> None:
-        """Measure rates in turns, two trials at a time, until the front is decided or the time for it is spent."""
-        trainable, run_state = load_trainable(self._space.trainable or ""), self._run_state
-        spent = run_state.deciding_seconds
-        searched = run_state.active_seconds() - spent
-        end = self._clock() + self._space.budget.deciding * searched - spent
-        if hasattr(trainable, "turns"):
-            self._decide_rates(end, pool, check)
-        self._train_again(end, pool, check)
-
-    def _decide_rates(self, end: float, pool: Any, check: Callable[[], None]) -> None:
-        """Take turns: pairs on which the front depends, then the neighbours of the picks in half of what is left."""
-        run_state = self._run_state
-        impossible = set[frozenset[str]]()
-        while end - self._clock() >= LEAST_DECIDING_SECONDS and (pair := next_pair(run_state, impossible)):
-            before = run_state.num_rounds(*pair)
-            self._take_turns(pair, end, pool, check)
-            if run_state.num_rounds(*pair) == before:
-                impossible.add(frozenset(trial.trial_id for trial in pair))
-        middle = self._clock() + (end - self._clock()) / 2
-        for trial in {each.trial_id: each for each in run_state.picked()}.values():
-            self._try_neighbours(trial, middle, pool, check)
-
-    def _train_again(self, end: float, pool: Any, check: Callable[[], None]) -> None:
-        """Train points of the front with other seeds, the doubtful ones first, while there is time for one more."""
-        trainable, run_state = load_trainable(self._space.trainable or ""), self._run_state
-        if self._space.trial_kind == "probe" or "seed" not in (trainable.PARAMETERS or {}):
-            return
-        while (trial := next_to_train_again(run_state, end - self._clock())) is not None:
-            seed = int(trial.config.get("seed", 0)) + 1 + len(trial.again)
-            task = self._task(trial.trial_id, {**trial.config, "seed": seed}, "train")
-            task = replace(task, folder=f"{task.folder}-seed-{seed}")
-            Path(task.folder).mkdir(parents=True, exist_ok=True)
-            epochs = list[int]()
-
-            def goes_on(measurement: Measurement, epochs: list[int] = epochs, late: float = trial.seconds) -> bool:
-                epochs.append(measurement.epoch)
-                return self._clock() < end + late  # it may take longer than before, but not for ever
-
-            ended = self._run(task, pool, check, goes_on)
-            shutil.rmtree(task.folder, ignore_errors=True)
-            if ended is None or ended.state != "complete" or max(epochs, default=0) < task.epochs:
-                return
-            self._journal.append("again", trial_id=trial.trial_id, seed=seed, metrics=dict(ended.metrics))
-
-    def _try_neighbours(self, trial: Trial, end: float, pool: Any, check: Callable[[], None]) -> None:
-        """Measure which change of one setting makes a trial faster, in turns; the promising ones a second time.
-
-        Neighbours with another layout would need processes of their own, which only `search.advise` has.
-        """
-        trainable, seconds = load_trainable(self._space.trainable or ""), end - self._clock()
-        layout = trainable.layout(trial.config, self._resources)
-        known = {(each.parameter, each.new) for each in trial.neighbours if each.estimate}
-        searched = {name: each.values for name, each in self._space.parameters.items() if isinstance(each, Choice)}
-        bound = trial.verdict.bound_by if trial.verdict else None
-        found = neighbours(trainable, trial.config, self._resources, searched, bound)
-        due = [each for each in found if each.layout == layout and (each.parameter, each.new) not in known]
-        due = [each for each in due if not each.is_slow_to_start]
-        share = trial.metrics.get("peak_memory_fraction", 0.0)
-        fitting = int(MAX_MEMORY_TOGETHER / share) - 1 if share > 0 else len(due)
-        each_takes = SECONDS_OF_A_NEIGHBOUR + STEPS_OF_A_NEIGHBOUR * math.fsum(trial.stages.values())
-        affordable = int((SCREENING_SHARE * seconds - LEAST_DECIDING_SECONDS) / each_takes)
-        self._beside(trial, due[: max(0, min(fitting, affordable))], FEWEST_ROUNDS, end, pool, check)
-        again = [each.again() for each in promising(trial.neighbours) if not each.measured_again]
-        if end - self._clock() >= LEAST_DECIDING_SECONDS:
-            self._beside(trial, again, ROUNDS_AT_A_TIME, end, pool, check)
-
-    def _beside(
-        self, trial: Trial, tried: Sequence[Neighbour], rounds: int, end: float, pool: Any, check: Callable[[], None]
-    ) -> None:
-        """Measure a trial and some neighbours in turns in one group; if it cannot hold all of them, each half."""
-        if not tried or self._clock() >= end:
-            return
-        task = self._task(trial.trial_id, trial.config, "turns")
-        task = replace(task, rivals=tuple({**trial.config, **each.changed} for each in tried))
-
-        def goes_on(measurement: Measurement) -> bool:
-            own = measurement.metrics["rate_0"]
-            for place, each in enumerate(tried, start=1):
-                each.rounds.append((measurement.metrics[f"rate_{place}"], own))
-                changed = {"parameter": each.parameter, "old": each.old, "value": each.new}
-                rates, again = list(each.rounds[-1]), each.measured_again
-                self._journal.append("neighbour", trial_id=trial.trial_id, **changed, rates=rates, again=again)
-            found = [each.estimate for each in tried]
-            decided = all(estimate is not None and estimate.is_decided for estimate in found)
-            return not decided and measurement.epoch < rounds and self._clock() < end
-
-        ended = self._run(task, pool, check, goes_on)
-        if ended is not None and ended.state != "complete" and len(tried) > 1 and not tried[0].rounds:
-            middle = len(tried) // 2
-            for half in (tried[:middle], tried[middle:]):
-                self._beside(trial, half, rounds, end, pool, check)
-
-    def _take_turns(self, pair: Pair, end: float, pool: Any, check: Callable[[], None]) -> None:
-        """Measure the rates of two trials in turns for some rounds, if one group can hold both."""
-        one, other = pair
-        task = replace(self._task(one.trial_id, one.config, "turns"), rivals=(other.config,))
-        trainable = load_trainable(task.trainable)
-        layout = trainable.layout(one.config, self._resources)
-        shares = [trial.metrics.get("peak_memory_fraction", 0.0) for trial in pair]
-        if trainable.layout(other.config, self._resources) != layout or sum(shares) > MAX_MEMORY_TOGETHER:
-            return
-
-        def goes_on(measurement: Measurement) -> bool:
-            rates = [measurement.metrics["rate_0"], measurement.metrics["rate_1"]]
-            self._journal.append("turn", trial_id=one.trial_id, other=other.trial_id, rates=rates)
-            ratio = self._run_state.rate_ratio(one, other)
-            decided = ratio is not None and ratio.is_decided and measurement.epoch >= FEWEST_ROUNDS
-            return not decided and measurement.epoch < ROUNDS_AT_A_TIME and self._clock() < end
-
-        self._run(task, pool, check, goes_on)
-
-    def _run(
-        self, task: Task, pool: Any, check: Callable[[], None], goes_on: Callable[[Measurement], bool]
-    ) -> Ended | None:
-        """Run a task after the search; None: no group can hold it, or its processes died."""
-        layout = load_trainable(task.trainable).layout(task.config, self._resources)
-        with contextlib.suppress(InfeasibleError, GroupError):
-            ended = workers.run_task(pool, layout, task, check, goes_on)
-            return ended if isinstance(ended, Ended) else None
-        return None
-
-    def test_front(self, pool: Any, check: Callable[[], None]) -> None:
-        """Read the test set once for each trained point of the front."""
-        if self._space.trial_kind == "probe":
-            return
-        for point in self._run_state.front():
-            if not point.test_metrics:
-                self._measure(point, "test", pool, check)
-
-    def _measure(self, point: Trial, function: Literal["probe", "test"], pool: Any, check: Callable[[], None]) -> None:
-        """Run a function of the trainable for a point of the front; journal its metrics."""
-        task = self._task(point.trial_id, point.config, function)
-        layout = load_trainable(task.trainable).layout(point.config, self._resources)
-        ended = workers.run_task(pool, layout, task, check)
-        if isinstance(ended, Ended) and ended.state == "complete":
-            event = "repeat" if function == "probe" else "test"
-            self._journal.append(event, trial_id=point.trial_id, metrics=dict(ended.metrics))
+    def front_measurements(self, pool: Any, check: Callable[[], None]) -> FrontMeasurements:
+        """Return what measures the front after the search, on the workers of this pool."""
+        return FrontMeasurements(
+            self._space, self._journal, self._resources, self._task, partial(workers.run_task, pool), check, self._clock
+        )
 
     def why_ended(self) -> str:
         """Return the reason why no further trial was started."""
@@ -399,7 +242,8 @@ def complete_study(study: Study, pool: workers.Pool, check: Callable[[], None]) 
         pool.actor.warm.remote(layout)  # the group starts while Tune does; both take seconds
     tune.run_trials(study, study.concurrent_trials, pool.storage, check)
     reason = study.why_ended()
-    study.repeat_front(pool.actor, check)
-    study.decide_front(pool.actor, check)
-    study.test_front(pool.actor, check)
+    front = study.front_measurements(pool.actor, check)
+    front.repeat()
+    front.decide()
+    front.test()
     study.end(reason)

@@ -21,6 +21,7 @@ from search.report import causes
 from search.results import load
 from search.space.space import parse_space
 from search.study.deciding import ROUNDS_AT_A_TIME
+from search.study.front_measurements import FrontMeasurements
 from search.study.study import Study
 from tests.search.runs import interval
 from trainables.contract import Measurement, Resources, Verdict
@@ -63,9 +64,9 @@ def decided(
     """
     clock, tasks = Clock(), []
     if not beside:
-        monkeypatch.setattr(Study, "_try_neighbours", lambda *arguments: None)
+        monkeypatch.setattr(FrontMeasurements, "_try_neighbours", lambda *arguments: None)
     if not seconds:
-        monkeypatch.setattr(Study, "_train_again", lambda *arguments: None)
+        monkeypatch.setattr(FrontMeasurements, "_train_again", lambda *arguments: None)
 
     def run_task(pool: Any, layout: Any, task: Task, check: Any, goes_on: Callable[[Measurement], bool]) -> Ended:
         tasks.append(task)
@@ -99,7 +100,7 @@ def decided(
             assert trial is not None
             study.observe(trial.trial_id, Measured(1, {"val_accuracy": accuracy, **rates}, 1.0, 0.0))
             study.finish(trial.trial_id, Finished("complete", None, seconds or 1.0, 0.0))
-        study.decide_front(None, lambda: None)
+        study.front_measurements(None, lambda: None).decide()
     return load(folder).state, tasks
 
 

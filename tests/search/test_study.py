@@ -180,8 +180,9 @@ def test_who_comes_to_the_front_because_another_proves_slower_is_probed_and_test
             assert trial is not None
             study.observe(trial.trial_id, Measured(1, {"val_accuracy": 0.5, **interval(lucky, 400.0)}, 1.0, 0.0))
             study.finish(trial.trial_id, Finished("complete", None, 1.0, 0.0))
-        study.repeat_front(None, lambda: None)
-        study.test_front(None, lambda: None)
+        front = study.front_measurements(None, lambda: None)
+        front.repeat()
+        front.test()
     assert asked == [("probe", "t0001"), ("probe", "t0002"), ("probe", "t0003"), ("test", "t0003")]
     assert load(tmp_path).front.trial_id.tolist() == ["t0003"]
 

@@ -339,7 +339,7 @@ def test_the_real_network_trains_under_ray(pool: Any, tmp_path: Path, strategy: 
 def test_rates_are_settled_by_turns_on_the_workers_and_again_after_a_resume(
     pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("search.study.study.LEAST_DECIDING_SECONDS", 0.1)
+    monkeypatch.setattr("search.study.front_measurements.LEAST_DECIDING_SECONDS", 0.1)
     sizes = {"batch_size": {"values": [64, 96]}}
     keys: dict[str, Any] = {"parameters": sizes, "fixed": {"learning_rate": 0.1}, "searcher": {"name": "grid"}}
     run = study(pool, tmp_path / "run", budget={"epochs": 1, "deciding": 0.9}, **keys)
