@@ -15,7 +15,8 @@ from typing import Any
 
 from command_line import conditions, parser_of
 
-from search.advise.comparison import MOST_ROUNDS, Comparisons
+from search.advise.comparison import Comparisons
+from search.front.differences import MOST_ROUNDS
 from search.front.neighbour import Neighbour, gains
 from search.front.neighbours import neighbours
 from search.space.machine import describe_machine

@@ -23,13 +23,13 @@ from typing import Any
 
 from command_line import conditions, parser_of
 
-from search.front.differences import Estimate, log_ratio
+from search.front.differences import MOST_ROUNDS, Estimate, log_ratio
 from search.record.dataframes import Run
 from search.record.front_places import SETTLED, front_places
 from search.results import load
 from search.text.configurations import assignments
 from search.text.numbers import format_number, format_percent, format_ratio
-from search.train.arguments import data_arguments
+from search.train.arguments import same_data
 from search.train.turn_group import TurnGroup
 
 AFTER_THE_SEARCH = ("repeat", "turn", "neighbour", "again", "test", "end")
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("run", type=Path, metavar="RUN")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--minutes-later", type=float, default=60.0)
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=MOST_ROUNDS)
     options = parser.parse_args()
 
     print(f"{options.run.name}; {conditions()}")
@@ -112,10 +112,10 @@ def _measured_again(pairs: set[tuple[str, str]], options: Any) -> Mapping[tuple[
     for pair in sorted(pairs):
         one, other = (run.state.trials[name].config for name in pair)
         with ExitStack() as stack:
-            group = TurnGroup([*data_arguments(run, options.run), *assignments(one)], [{}, other])
+            group = TurnGroup([*same_data(run, options.run), *assignments(one)], [{}, other])
             stack.callback(group.close)
             rates = [group.round() for _ in range(options.rounds)]
-        estimate = log_ratio([(first, second) for first, second in rates])
+        estimate = log_ratio([(each[0], each[1]) for each in rates])
         assert estimate is not None
         found[pair] = estimate
     return found

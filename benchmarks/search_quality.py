@@ -4,7 +4,7 @@
     python benchmarks/search_quality.py --only toy | scale | decoupled
 
 `out_of_memory.py`, `scale.py` and `decoupling.py` describe the second form. In the first form, the folder holds a
-`mobench.py` with `NAMES` and `load(name)`. There are two settings: `full` has a budget of full runs for each family;
+`mobench.py` with `NAMES` and `load(name)`. There are three settings: `full` has a budget of full runs for each family;
 `short` has a budget of 20 full runs on lcbench (1,040 epochs), which early stopping can divide among more trials;
 `noisy` is `full` with errors in all that the methods hear (`noise.py`), where the score is of the true values.
 Methods that stop trials early are in `full` only if --methods names them. The cost is the number of epochs, in full
@@ -48,10 +48,10 @@ RUNS["noisy"] = RUNS["full"]
 FAMILIES = tuple(RUNS["full"])
 # Methods that stop early make thousands of trials in `full`: one search of Syne Tune takes minutes.
 WITHOUT_STOPPING = [method for method in METHODS if method not in STOPPING]
-EXACT = "ours_without_errors"  # differs from ours where there are errors
+SAME_WITHOUT_NOISE = "ours_without_errors"  # as ours
 FITTING: dict[Setting, list[str]] = {
-    "full": [method for method in WITHOUT_STOPPING if method != EXACT],
-    "short": [method for method in METHODS if method != EXACT],
+    "full": [method for method in WITHOUT_STOPPING if method != SAME_WITHOUT_NOISE],
+    "short": [method for method in METHODS if method != SAME_WITHOUT_NOISE],
     "noisy": WITHOUT_STOPPING,
 }
 

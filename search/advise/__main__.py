@@ -33,7 +33,7 @@ from search.space.machine import describe_machine
 from search.text.configurations import assignments
 from search.text.markdown import wrap
 from search.text.numbers import plural
-from search.train.arguments import data_arguments
+from search.train.arguments import same_data
 from search.train.child_process import TrainingError, last_metrics
 from search.train.turn_group import TurnError
 from trainables.contract import DataError, InfeasibleError, Resources, Scalar, Trainable, Verdict, load_trainable
@@ -102,7 +102,7 @@ def _of_run(options: argparse.Namespace) -> Job:
     folder = Path(folders[0])
     run = load_run(folder)
     trial = _trial(run, options.trial)
-    arguments = data_arguments(run, folder, options.root, run.info.data_settings.get("train_images"))
+    arguments = same_data(run, folder, options.root)
     trainable = load_trainable(arguments[1])
     changes = [word for word in options.words if "=" in word]  # of settings
     given = given_settings(changes, trainable, arguments[1])

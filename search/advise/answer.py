@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from search.front.neighbour import MIN_GAIN, Neighbour, gains
-from search.text.configurations import assignments, format_optional, with_all_digits
+from search.text.configurations import DEFAULT, assignments, with_all_digits
 from search.text.markdown import WIDTH, format_table, wrap
 from search.text.numbers import format_ratio, plural
 from search.text.shell import continued
@@ -99,7 +99,7 @@ def _verdict(tried: Neighbour) -> str:
 
 
 def _words(change: Neighbour) -> str:
-    old = format_optional(None) if change.old is None else with_all_digits(change.old)
+    old = DEFAULT if change.old is None else with_all_digits(change.old)
     return f"{change.parameter} {old} -> {with_all_digits(change.new)}"
 
 

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from search.front.differences import FEWEST_ROUNDS
+from search.front.differences import FEWEST_ROUNDS, MOST_ROUNDS
 from search.front.neighbour import Neighbour, promising, updated
 from search.train.turn_group import TurnError, TurnGroup
 from trainables.contract import Layout
@@ -15,7 +15,6 @@ from trainables.contract import Layout
 FEWEST_AT_A_TIME, MOST_AT_A_TIME = 3, 10  # changes in memory together
 SECONDS_OF_A_CHANGE = 7.0  # to start, and of its turns
 SCREENING_SHARE = 0.6  # of the time; the rest measures the promising ones again
-MOST_ROUNDS = 40  # for a promising change
 PATIENCE_SECONDS = 60.0  # at least, until a comparison ends that has not enough rounds
 
 Members = tuple[TurnGroup, list[Neighbour | None]]
@@ -43,13 +42,8 @@ class Comparisons:
         `together`: configurations of one layout can have turns in one process; `most_at_a_time`: changes that fit into
         memory beside the configuration.
         """
-        self._arguments, self._layout, self._start_group, self._clock, self._told = (
-            arguments,
-            layout,
-            start_group,
-            clock,
-            told,
-        )
+        self._arguments, self._layout = arguments, layout
+        self._start_group, self._clock, self._told = start_group, clock, told
         self._together = together
         self._most = min(MOST_AT_A_TIME, most_at_a_time)
         self._start, self._seconds = clock(), seconds

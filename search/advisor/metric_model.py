@@ -75,8 +75,8 @@ class MetricModel:
         rows, progress, values, errors = map(np.array, zip(*(self._measurements[i] for i in chosen), strict=True))
         features, scale_of = self._encoding.features(rows, self.columns), self._encoding.scale_of(self.columns)
         scaled, slopes = self._scale(values)
-        spread = self._min_spread
-        return GaussianProcess(features, progress, scaled, scale_of, hyperparameters, spread, errors * slopes)
+        given = errors * slopes
+        return GaussianProcess(features, progress, scaled, scale_of, hyperparameters, self._min_spread, given)
 
 
 def warp_losses(losses: Array) -> tuple[Array, Array]:

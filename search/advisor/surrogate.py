@@ -4,9 +4,9 @@
 
 `a` is the variance of a configuration's effect at any length of training, `b` the variance that changes with the
 length, `c` that of the mean curve of all configurations; `noise` is common to all measurements, the given noise is the
-squared standard error of each. Length scales and variances are fitted by maximum a
-posteriori, with gradients. Rasmussen & Williams 2006, "Gaussian Processes for Machine Learning", chapters 2, 4 and 5; a
-product of configuration and epoch kernels as in Swersky et al. 2013, "Multi-Task Bayesian Optimization".
+squared standard error of each. Length scales and variances are fitted by maximum a posteriori, with gradients.
+Rasmussen & Williams 2006, "Gaussian Processes for Machine Learning", chapters 2, 4 and 5; a product of configuration
+and epoch kernels as in Swersky et al. 2013, "Multi-Task Bayesian Optimization".
 """
 
 from dataclasses import dataclass

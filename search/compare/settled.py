@@ -11,15 +11,14 @@ from typing import Any
 
 from search.compare.comparison import Shared, Side
 from search.exit_codes import InputError
-from search.front.differences import FEWEST_ROUNDS, Estimate, log_ratio
+from search.front.differences import FEWEST_ROUNDS, MOST_ROUNDS, Estimate, log_ratio
 from search.space.machine import Machine
 from search.text.configurations import assignments
 from search.text.numbers import join_words
-from search.train.arguments import data_arguments
+from search.train.arguments import same_data
 from search.train.turn_group import TurnError, TurnGroup
 
 LEAST_SECONDS = 20.0  # of a configuration: to start its trainings, and of some rounds
-MOST_ROUNDS = 40
 
 Clock = Callable[[], float]
 
@@ -43,10 +42,7 @@ def trainings(named: Sequence[Side], here: Machine) -> list[list[str]]:
     for side in named:
         if differs := side.run.info.machine.difference(here):
             raise InputError(f"--settle: {side.letter} ({side.run.name}) is from another machine: {differs}")
-    found = [
-        data_arguments(side.run, side.run.folder, train_samples=side.run.info.data_settings.get("train_images"))
-        for side in named
-    ]
+    found = [same_data(side.run, side.run.folder) for side in named]
     sources = {(side.run.info.source, *arguments[2:]) for side, arguments in zip(named, found, strict=True)}
     if len(sources) == 1:
         letters = join_words([side.letter for side in named])

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from search.front.intervals import HALF_95
 
 FEWEST_ROUNDS = 6  # with fewer, no interval of 95% follows from ranks
+MOST_ROUNDS = 40  # of a comparison whose processes were started for it
 MATTERS = 0.02  # of a rate; a smaller difference is a tie
 # Standard errors from zero at which an order is decided. It is looked at after each round: at two standard errors 19%
 # of equal pairs would be told apart in one of 20 rounds, at three 3% (simulated, normal errors of 3%).

@@ -23,7 +23,7 @@ from search.text.shell import continued
 def answer(status: FrontStatus, summary: Mapping[str, list[str]]) -> Markup:
     """Render the recommendation, or the reason why there is none. `summary`: blocks by section."""
     run = status.run
-    knee = next((pick.trial for pick in status.picks if pick.name == "knee"), None)
+    knee = run.state.knee
     if knee is None:
         reasons = prose([block for block in summary["Trials"] if block.startswith("- ")])
         return render("answer.html", trial=None, why=no_front(run), reasons=reasons)

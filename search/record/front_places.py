@@ -29,18 +29,15 @@ def front_places(state: RunState) -> list[FrontPlace]:
     front = state.front()
     if not front:
         return []
-    candidates = state.candidates()
-    draws = state.front_draws(candidates)
-    odds = draws.mean(axis=0)
+    candidates, draws, odds = state.candidates(), state.front_draws(), state.front_probabilities()
     column = {trial.trial_id: number for number, trial in enumerate(candidates)}
-    others = [t for t in candidates if t not in front and odds[column[t.trial_id]] >= LEAST_PROBABLE]
-    others.sort(key=lambda trial: -odds[column[trial.trial_id]])
+    others = [t for t in candidates if t not in front and odds[t.trial_id] >= LEAST_PROBABLE]
+    others.sort(key=lambda trial: -odds[trial.trial_id])
     places = []
     for point in front:
         alike = tuple(other for other in others if not _told_apart(state, point, other))
-        columns = [column[trial.trial_id] for trial in (point, *alike)]
-        together = float(draws[:, columns].any(axis=1).mean())
-        places.append(FrontPlace(point, float(odds[columns[0]]), alike, together))
+        together = float(draws[:, [column[trial.trial_id] for trial in (point, *alike)]].any(axis=1).mean())
+        places.append(FrontPlace(point, odds[point.trial_id], alike, together))
     return places
 
 

@@ -69,6 +69,7 @@ class RunState:
         self.deciding_seconds = 0.0  # of the active ones
         self._resumed_at = self._last_at = math.nan
         self._front: list[Trial] | None = None
+        self._draws: NDArray[np.bool_] | None = None
         self._shared: tuple[SharedMetrics, ...] = ()
         self._groups: dict[tuple[bool, str], Group] = {}
         self._turns = Turns()
@@ -86,14 +87,14 @@ class RunState:
         with self.lock:
             copied = copy.copy(self)
             copied.trials = {name: trial.copied() for name, trial in self.trials.items()}
-            copied._front, copied._turns = None, copy.deepcopy(self._turns)
+            copied._front, copied._draws, copied._turns = None, None, copy.deepcopy(self._turns)
             copied._groups = {key: group.of(copied.trials) for key, group in self._groups.items()}
             return copied
 
     def apply(self, event: Event) -> None:
         """Take in the next event. An event that says nothing of trials, and an unknown one, only moves the clock."""
         with self.lock:
-            self._front = None
+            self._front = self._draws = None
             match event:
                 case Opening() | Resume():
                     if isinstance(event, Opening):
@@ -282,18 +283,21 @@ class RunState:
         picked = self.picked()
         return picked[1] if picked else None
 
-    def front_draws(self, points: list[Trial]) -> NDArray[np.bool_]:
-        """Return which of the candidates are on the front in each draw from the 95% intervals, (draws, points).
+    def front_draws(self) -> NDArray[np.bool_]:
+        """Which candidates are on the front in each draw from the 95% intervals, shape (draws, candidates).
 
-        A metric without an interval is taken as exact.
+        A metric without an interval is taken as exact. There must be a candidate.
         """
-        halves = np.array([[self.half_interval(t, o.metric) or 0.0 for o in self.objectives] for t in points])
-        return front_draws(self.losses(points), halves / HALF_95, self._errors(points))
+        if self._draws is None:
+            points = self.candidates()
+            halves = np.array([[self.half_interval(t, o.metric) or 0.0 for o in self.objectives] for t in points])
+            self._draws = front_draws(self.losses(points), halves / HALF_95, self._errors(points))
+        return self._draws
 
     def front_probabilities(self) -> dict[str, float]:
         """Probability of each candidate that it belongs to the front."""
         points = self.candidates()
-        odds = self.front_draws(points).mean(axis=0) if points else []
+        odds = self.front_draws().mean(axis=0) if points else []
         return {trial.trial_id: float(p) for trial, p in zip(points, odds, strict=True)}
 
     def _errors(self, points: Sequence[Trial]) -> Errors:

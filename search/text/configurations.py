@@ -8,6 +8,9 @@ from typing import Any
 SHORT_NAMES = {"learning_rate": "lr", "batch_size": "batch", "weight_decay": "decay", "num_microbatches": "micro"}
 
 
+DEFAULT = "default"  # instead of None, with which the training chooses a value itself
+
+
 def format_setting(value: Any) -> str:
     """Return a configuration's value as text, floats with three digits."""
     if isinstance(value, bool):
@@ -16,8 +19,8 @@ def format_setting(value: Any) -> str:
 
 
 def format_optional(value: Any) -> str:
-    """Return a setting as text; `default` for None, with which the training chooses a value itself."""
-    return "default" if value is None else format_setting(value)
+    """Return a setting as text."""
+    return DEFAULT if value is None else format_setting(value)
 
 
 def with_all_digits(value: Any) -> str:

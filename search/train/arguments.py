@@ -8,6 +8,11 @@ from search.record.dataframes import Run
 from search.record.source import absolute_file, usable_file
 
 
+def same_data(run: Run, folder: Path, root: str | None = None) -> list[str]:
+    """Return the arguments with which a training sees the samples that it saw in the run."""
+    return data_arguments(run, folder, root, run.info.data_settings.get("train_images"))
+
+
 def data_arguments(run: Run, folder: Path, root: str | None = None, train_samples: int | None = None) -> list[str]:
     """Return the arguments; `folder` is the run's as the user gave it, `root` another place of the data."""
     given = {
