@@ -10,7 +10,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError, Parser
+from search.exit_codes import BAD_INPUT, DONE, FAILED, INTERRUPTED, InputError, Parser
 from search.record.dataframes import Run, load
 from search.record.trial import Trial
 from search.space.parameters import find_parameter_problems
@@ -39,6 +39,8 @@ def run_command(command: str, answer: Callable[[], str]) -> int:
         reason, code = str(error), BAD_INPUT if isinstance(error, InputError) else FAILED
     except OSError as error:
         reason, code = f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "), FAILED
+    except KeyboardInterrupt:
+        reason, code = "interrupted", INTERRUPTED
     print(f"{command}: {reason}", file=sys.stderr)
     return code
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-DONE, FAILED, BAD_INPUT, OUT_OF_DISK = 0, 1, 2, 3
+DONE, FAILED, BAD_INPUT, OUT_OF_DISK, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 class InputError(Exception):

@@ -23,7 +23,7 @@ from typing import Any
 from search.advise.answer import as_json, as_text
 from search.advise.comparison import MOST_AT_A_TIME, Comparisons
 from search.commandline import find_trial, given_settings, load_run, print_output
-from search.exit_codes import BAD_INPUT, DONE, InputError, Parser
+from search.exit_codes import BAD_INPUT, DONE, INTERRUPTED, InputError, Parser
 from search.front.neighbour import Neighbour
 from search.front.neighbours import neighbours
 from search.record.dataframes import Run
@@ -39,7 +39,6 @@ from search.train.turn_group import TurnError
 from trainables.contract import DataError, InfeasibleError, Resources, Scalar, Trainable, Verdict, load_trainable
 
 NAME = "search.advise"
-INTERRUPTED = 130
 MOST_ALONE = 3  # loops of a user's own, each with processes of its own
 MAX_MEMORY = 0.85  # of what there is, for all configurations that take turns
 

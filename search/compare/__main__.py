@@ -5,7 +5,7 @@
 The runs must have the same objectives. If their machines differ, the rates compare the machines, not the searches.
 With --settle, the trainings of the runs take turns in the configurations that they share, on this machine: after a
 change of a training file or of the data, it says how much faster or slower that made each of them.
-Exit codes: 0 done, 2 bad input.
+Exit codes: 0 done, 2 bad input, 130 interrupted.
 """
 
 from __future__ import annotations

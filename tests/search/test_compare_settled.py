@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from search.compare import __main__ as command
 from search.compare.__main__ import main
 from search.compare.comparison import Reading, Shared, shared, sides
 from search.compare.settled import Settled, settle, trainings
@@ -118,6 +119,18 @@ def test_a_run_of_another_machine_cannot_be_settled_here(tmp_path: Path, capsys:
         "--settle: B (throughput-2026-11-20-1) is from another machine: cpu_name Abacus there"
         in capsys.readouterr().err
     )
+
+
+def test_an_interrupt_ends_it_with_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "settle", interrupted)
+    folders = [run_of(tmp_path / name, nap) for name, nap in (("a", 0.1), ("b", 0.0))]
+    assert command.main([*map(str, folders), "--settle"]) == 130
+    assert capsys.readouterr().err == "search.compare: interrupted\n"
 
 
 def test_minutes_below_zero_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
