@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 
 from trainables import replay, train
-from trainables.contract import TIMEOUT_VARIABLE, Resources
+from trainables.contract import TIMEOUT_VARIABLE, Resources, group_timeout_seconds
 from trainables.measure import probe_end
 from trainables.train import LOST_ANOTHER, attribute_failure, main
 
@@ -143,6 +143,11 @@ def test_the_rank_that_went_wrong_is_named_not_one_that_noticed(
     ended: dict[int, int], code: int, reason: str | None
 ) -> None:
     assert attribute_failure(ended, 2, 120.0) == (code, reason)
+
+
+def test_nccl_waits_longer_than_those_who_name_the_rank_that_hangs() -> None:
+    assert group_timeout_seconds(on_gpus=True, timeout=120.0) == 240.0
+    assert group_timeout_seconds(on_gpus=False, timeout=120.0) == 120.0
 
 
 @pytest.mark.parametrize(
