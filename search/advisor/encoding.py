@@ -102,6 +102,22 @@ class Encoding:
                 rows[hit, column] = np.where(rng.random(size) < 0.5, near, anywhere)
         return self._apply_conditions(rows, rng)
 
+    def neighbours(self, rng: np.random.Generator, row: Rows, step: float) -> Rows:
+        """Return the rows with one active parameter changed: of a range by a step, a quarter of one, or to an end."""
+        changed = [row]
+        for column, (_, parameter) in enumerate(self._parameters):
+            if row[column] == INACTIVE:
+                continue
+            if isinstance(parameter, Range):
+                steps = step * np.array([-1.0, -0.25, 0.25, 1.0])
+                positions = _round(parameter, np.array([0.0, *np.clip(row[column] + steps, 0.0, 1.0), 1.0]))
+            else:
+                positions = np.arange(len(parameter.values), dtype=float)
+            rows = np.repeat(row[None], len(positions), axis=0)
+            rows[:, column] = positions
+            changed.extend(rows[positions != row[column]])
+        return self._apply_conditions(np.stack(changed[1:]), rng) if changed[1:] else row[None][:0]
+
     def features(self, rows: Rows, only: NDArray[np.int_]) -> Features:
         """Return the features of the parameters in the columns `only`."""
         columns: list[Array] = []

@@ -12,6 +12,7 @@ from search.advisor.surrogate import GaussianProcess, Hyperparameters
 Array = NDArray[np.float64]
 
 MAX_POINTS = 256  # in one Gaussian process, whose cost grows with the cube of this number
+OUTLIER = 10
 REFIT_GROWTH = 1.15  # hyperparameters are fitted again when the number of measurements has grown by this factor
 
 
@@ -80,19 +81,20 @@ class MetricModel:
 
 
 def warp_losses(losses: Array) -> tuple[Array, Array]:
-    """Transform losses to a scale fit for a Gaussian: logarithms of rates, and a compressed worse half.
+    """Transform losses to a scale fit for a Gaussian: logarithms of rates, and outliers among the worse drawn in.
 
-    Losses are taken for rates, which may differ by factors, when all are below zero and far apart. Return the
-    transformed losses and the slopes of the transformation.
+    Losses are taken for rates, which may differ by factors, when all are below zero and far apart. An outlier is worse
+    than the median by more than `OUTLIER` times what the best is better. Return the transformed losses and the slopes
+    of the transformation.
     """
     slopes = np.ones(len(losses))
     if losses.min() < 5 * losses.max() < 0:
         losses, slopes = log_rates(losses)
-    median, quarter = np.quantile(losses, [0.5, 0.25])
-    unit = max(float(median - quarter), 1e-9 * max(1.0, abs(float(median))))
+    median = float(np.median(losses))
+    unit = max(median - float(losses.min()), 1e-9 * max(1.0, abs(median)))
     z = (losses - median) / unit
-    worse = np.maximum(z, 0.0)
-    return np.where(z > 0, np.log1p(worse), z), slopes / unit / (1 + worse)
+    beyond = np.maximum(z - OUTLIER, 0.0)
+    return np.minimum(z, OUTLIER) + np.log1p(beyond), slopes / unit / (1 + beyond)
 
 
 def log_rates(losses: Array) -> tuple[Array, Array]:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from search.advisor.encoding import INACTIVE, Encoding
 from search.space.parameters import Choice
 from search.space.space import parse_space
+from trainables.contract import Scalar
 
 OBJECTIVES = [{"metric": "accuracy", "goal": "maximize"}, {"metric": "rate", "goal": "maximize"}]
 CHOICES = {
@@ -254,6 +255,25 @@ def test_a_mutation_goes_about_a_step_in_a_range_and_a_place_or_two_in_a_list_of
 def test_a_mutation_can_reach_every_name():
     encoding, rng = Encoding(space({"which": {"values": list("abcdefgh")}})), np.random.default_rng(0)
     assert set(encoding.mutated(rng, np.zeros((500, 1)), 0.1)[:, 0]) == set(range(8))
+
+
+def test_neighbours_differ_in_one_parameter_and_reach_the_ends_of_a_range_and_all_values_of_a_list():
+    encoding = Encoding(space({"x": {"min": 0.0, "max": 1.0}, **CHOICES}))
+    config: dict[str, Scalar] = {"x": 0.5, "loader": "workers", "num_workers": 0, "batch_size": 64}
+    (row,) = encoding.rows([config])
+    found = [encoding.config(near) for near in encoding.neighbours(np.random.default_rng(0), row, 0.2)]
+    assert [near["x"] for near in found if near["x"] != 0.5] == pytest.approx([0.0, 0.3, 0.45, 0.55, 0.7, 1.0])
+    others = [{name for name, value in near.items() if config.get(name) != value} for near in found]
+    assert others.count({"x"}) == 6
+    assert {near["loader"] for near in found} == {"workers", "memory", "device"}
+    assert {near["num_workers"] for near in found if "num_workers" in near} == {0, 2, 8}
+    assert others.count({"batch_size"}) == 1
+    assert len(found) == 6 + 2 + 2 + 1
+
+
+def test_where_nothing_is_searched_there_are_no_neighbours():
+    encoding = Encoding(space({"batch_size": {"values": [64]}}))
+    assert not len(encoding.neighbours(np.random.default_rng(0), encoding.rows([{"batch_size": 64}])[0], 0.2))
 
 
 def test_the_same_generator_gives_the_same_rows():

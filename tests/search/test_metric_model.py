@@ -165,19 +165,19 @@ def test_warping_keeps_the_order(values):
 def test_warped_losses_have_no_unit(values, factor, offset):
     """Zero and unit do not matter, for what is no rate: here some are above zero, wherever that is."""
     values = np.append(values, values.max() + 1e3)
-    assume(np.quantile(values, 0.5) - np.quantile(values, 0.25) > 0.01)
+    assume(np.median(values) - values.min() > 0.01)
     assert warp_losses(factor * values + offset + 1e5)[0] == pytest.approx(warp_losses(values)[0], rel=1e-4, abs=1e-4)
 
 
-def test_warping_draws_in_what_is_bad_and_leaves_what_is_good():
-    """So that one loss of 1e6 does not make all others look equal; the unit is from the median to the best quarter."""
-    values = np.array([-2.0, -1.0, 0.0, 1.0, 1e6])
-    assert warp_losses(values)[0] == pytest.approx([-2.0, -1.0, 0.0, np.log(2), np.log1p(1e6)])
+def test_an_outlier_is_drawn_in_and_all_else_keeps_its_distances():
+    """So that one loss of 1e6 does not make all others look equal; the unit is from the median to the best."""
+    values = np.array([-2.0, -1.0, 0.0, 20.0, 2e6])
+    assert warp_losses(values)[0] == pytest.approx([-1.0, -0.5, 0.0, 10.0, 10.0 + np.log1p(1e6 - 10)])
 
 
 def test_rates_far_apart_are_compared_by_their_ratios():
     rates = np.array([100.0, 200.0, 400.0, 800.0, 1600.0])
-    assert warp_losses(-rates)[0][::-1][:3] == pytest.approx([-2.0, -1.0, 0.0])
+    assert warp_losses(-rates)[0][::-1] == pytest.approx([-1.0, -0.5, 0.0, 0.5, 1.0])
     assert warp_losses(-1e3 * rates)[0] == pytest.approx(warp_losses(-rates)[0])
 
 

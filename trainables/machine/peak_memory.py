@@ -25,7 +25,7 @@ class PeakMemory:
         self._devices = devices
         self._on_gpus = devices[0].type == "cuda"
         if self._on_gpus:
-            torch.cuda.init()  # which resetting does not do, and without which it fails
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # without it, resetting fails
             torch.cuda.empty_cache()  # of earlier work, which would count as reserved
             for device in devices:
                 torch.cuda.reset_peak_memory_stats(device)
