@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import logging
+import math
 import os
 import sys
 import warnings
@@ -158,6 +159,67 @@ def optuna_tpe_multivariate(problem: Problem, runs: int, seed: int, setting: Set
 def optuna_nsga2(problem: Problem, runs: int, seed: int, setting: Setting) -> OptunaStudy:
     """NSGA-II with a population of 20; the default of 50 would be most of the budget."""
     return OptunaStudy(problem, optuna.samplers.NSGAIISampler(seed=seed, population_size=20))
+
+
+class OptunaGP(OptunaStudy):
+    """Optuna's Gaussian processes with logEHVI, which suit numeric spaces best.
+
+    It is told the logarithm of the throughput, and of what cannot run the worst values so far, with which it finds more
+    than with zeros or with a constraint.
+    """
+
+    def __init__(self, problem: Problem, runs: int, seed: int, setting: Setting) -> None:
+        super().__init__(problem, optuna.samplers.GPSampler(seed=seed), "failure")
+        self._told: list[Point] = []
+
+    def finish(self, trial_id: str, end: End, point: Point) -> None:
+        """See `Method`."""
+        if end != "infeasible":
+            self._told.append((point[0], math.log10(point[1])))
+            super().finish(trial_id, end, self._told[-1])
+        elif self._told:
+            super().finish(trial_id, "complete", tuple(map(min, zip(*self._told, strict=True))))
+        else:
+            super().finish(trial_id, end, point)
+
+
+class _AxQLogNEHVI:
+    """Ax with its defaults: BoTorch's qLogNEHVI after Sobol points."""
+
+    def __init__(self, problem: Problem, runs: int, seed: int, setting: Setting) -> None:
+        from ax.api.client import Client
+        from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+
+        logging.disable(logging.WARNING)
+        warnings.simplefilter("ignore")
+        types = {bool: "bool", int: "int", float: "float", str: "str"}
+        parameters: list[Any] = []
+        for name, (kind, *details) in problem.space.items():
+            if kind == "cat":
+                values = [value.item() if isinstance(value, np.generic) else value for value in details[0]]
+                of_type = types[type(values[0])]
+                is_ordered = of_type in ("int", "float")
+                parameters.append(ChoiceParameterConfig(name, values, of_type, is_ordered=is_ordered))
+            else:
+                low, high, log = details
+                parameters.append(RangeParameterConfig(name, (low, high), kind, scaling="log" if log else "linear"))
+        self._client = Client(random_seed=seed)
+        self._client.configure_experiment(parameters=parameters)
+        self._client.configure_optimization(objective=", ".join(METRICS))
+
+    def propose(self) -> Proposal:
+        ((number, config),) = self._client.get_next_trials(max_trials=1).items()
+        return Proposal(f"{number}", config)
+
+    def observe(self, trial_id: str, epoch: int, point: Point, half: float = 0.0) -> bool:
+        return True
+
+    def finish(self, trial_id: str, end: End, point: Point) -> None:
+        if end == "infeasible":
+            self._client.mark_trial_failed(trial_index=int(trial_id))
+        else:
+            told = {METRICS[0]: point[0], METRICS[1]: math.log10(point[1])}
+            self._client.complete_trial(trial_index=int(trial_id), raw_data=told)
 
 
 def _grace_epochs(problem: Problem) -> int:
@@ -308,6 +370,8 @@ METHODS: Mapping[str, Callable[[Problem, int, int, Setting], Method]] = {
     "optuna_tpe": optuna_tpe,
     "optuna_tpe_multivariate": optuna_tpe_multivariate,
     "optuna_nsga2": optuna_nsga2,
+    "optuna_gp": OptunaGP,
+    "ax_qlognehvi": _AxQLogNEHVI,
     "ray_optuna_asha": _RayOptunaAsha,
     "syne_tune_moasha": _SyneTuneMoasha,
 }
@@ -319,7 +383,7 @@ OURS = ("ours", "ours_without_errors", "random_halving")
 STOPPING = ("random_halving", "ray_optuna_asha", "syne_tune_moasha")
 
 _REVISION = 2  # raise it when a baseline is called differently
-_PACKAGES = {"optuna": "optuna", "ray": "ray", "syne": "syne-tune", "random": "numpy"}
+_PACKAGES = {"optuna": "optuna", "ray": "ray", "syne": "syne-tune", "ax": "ax-platform", "random": "numpy"}
 
 
 def method_version(method: str) -> str | None:

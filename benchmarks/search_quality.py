@@ -9,8 +9,9 @@
 `noisy` is `full` with errors in all that the methods hear (`noise.py`), where the score is of the true values.
 Methods that stop trials early are in `full` only if --methods names them. The cost is the number of epochs, in full
 runs; only trials that were trained to the end count. A score is the hypervolume on (accuracy, log10 throughput),
-relative to the best known front. Tables give mean and standard deviation over problems and seeds. Syne Tune is left out
-unless it is installed (`pip install syne-tune`); the figure needs matplotlib. A cache stores each search: a second call
+relative to the best known front. Tables give mean and standard deviation over problems and seeds. Syne Tune and Ax
+(qLogNEHVI of BoTorch) are left out unless they are installed (`pip install syne-tune ax-platform`); the figure needs
+matplotlib. A cache stores each search: a second call
 runs only what is new, and the Advisor again if its code has changed. The last line is one JSON object.
 """
 
