@@ -11,8 +11,8 @@ Methods that stop trials early are in `full` only if --methods names them. The c
 runs; only trials that were trained to the end count. A score is the hypervolume on (accuracy, log10 throughput),
 relative to the best known front. Tables give mean and standard deviation over problems and seeds. Syne Tune and Ax
 (qLogNEHVI of BoTorch) are left out unless they are installed (`pip install syne-tune ax-platform`); the figure needs
-matplotlib. A cache stores each search: a second call
-runs only what is new, and the Advisor again if its code has changed. The last line is one JSON object.
+matplotlib. A cache stores each search: a second call runs only what is new, and the Advisor again if its code has
+changed. The last line is one JSON object.
 """
 
 from __future__ import annotations

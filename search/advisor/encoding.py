@@ -104,7 +104,7 @@ class Encoding:
 
     def neighbours(self, rng: np.random.Generator, row: Rows, step: float) -> Rows:
         """Return the rows with one active parameter changed: of a range by a step, a quarter of one, or to an end."""
-        changed = [row]
+        changed = list[Rows]()
         for column, (_, parameter) in enumerate(self._parameters):
             if row[column] == INACTIVE:
                 continue
@@ -116,7 +116,7 @@ class Encoding:
             rows = np.repeat(row[None], len(positions), axis=0)
             rows[:, column] = positions
             changed.extend(rows[positions != row[column]])
-        return self._apply_conditions(np.stack(changed[1:]), rng) if changed[1:] else row[None][:0]
+        return self._apply_conditions(np.stack(changed), rng) if changed else row[None][:0]
 
     def features(self, rows: Rows, only: NDArray[np.int_]) -> Features:
         """Return the features of the parameters in the columns `only`."""

@@ -284,7 +284,7 @@ class RunState:
         return picked[1] if picked else None
 
     def front_draws(self) -> NDArray[np.bool_]:
-        """Which candidates are on the front in each draw from the 95% intervals, shape (draws, candidates).
+        """Return which candidates are on the front in draws from the 95% intervals, shape (draws, candidates).
 
         A metric without an interval is taken as exact. There must be a candidate.
         """
