@@ -36,7 +36,7 @@ from search.space.space import parse_space
 
 End = Literal["complete", "stopped", "infeasible"]
 Refused = Literal["zeros", "failure", "constraint"]
-Setting = Literal["full", "short", "noisy"]  # see `search_quality.py`
+Setting = Literal["full", "short", "noisy", "four"]  # see `search_quality.py`
 
 
 class Method(Protocol):

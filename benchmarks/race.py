@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,8 +16,12 @@ import optuna
 from baselines import METHODS, Method, Setting, method_version
 from noise import Noise
 from numpy.typing import NDArray
-from problems import CANNOT_RUN, Point, Problem
+from problems import CANNOT_RUN, Point, Problem, Row
 from recorded import load
+
+from search.advisor.proposal import Proposal
+
+AT_ONCE: dict[Setting, int] = {"four": 4}
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,8 @@ def run(folder: Path, race: Race) -> Course:
     steps: list[tuple[float, float]] = []
     trials = 0
     noise = Noise(race.seed) if race.setting == "noisy" else None
-    for cost, point in trials_of(problem, method, race.runs, noise):
+    at_once = AT_ONCE.get(race.setting, 1)
+    for cost, point in trials_of(problem, method, race.runs, noise, at_once):
         trials += 1
         if point is not None:
             found.append(point)
@@ -75,35 +82,58 @@ def run(folder: Path, race: Race) -> Course:
     return Course(tuple(steps), trials, len(found), round(time.perf_counter() - started, 2))
 
 
+@dataclass(order=True)
+class _Running:
+    """Trial in progress; the one whose next epoch ends first is the smallest."""
+
+    next_end: Fraction  # of an epoch, in durations of a full run
+    number: int
+    proposal: Proposal = field(compare=False)
+    curve: Sequence[Row] = field(compare=False)
+    epochs: int = field(default=0, compare=False)
+
+
 def trials_of(
-    problem: Problem, method: Method, runs: int, noise: Noise | None = None
+    problem: Problem, method: Method, runs: int, noise: Noise | None = None, at_once: int = 1
 ) -> Iterator[tuple[Fraction, Point | None]]:
     """Yield the cost after each trial, and the trial's point if it was trained to the end.
 
     The cost is in full runs: a trial that is stopped after 5 of 50 epochs costs a tenth. An infeasible trial costs a
     full run. A trial that is running when the budget ends has no point. `noise` changes what the method hears, not the
-    points.
+    points; it needs one trial at a time. Of `at_once` trials each takes as long as it costs.
     """
-    spent = Fraction(0)
-    while spent < runs and (proposal := method.propose()) is not None:
-        curve = problem.curve(proposal.config)
-        if curve == CANNOT_RUN:
-            spent = min(spent + 1, Fraction(runs))
-            method.finish(proposal.trial_id, "infeasible", (0.0, 0.0))
+    assert at_once == 1 or noise is None
+    spent = now = Fraction(0)
+    running: list[_Running] = []
+    numbers = itertools.count()
+    while spent < runs:
+        while len(running) < at_once and (proposal := method.propose()) is not None:
+            curve = problem.curve(proposal.config)
+            heapq.heappush(running, _Running(now + Fraction(1, len(curve)), next(numbers), proposal, curve))
+            if noise and curve != CANNOT_RUN:
+                noise.next_trial()
+        if not running:
+            return
+        trial = heapq.heappop(running)
+        trial_id, now = trial.proposal.trial_id, trial.next_end
+        spent = min(spent + Fraction(1, len(trial.curve)), Fraction(runs))
+        if trial.curve == CANNOT_RUN:
+            method.finish(trial_id, "infeasible", (0.0, 0.0))
             yield spent, None
             continue
-        if noise:
-            noise.next_trial()
-        for epoch, accuracy, throughput, _ in curve:
-            spent += Fraction(1, len(curve))
-            last = (accuracy, throughput)
-            told, half = noise.told(last) if noise else (last, 0.0)
-            continues = method.observe(proposal.trial_id, epoch, told, half)
-            if spent >= runs or not continues:
-                break
-        finished = epoch == curve[-1][0]
-        method.finish(proposal.trial_id, "complete" if finished else "stopped", told)
-        yield spent, last if finished else None
+        epoch, accuracy, throughput, _ = trial.curve[trial.epochs]
+        trial.epochs += 1
+        told, half = noise.told((accuracy, throughput)) if noise else ((accuracy, throughput), 0.0)
+        continues = method.observe(trial_id, epoch, told, half)
+        finished = trial.epochs == len(trial.curve)
+        if finished or spent >= runs or not continues:
+            method.finish(trial_id, "complete" if finished else "stopped", told)
+            yield spent, (accuracy, throughput) if finished else None
+        else:
+            trial.next_end += Fraction(1, len(trial.curve))
+            heapq.heappush(running, trial)
+    for _ in running:
+        yield spent, None
 
 
 class Records:

@@ -4,9 +4,10 @@
     python benchmarks/search_quality.py --only toy | scale | decoupled
 
 `out_of_memory.py`, `scale.py` and `decoupling.py` describe the second form. In the first form, the folder holds a
-`mobench.py` with `NAMES` and `load(name)`. There are three settings: `full` has a budget of full runs for each family;
+`mobench.py` with `NAMES` and `load(name)`. There are four settings: `full` has a budget of full runs for each family;
 `short` has a budget of 20 full runs on lcbench (1,040 epochs), which early stopping can divide among more trials;
-`noisy` is `full` with errors in all that the methods hear (`noise.py`), where the score is of the true values.
+`noisy` is `full` with errors in all that the methods hear (`noise.py`), where the score is of the true values; `four`
+is `full` with four trials running at any time.
 Methods that stop trials early are in `full` only if --methods names them. The cost is the number of epochs, in full
 runs; only trials that were trained to the end count. A score is the hypervolume on (accuracy, log10 throughput),
 relative to the best known front. Tables give mean and standard deviation over problems and seeds. Syne Tune and Ax
@@ -45,7 +46,7 @@ RUNS: dict[Setting, dict[str, int]] = {
     "full": {"lcbench": 100, "hpolib": 100, "nmt": 40, "pollux": 40, "vgg19": 40},
     "short": {"lcbench": 20},
 }
-RUNS["noisy"] = RUNS["full"]
+RUNS["noisy"] = RUNS["four"] = RUNS["full"]
 FAMILIES = tuple(RUNS["full"])
 # Methods that stop early make thousands of trials in `full`: one search of Syne Tune takes minutes.
 WITHOUT_STOPPING = [method for method in METHODS if method not in STOPPING]
@@ -54,6 +55,7 @@ FITTING: dict[Setting, list[str]] = {
     "full": [method for method in WITHOUT_STOPPING if method != SAME_WITHOUT_NOISE],
     "short": [method for method in METHODS if method != SAME_WITHOUT_NOISE],
     "noisy": WITHOUT_STOPPING,
+    "four": [method for method in WITHOUT_STOPPING if method != SAME_WITHOUT_NOISE],
 }
 
 

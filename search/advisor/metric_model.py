@@ -34,6 +34,7 @@ class MetricModel:
         self.max_value = -np.inf  # of all measurements
         self._encoding, self._scale, self._min_spread = encoding, scale, min_spread
         self._measurements: list[tuple[Rows, float, float, float]] = []  # row, progress, value, standard error
+        self._expected: Rows | None = None
         self._process: GaussianProcess | None = None
         self._fit: tuple[int, Hyperparameters] | None = None  # with the number of measurements that it was made from
 
@@ -49,6 +50,10 @@ class MetricModel:
         self.max_value = max(self.max_value, value)
         self._process = None
 
+    def expect(self, rows: Rows) -> None:
+        """Predict from now on as if the mean predictions for these rows had been measured at full length."""
+        self._expected, self._process = rows if len(rows) else None, None
+
     def predict(self, rows: Rows) -> tuple[Array, Array]:
         """Return mean and standard deviation at full length, on the model's scale, each of shape (m,)."""
         if self._process is None:
@@ -60,6 +65,9 @@ class MetricModel:
             if self._fit is None or self._fit[0] != count:
                 self._fit = (count, self._gaussian_process(count, None).hyperparameters)
             self._process = self._gaussian_process(len(self), self._fit[1])
+            if self._expected is not None:
+                features = self._encoding.features(self._expected, self.columns)
+                self._process = self._process.expecting(features, np.ones(len(features)))
         return self._process.predict(self._encoding.features(rows, self.columns), np.ones(len(rows)))
 
     def probability_below_zero(self, rows: Rows) -> Array:

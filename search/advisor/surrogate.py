@@ -9,6 +9,7 @@ Rasmussen & Williams 2006, "Gaussian Processes for Machine Learning", chapters 2
 and epoch kernels as in Swersky et al. 2013, "Multi-Task Bayesian Optimization".
 """
 
+import copy
 from dataclasses import dataclass
 from functools import partial
 
@@ -78,9 +79,27 @@ class GaussianProcess:
         with ONE_THREAD():
             self.hyperparameters = hyperparameters or _fit(features, progress, scaled, scale_of, given)
             covariance = self._covariance(features, progress)
-            covariance[np.diag_indices_from(covariance)] += self.hyperparameters.sizes[1] + given
+            self._noise = self.hyperparameters.sizes[1] + given
+            covariance[np.diag_indices_from(covariance)] += self._noise
             self._factor = np.linalg.cholesky(covariance)
             self._weights = cho_solve((self._factor, True), scaled, check_finite=False)
+
+    def expecting(self, features: Array, progress: Array) -> "GaussianProcess":
+        """Return this process as if its own means had been measured there: the means are the same, deviations smaller.
+
+        Ginsbourger et al. 2010, "Kriging is well-suited to parallelize optimization" (kriging believer).
+        """
+        other = copy.copy(self)
+        other._features = np.vstack([self._features, features])
+        other._progress = np.concatenate([self._progress, progress])
+        added = np.full(len(progress), self.hyperparameters.sizes[1] + JITTER)
+        other._noise = np.concatenate([self._noise, added])
+        other._weights = np.concatenate([self._weights, np.zeros(len(progress))])
+        with ONE_THREAD():
+            covariance = other._covariance(other._features, other._progress)
+            covariance[np.diag_indices_from(covariance)] += other._noise
+            other._factor = np.linalg.cholesky(covariance)
+        return other
 
     def predict(self, features: Array, progress: Array) -> tuple[Array, Array]:
         """Return mean and standard deviation of the metric, without measurement noise, each of shape (m,)."""

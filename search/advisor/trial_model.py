@@ -28,6 +28,9 @@ CLIMBERS = 5  # best candidates, each of which moves to its best neighbour while
 STEPS = 0.2 / 1.5 ** np.arange(8)  # to a neighbour, of a range, by round
 # Power of the probability of feasibility. On a toy problem 1 lost 18% of the trials to memory, 2 lost 14%, 4 lost 13%.
 FEASIBILITY_POWER = 2
+# Factor of the gain for each value that the user does not call likely, to the power of 1 / trials: 0.1 after 10 trials,
+# 0.8 after 100, so that a wrong belief is overcome (Hvarfner et al. 2022, "πBO", arXiv 2204.11051).
+UNLIKELY = 1e-10
 CONSTRAINT_MARGIN = 0.7  # excess; a constraint satisfied everywhere by more than a factor of two needs no model
 RATES_DIFFER_BY = 0.3  # relative, between settings; the first few measurements may be alike by chance
 STEP = 0.15  # of a mutation, of a range
@@ -44,6 +47,7 @@ class _ModelledTrial:
     last_epoch: int = 0  # of its last measurement at a rung
     has_rate: bool = True  # the last measurement has no NaN
     final: Array | None = None  # losses at full length
+    is_running: bool = True
 
 
 @dataclass
@@ -83,12 +87,13 @@ class TrialModel:
             self._first_trials = min(self._first_trials, FIRST_MEASURED)
         self._num_started = 0
         self._first_trial = ""
+        self._expected: Rows = np.empty((0, len(space.parameters)))  # of running trials
         self._estimate: _FrontEstimate | None = None
 
     def start(self, trial_id: str, config: Mapping[str, Scalar], preparatory: bool = False) -> None:
         """Record the start of a trial, or of a preparatory probe, which does not count as a trial."""
         (row,) = self._encoding.rows([config])
-        self._trials[trial_id] = _ModelledTrial(row)
+        self._trials[trial_id] = _ModelledTrial(row, is_running=not preparatory)
         if not preparatory:
             self._tried.add(row.tobytes())
             self._num_started += 1
@@ -139,7 +144,8 @@ class TrialModel:
             self._earlier.append(row)
 
     def observe_feasibility(self, trial_id: str, runs: bool) -> None:
-        """Record whether a configuration can run here."""
+        """Record that a trial has ended, and whether its configuration can run here."""
+        self._trials[trial_id].is_running = False
         self._failure.learn(self._trials[trial_id].row, 1.0, -1.0 if runs else 1.0)
         self._invalidate()
 
@@ -152,6 +158,7 @@ class TrialModel:
     def propose(self, rng: np.random.Generator) -> dict[str, Scalar]:
         """Return the untried configuration with the largest expected gain; a random one while there is little data."""
         if not self._has_too_little_data(self._num_started):
+            self._expect_others()
             return self._encoding.config(self._best_candidate(rng)[0])
         rows = self._with_fastest_settings(self._encoding.random(rng, 64))
         untried = self._untried(rows)
@@ -175,6 +182,7 @@ class TrialModel:
             return "an objective had no finite value"
         if self._has_too_little_data(self._num_started - 1):
             return "was one of the first trials, of which only one is trained to the end" if trial.has_rate else None
+        self._expect_others(trial)
         own = float(self.gain(trial.row[None])[0]) / (self._last_epoch - epoch)
         if own >= NEW_TRIAL_FACTOR * self._best_candidate(rng)[1] / self._last_epoch:
             return None
@@ -184,6 +192,7 @@ class TrialModel:
         """Return the expected gain of the next trial, relative to the front's hypervolume; None: too little data."""
         if self._has_too_little_data(self._num_started) or all(t.final is None for t in self._trials.values()):
             return None
+        self._expect_others()
         estimate = self._estimate_front()
         dominated = hypervolume(estimate.front, estimate.reference_point)
         return self._best_candidate(rng)[1] / dominated if dominated else None
@@ -193,7 +202,8 @@ class TrialModel:
         estimate = self._estimate_front()
         means, deviations = self._predict(rows)
         improvement = expected_improvement(means, deviations, estimate.front, estimate.reference_point)
-        return np.asarray(improvement * self._feasibility(rows) ** FEASIBILITY_POWER)
+        belief = UNLIKELY ** (self._encoding.num_unlikely(rows) / max(1, self._num_started))
+        return np.asarray(improvement * self._feasibility(rows) ** FEASIBILITY_POWER * belief)
 
     def _learn(self, row: Rows, progress: float, losses: Array, errors: Array | None) -> None:
         errors = np.zeros(len(losses)) if errors is None else errors
@@ -203,6 +213,15 @@ class TrialModel:
                 if self._probe_tuner and is_probed:
                     self._probe_tuner.learn(row, float(loss))
         self._invalidate()
+
+    def _expect_others(self, judged: _ModelledTrial | None = None) -> None:
+        """Count on what the model predicts for the trials that are running, but for the one that is judged."""
+        others = [trial.row for trial in self._trials.values() if trial.is_running and trial is not judged]
+        expected = np.array(others, dtype=float).reshape(-1, self._expected.shape[1])
+        if not np.array_equal(expected, self._expected):
+            self._expected, self._estimate = expected, None
+            for model in self._objectives:
+                model.expect(expected)
 
     def _with_fastest_settings(self, rows: Rows) -> Rows:
         return self._probe_tuner.fastest(rows) if self._probe_tuner else rows
@@ -233,11 +252,13 @@ class TrialModel:
             ranks = pareto_rank(np.stack([t.final for t in final])) if final else np.empty(0)  # type: ignore[misc]
             kept = [final[i] for i in np.argsort(ranks, kind="stable")[:MAX_ON_FRONT]]
             others = [t for t in self._trials.values() if t.final is None and t.last_epoch][-MAX_ON_FRONT:]
-            rows = np.stack([*(trial.row for trial in [*kept, *others]), *self._earlier[-MAX_ON_FRONT:]])
+            rows = np.stack([t.row for t in [*kept, *others]] + self._earlier[-MAX_ON_FRONT:])
+            rows = np.vstack([self._expected, rows])
             means, _ = self._predict(rows)
             # the ends of the front are worth reaching, however bad the other objective is there
             reference = means.max(axis=0) + 0.1 * np.ptp(means, axis=0) + 1e-9
-            self._estimate = _FrontEstimate(rows[is_pareto_optimal(means)], means[: len(kept)], reference)
+            front = means[: len(self._expected) + len(kept)]
+            self._estimate = _FrontEstimate(rows[is_pareto_optimal(means)], front, reference)
         return self._estimate
 
     def _best_candidate(self, rng: np.random.Generator) -> tuple[Rows, float]:

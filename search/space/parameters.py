@@ -1,6 +1,7 @@
 """Parameters of a search: a choice of values or a range, optionally active only `when` others have given values."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal
@@ -32,19 +33,37 @@ def _number(value: Any) -> int | float:
     raise PydanticCustomError("expected", "a finite number")
 
 
+def _ends(value: Any) -> Any:
+    """Return the ends of a range that is given as "0.01 to 0.1"."""
+    found = re.fullmatch(r"\s*(\S+)\s+to\s+(\S+)\s*", value) if isinstance(value, str) else None
+    try:
+        ends = [float(end) for end in found.groups()] if found else value
+    except ValueError:
+        ends = None
+    if not isinstance(ends, list | tuple) or len(ends) != 2:
+        raise PydanticCustomError("expected", "two numbers, as in 0.01 to 0.1")
+    return ends
+
+
 Scalar = Annotated[contract.Scalar, BeforeValidator(_scalar)]
 Scalars = Annotated[tuple[Scalar, ...], LIST_TO_TUPLE]
-Number = Annotated[int | float, BeforeValidator(_number)]
-Condition = dict[
-    str, Annotated[Scalars, BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))]
+ScalarOrScalars = Annotated[
+    Scalars, BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
 ]
+Number = Annotated[int | float, BeforeValidator(_number)]
+Ends = Annotated[tuple[Number, Number], LIST_TO_TUPLE, BeforeValidator(_ends)]
+Condition = dict[str, ScalarOrScalars]
 
 
 class Choice(BaseModel):
-    """One of `values`. Active only while every parameter named in `when` has one of the values given there."""
+    """One of `values`. Active only while every parameter named in `when` has one of the values given there.
+
+    `likely`: the values among which the user expects the best configurations; empty: any.
+    """
 
     model_config = STRICT
     values: Scalars
+    likely: ScalarOrScalars = ()
     when: Condition = {}
     affects: contract.Affects | None = None  # None: as the trainable says
 
@@ -64,13 +83,17 @@ class Choice(BaseModel):
 
 
 class Range(BaseModel):
-    """A number from `min` to `max`, both included; `log`: equal ratios are equally likely."""
+    """A number from `min` to `max`, both included; `log`: equal ratios are equally likely.
+
+    `likely`: the ends of the part in which the user expects the best configurations; None: anywhere.
+    """
 
     model_config = STRICT
     min: Number
     max: Number
     log: bool = False
     type: Literal["float", "int"] = "float"
+    likely: Ends | None = None
     when: Condition = {}
     affects: contract.Affects | None = None  # None: as the trainable says
 
@@ -196,6 +219,9 @@ def _domain_problems(parameter: Choice | Range, path: KeyPath) -> Iterator[Probl
         for i, value in enumerate(parameter.values):
             if value in parameter.values[:i]:
                 yield Problem((*path, "values", i), f"{format_value(value)} is listed twice; values must differ")
+        for value in parameter.likely:
+            if value not in parameter.values:
+                yield Problem((*path, "likely"), f"{format_value(value)} is not among the values")
         return
     for end, value in (("min", parameter.min), ("max", parameter.max)):
         if parameter.type == "int" and not isinstance(value, int):
@@ -205,6 +231,11 @@ def _domain_problems(parameter: Choice | Range, path: KeyPath) -> Iterator[Probl
         yield Problem(path, f"an empty range: min {parameter.min} is not below max {parameter.max}")
     if parameter.log and parameter.min <= 0:
         yield Problem((*path, "min"), f"found {parameter.min}; a log range starts above 0")
+    if parameter.likely and not parameter.min <= parameter.likely[0] < parameter.likely[1] <= parameter.max:
+        low, high = parameter.likely
+        yield Problem(
+            (*path, "likely"), f"found {low:g} to {high:g}; expected a part of {parameter.min:g} to {parameter.max:g}"
+        )
 
 
 def _condition_problems(

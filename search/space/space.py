@@ -378,6 +378,11 @@ def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Proble
         yield Problem(("parameters",), "nothing to search; name at least one parameter")
     yield from find_parameter_problems(space.parameters, space.fixed, known, owner)
     yield from find_baseline_problems(space.baseline, space.parameters, space.fixed, space.constraints)
+    for name, parameter in space.parameters.items() if space.searcher.name != "gp" else ():
+        if parameter.likely:
+            yield Problem(
+                ("parameters", name, "likely"), f"the searcher {space.searcher.name} has no use for it; gp has"
+            )
     if len(space.objectives) < 2:
         yield Problem(("objectives",), f"found {len(space.objectives)}; a front needs two objectives or more")
     metrics = [objective.metric for objective in space.objectives]

@@ -39,16 +39,21 @@ class Scripted:
     configs: list[dict[str, Any]]
     stops: tuple[int, ...] = ()
     ends: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
 
     def propose(self):
-        number = len(self.ends)
-        return Proposal(f"{number}", self.configs[number]) if number < len(self.configs) else None
+        number = sum(event.startswith("start") for event in self.log)
+        if number == len(self.configs):
+            return None
+        self.log.append(f"start {number}")
+        return Proposal(f"{number}", self.configs[number])
 
     def observe(self, trial_id, epoch, point, half=0.0):
         return int(trial_id) not in self.stops
 
     def finish(self, trial_id, end, point):
         self.ends.append(end)
+        self.log.append(f"end {trial_id}")
 
 
 GOOD: dict[str, Any] = {"size": 1, "rate": 1.0}
@@ -76,6 +81,23 @@ def test_a_trial_that_the_budget_cuts_short_does_not_count():
     spent = list(trials_of(Ladder(), method, 2))
     assert spent[-1] == (Fraction(2), None)
     assert [point for _, point in spent] == [None, (1.0, 1.0), None]
+
+
+def test_of_several_at_once_the_next_starts_when_one_ends():
+    method = Scripted([GOOD, GOOD, REFUSED, GOOD], stops=(1,))
+    assert list(trials_of(Ladder(), method, 10, at_once=2)) == [
+        (Fraction(1, 2), None),  # after an epoch of each
+        (Fraction(5, 4), (1.0, 1.0)),
+        (Fraction(9, 4), None),
+        (Fraction(13, 4), (1.0, 1.0)),
+    ]
+    assert method.log == ["start 0", "start 1", "end 1", "start 2", "end 0", "start 3", "end 2", "end 3"]
+
+
+def test_trials_that_run_when_the_budget_ends_have_no_point():
+    method = Scripted([GOOD] * 9)
+    spent = list(trials_of(Ladder(), method, 3, at_once=2))
+    assert spent == [(Fraction(2) - Fraction(1, 4), (1.0, 1.0)), (Fraction(2), (1.0, 1.0)), (3, None), (3, None)]
 
 
 def test_a_course_is_a_staircase():

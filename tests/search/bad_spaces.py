@@ -46,6 +46,31 @@ class Bad(NamedTuple):
 
 
 BAD_SPACES = [
+    # what is likely
+    Bad(
+        "likely without two ends",
+        "parameters.learning_rate.likely",
+        'found "0.1"; expected two numbers, as in 0.01 to 0.1',
+        'parameters:\n  learning_rate: {min: 0.01, max: 1, likely: "0.1"}  # <-\n',
+    ),
+    Bad(
+        "likely outside of the range",
+        "parameters.learning_rate.likely",
+        "found 0.001 to 0.1; expected a part of 0.01 to 1",
+        "parameters:\n  learning_rate: {min: 0.01, max: 1, likely: 0.001 to 0.1}  # <-\n",
+    ),
+    Bad(
+        "likely not among the values",
+        "parameters.batch_size.likely",
+        "32 is not among the values",
+        "parameters:\n  batch_size: {values: [64, 128], likely: [64, 32]}  # <-\n",
+    ),
+    Bad(
+        "likely for another searcher",
+        "parameters.batch_size.likely",
+        "the searcher tpe has no use for it; gp has",
+        "searcher: {name: tpe}\nparameters:\n  batch_size: {values: [64, 128], likely: 64}  # <-\n",
+    ),
     # keys
     Bad("section", "paramters", 'unknown key "paramters"; did you mean "parameters"?', "paramters: {}  # <-\n"),
     Bad("section like none", "xyz", 'unknown key "xyz"; there are trainable, evaluation,', "xyz: 1  # <-\n"),
@@ -68,7 +93,7 @@ BAD_SPACES = [
     Bad(
         "range key",
         "parameters.learning_rate.upper",
-        'unknown key "upper"; there are min, max, log, type, when',
+        'unknown key "upper"; there are min, max, log, type, likely, when',
         "parameters:\n  learning_rate:\n    min: 0.1\n    upper: 0.2  # <-\n",
     ),
     Bad("no parameters", "parameters", "missing; expected {NAME: {values: [...]}, ...}", "", without="parameters"),

@@ -123,6 +123,22 @@ def test_a_measurement_weighs_by_its_own_standard_error():
     assert between([0.05, 0.5]) == pytest.approx(0.01, abs=0.005)  # 0.05**2 / (0.05**2 + 0.5**2)
 
 
+def test_expected_measurements_leave_the_means_and_make_the_deviations_those_of_real_ones():
+    features, progress, values = random_data(4, 12, 2)
+    places = np.random.default_rng(5).random((3, 2))
+    fitted = process(features, progress, values, known((2.0, 1.0)))
+    means, before = fitted.predict(places, np.ones(3))
+    everywhere = np.random.default_rng(6).random((50, 2)), np.ones(50)
+    told = process(
+        np.vstack([features, places]), [*progress, 1, 1, 1], [*values, *means], known((2.0, 1.0)), scale_of=[0, 1]
+    )
+    expecting = fitted.expecting(places, np.ones(3))
+    assert expecting.predict(*everywhere)[0] == pytest.approx(fitted.predict(*everywhere)[0])
+    share = expecting.predict(*everywhere)[1] / told.predict(*everywhere)[1]
+    assert share == pytest.approx(np.full(50, share[0]))  # but for the values' spread
+    assert (expecting.predict(places, np.ones(3))[1] < 0.5 * before).all()
+
+
 def test_what_does_not_matter_gets_a_longer_scale_than_what_does():
     features = np.random.default_rng(0).random((40, 2))
     scales = process(features, np.ones(40), np.sin(5 * features[:, 0])).hyperparameters.scales
