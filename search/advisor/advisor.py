@@ -16,7 +16,7 @@ from search.advisor.trial_model import TrialModel
 from search.front.affects import is_learned
 from search.front.intervals import HALF_95, half_interval, merge_repeats
 from search.front.objective import Constraint, measured
-from search.record.events import Event, Finish, Known, Measurement, Repeat, Start
+from search.record.events import Event, Finish, Known, KnownMeasurement, Measurement, Repeat, Start
 from search.space.space import Space
 from trainables.contract import Scalar
 
@@ -199,10 +199,7 @@ class Advisor:
             match event:
                 case Known() if self._model is not None:
                     for known in event.measurements:  # of earlier runs; they are not trials of this run
-                        metrics = _finite(known.metrics)
-                        excesses = self._excesses(metrics, self._space.all_constraints)
-                        errors = self._errors(metrics)
-                        self._model.observe_earlier_run(known.config, self._losses(metrics), excesses, errors)
+                        self._learn_earlier_run(self._model, known)
                 case Start():
                     self._restart(Proposal(event.trial_id, event.config, event.kind))
                 case Measurement() | Finish() if event.trial_id not in self._trials:
@@ -214,6 +211,14 @@ class Advisor:
                     trial.metrics = merge_repeats(trial.metrics, repeats[event.trial_id])
                     self.finish(event.trial_id, event.state, event.reason, event.metrics)
         return [trial.proposal for trial in self._trials.values() if trial.state is None]
+
+    def _learn_earlier_run(self, model: TrialModel, known: KnownMeasurement) -> None:
+        if metrics := _finite(known.metrics):
+            excesses = self._excesses(metrics, self._space.all_constraints)
+            model.observe_earlier_run(known.config, self._losses(metrics), excesses, self._errors(metrics))
+        if elsewhere := _finite(known.elsewhere):
+            run = (known.source or "").rpartition(" ")[0]
+            model.observe_elsewhere(run, known.config, self._losses(elsewhere), self._errors(elsewhere))
 
     def _choose(self) -> dict[str, Scalar]:
         if self._grid is not None:

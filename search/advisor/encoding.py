@@ -15,7 +15,7 @@ Rows = NDArray[np.float64]  # (num_configs, num_parameters): a choice's index, a
 Features = NDArray[np.float64]  # (num_configs, num_features)
 Array = NDArray[np.float64]
 INACTIVE = -1.0
-LIKELY_SHARE = 0.8  # of random values: drawn from those that the user calls likely
+LIKELY_SHARE = 0.5  # of random rows: drawn from the values that the user calls likely
 
 
 class Encoding:
@@ -75,20 +75,13 @@ class Encoding:
         return {n: p.value_at(float(x)) if isinstance(p, Range) else p.ordered_values[round(x)] for n, p, x in active}
 
     def random(self, rng: np.random.Generator, count: int) -> Rows:
-        """Draw rows uniformly."""
+        """Draw rows uniformly, and some of them from the values that the user calls likely."""
         columns = [_draw(parameter, count, rng) for _, parameter in self._parameters]
+        if any(parameter.likely for _, parameter in self._parameters):
+            inside = rng.random(count) < LIKELY_SHARE
+            for column, (_, parameter) in zip(columns, self._parameters, strict=True):
+                column[inside] = _draw(parameter, int(inside.sum()), rng, likely=True)
         return self._apply_conditions(np.stack(columns, axis=1), rng)
-
-    def num_unlikely(self, rows: Rows) -> Array:
-        """Return the number of parameters with a value that the user does not call likely, shape (num_configs,)."""
-        count = np.zeros(len(rows))
-        for (_, parameter), x in zip(self._parameters, rows.T, strict=True):
-            if isinstance(parameter, Choice) and (likely := _likely_positions(parameter)):
-                count += (x != INACTIVE) & ~np.isin(x, likely)
-            elif isinstance(parameter, Range) and parameter.likely:
-                low, high = _fraction(parameter, np.array(parameter.likely))
-                count += (x != INACTIVE) & ((x < low) | (x > high))
-        return count
 
     def mutated(self, rng: np.random.Generator, rows: Rows, step: float) -> Rows:
         """Return the rows with one or a few parameters changed; `step` is the typical change as a fraction of a range.
@@ -173,22 +166,14 @@ def _fraction(parameter: Range, values: Array) -> Array:
     return np.asarray(np.log(values / low) / np.log(high / low) if parameter.log else (values - low) / (high - low))
 
 
-def _likely_positions(parameter: Choice) -> list[float]:
-    return [_position(parameter, value) for value in parameter.likely if parameter.contains(value)]
-
-
-def _draw(parameter: Choice | Range, count: int, rng: np.random.Generator) -> Array:
-    """Draw positions uniformly; where the user calls some values likely, `LIKELY_SHARE` of them among those."""
+def _draw(parameter: Choice | Range, count: int, rng: np.random.Generator, likely: bool = False) -> Array:
+    """Draw positions uniformly; `likely`: of the values that the user calls so."""
+    said = parameter.likely if likely else None
     if isinstance(parameter, Choice):
-        drawn = rng.integers(len(parameter.values), size=count).astype(float)
-        if likely := _likely_positions(parameter):
-            drawn = np.where(rng.random(count) < LIKELY_SHARE, rng.choice(likely, size=count), drawn)
-        return drawn
-    drawn = rng.random(count)
-    if parameter.likely:
-        low, high = _fraction(parameter, np.array(parameter.likely))
-        drawn = np.where(rng.random(count) < LIKELY_SHARE, low + (high - low) * drawn, drawn)
-    return _round(parameter, drawn)
+        positions = [_position(parameter, value) for value in said or () if parameter.contains(value)]
+        return rng.choice(positions or np.arange(len(parameter.values)), size=count).astype(float)
+    low, high = _fraction(parameter, np.array(said or (parameter.min, parameter.max), dtype=float))
+    return _round(parameter, low + (high - low) * rng.random(count))
 
 
 def _round(parameter: Range, positions: Array) -> Array:

@@ -13,6 +13,7 @@ Array = NDArray[np.float64]
 
 MAX_POINTS = 256  # in one Gaussian process, whose cost grows with the cube of this number
 OUTLIER = 10
+FEWEST_FOR_TREND = 4  # measurements of an earlier run
 REFIT_GROWTH = 1.15  # hyperparameters are fitted again when the number of measurements has grown by this factor
 
 
@@ -35,6 +36,7 @@ class MetricModel:
         self._encoding, self._scale, self._min_spread = encoding, scale, min_spread
         self._measurements: list[tuple[Rows, float, float, float]] = []  # row, progress, value, standard error
         self._expected: Rows | None = None
+        self._elsewhere: dict[str, MetricModel] = {}  # by run
         self._process: GaussianProcess | None = None
         self._fit: tuple[int, Hyperparameters] | None = None  # with the number of measurements that it was made from
 
@@ -49,6 +51,16 @@ class MetricModel:
         self._measurements.append((row, progress, value, error))
         self.max_value = max(self.max_value, value)
         self._process = None
+
+    def learn_elsewhere(self, run: str, row: Rows, value: float, error: float = 0.0) -> None:
+        """Add a measurement at full length of an earlier run on other data or another machine.
+
+        What such a run predicts is a trend of this model, whose weight is learned from measurements made here.
+        """
+        if run not in self._elsewhere:
+            self._elsewhere[run] = MetricModel(self._encoding, self.columns, self._scale, self._min_spread)
+        self._elsewhere[run].learn(row, 1.0, value, error)
+        self._process = self._fit = None
 
     def expect(self, rows: Rows) -> None:
         """Predict from now on as if the mean predictions for these rows had been measured at full length."""
@@ -66,9 +78,22 @@ class MetricModel:
                 self._fit = (count, self._gaussian_process(count, None).hyperparameters)
             self._process = self._gaussian_process(len(self), self._fit[1])
             if self._expected is not None:
-                features = self._encoding.features(self._expected, self.columns)
-                self._process = self._process.expecting(features, np.ones(len(features)))
-        return self._process.predict(self._encoding.features(rows, self.columns), np.ones(len(rows)))
+                self._process = self._process.expecting(*self._points(self._expected))
+        return self._process.predict(*self._points(rows))
+
+    def _points(self, rows: Rows) -> tuple[Array, Array, Array]:
+        """Return features, progress and trends of rows at full length."""
+        return self._encoding.features(rows, self.columns), np.ones(len(rows)), self._trends(rows)
+
+    def _trends(self, rows: Rows) -> Array:
+        """Return what each earlier run predicts, with a mean of 0 and a deviation of 1 in that run, (m, num_runs)."""
+        trends = [m._standardized(rows) for m in self._elsewhere.values() if len(m) >= FEWEST_FOR_TREND]
+        return np.stack(trends, axis=1) if trends else np.empty((len(rows), 0))
+
+    def _standardized(self, rows: Rows) -> Array:
+        means, _ = self.predict(rows)
+        assert self._process is not None
+        return (means - self._process.mean) / self._process.spread
 
     def probability_below_zero(self, rows: Rows) -> Array:
         """Return the probability that the metric is below zero at full length, shape (m,)."""
@@ -85,7 +110,8 @@ class MetricModel:
         features, scale_of = self._encoding.features(rows, self.columns), self._encoding.scale_of(self.columns)
         scaled, slopes = self._scale(values)
         given = errors * slopes
-        return GaussianProcess(features, progress, scaled, scale_of, hyperparameters, self._min_spread, given)
+        trends = self._trends(rows)
+        return GaussianProcess(features, progress, scaled, scale_of, hyperparameters, self._min_spread, given, trends)
 
 
 def warp_losses(losses: Array) -> tuple[Array, Array]:

@@ -1,10 +1,12 @@
 """Gaussian process over configurations and epochs, for one metric. NumPy, SciPy.
 
-    covariance = matern(configurations) * (a + b * matern(epochs)) + c * matern(epochs) + noise + given noise
+    covariance = matern(configurations) * (a + b * matern(epochs)) + c * matern(epochs) + trends + noise + given noise
 
 `a` is the variance of a configuration's effect at any length of training, `b` the variance that changes with the
 length, `c` that of the mean curve of all configurations; `noise` is common to all measurements, the given noise is the
-squared standard error of each. Length scales and variances are fitted by maximum a posteriori, with gradients.
+squared standard error of each. A trend is what another model predicts, such as that of an earlier run; its slope is
+normal around 0, with a variance that is learned. Length scales and variances are fitted by maximum a posteriori, with
+gradients.
 Rasmussen & Williams 2006, "Gaussian Processes for Machine Learning", chapters 2, 4 and 5; a product of configuration
 and epoch kernels as in Swersky et al. 2013, "Multi-Task Bayesian Optimization".
 """
@@ -30,7 +32,7 @@ ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Logarithms of the hyperparameters in one vector: inverse squared length scales, then `SIZES`."""
+    """Logarithms of the hyperparameters: inverse squared length scales, `SIZES`, variances of the trends' slopes."""
 
     logs: Array
     num_scales: int
@@ -43,13 +45,19 @@ class Hyperparameters:
     @property
     def sizes(self) -> Array:
         """Variances named in `SIZES`, for data scaled to a variance of 1."""
-        return np.asarray(np.exp(self.logs[self.num_scales :]))
+        return np.asarray(np.exp(self.logs[self.num_scales :][: len(SIZES)]))
+
+    @property
+    def slopes(self) -> Array:
+        """Variance of the slope of each trend, shape (num_trends,)."""
+        return np.asarray(np.exp(self.logs[self.num_scales + len(SIZES) :]))
 
 
 # Priors: mean and standard deviation of the logarithm.
 SIZES = ("always", "noise", "changing", "epochs_scale", "mean_curve")
 SIZE_PRIOR = np.log([1.0, 1e-2, 0.5, 2.0, 0.5]), np.array([1.0, 2.0, 1.0, 1.0, 1.0])
 SCALE_PRIOR = 0.0, 1.5
+SLOPE_PRIOR = float(np.log(0.1)), 2.0
 BOUNDS = (-8.0, 6.0)
 
 
@@ -65,26 +73,29 @@ class GaussianProcess:
         hyperparameters: Hyperparameters | None = None,
         min_spread: float = 0.0,
         errors: Array | float = 0.0,
+        trends: Array | None = None,
     ) -> None:
         """Fit to data of shapes (n, num_features), (n,), (n,); `scale_of`, (num_features,), indexes length scales.
 
         `hyperparameters` None: fit them. `min_spread`: smallest standard deviation to assume for few similar values.
-        `errors`: standard error of each value, (n,), as far as it is known.
+        `errors`: standard error of each value, (n,), as far as it is known. `trends`: what other models predict there,
+        (n, num_trends), with a standard deviation of about 1.
         """
-        self._features, self._progress, self._scale_of = features, progress, scale_of
-        self._mean = float(values.mean())
-        self._spread = max(float(values.std()), min_spread) or 1.0
-        scaled = (values - self._mean) / self._spread
-        given = np.broadcast_to((errors / self._spread) ** 2, values.shape) + JITTER
+        trends = np.empty((len(values), 0)) if trends is None else trends
+        self._features, self._progress, self._trends, self._scale_of = features, progress, trends, scale_of
+        self.mean = float(values.mean())
+        self.spread = max(float(values.std()), min_spread) or 1.0
+        scaled = (values - self.mean) / self.spread
+        given = np.broadcast_to((errors / self.spread) ** 2, values.shape) + JITTER
         with ONE_THREAD():
-            self.hyperparameters = hyperparameters or _fit(features, progress, scaled, scale_of, given)
-            covariance = self._covariance(features, progress)
+            self.hyperparameters = hyperparameters or _fit(features, progress, scaled, scale_of, given, trends)
+            covariance = self._covariance(features, progress, trends)
             self._noise = self.hyperparameters.sizes[1] + given
             covariance[np.diag_indices_from(covariance)] += self._noise
             self._factor = np.linalg.cholesky(covariance)
             self._weights = cho_solve((self._factor, True), scaled, check_finite=False)
 
-    def expecting(self, features: Array, progress: Array) -> "GaussianProcess":
+    def expecting(self, features: Array, progress: Array, trends: Array | None = None) -> "GaussianProcess":
         """Return this process as if its own means had been measured there: the means are the same, deviations smaller.
 
         Ginsbourger et al. 2010, "Kriging is well-suited to parallelize optimization" (kriging believer).
@@ -92,33 +103,37 @@ class GaussianProcess:
         other = copy.copy(self)
         other._features = np.vstack([self._features, features])
         other._progress = np.concatenate([self._progress, progress])
+        other._trends = np.vstack([self._trends, np.empty((len(progress), 0)) if trends is None else trends])
         added = np.full(len(progress), self.hyperparameters.sizes[1] + JITTER)
         other._noise = np.concatenate([self._noise, added])
         other._weights = np.concatenate([self._weights, np.zeros(len(progress))])
         with ONE_THREAD():
-            covariance = other._covariance(other._features, other._progress)
+            covariance = other._covariance(other._features, other._progress, other._trends)
             covariance[np.diag_indices_from(covariance)] += other._noise
             other._factor = np.linalg.cholesky(covariance)
         return other
 
-    def predict(self, features: Array, progress: Array) -> tuple[Array, Array]:
+    def predict(self, features: Array, progress: Array, trends: Array | None = None) -> tuple[Array, Array]:
         """Return mean and standard deviation of the metric, without measurement noise, each of shape (m,)."""
+        trends = np.empty((len(progress), 0)) if trends is None else trends
         with ONE_THREAD():
-            covariance = self._covariance(features, progress)
+            covariance = self._covariance(features, progress, trends)
             explained = solve_triangular(self._factor, covariance.T, lower=True, check_finite=False)
-            means = self._mean + self._spread * (covariance @ self._weights)
+            means = self.mean + self.spread * (covariance @ self._weights)
         always, _, changing, _, mean_curve = self.hyperparameters.sizes
-        variance = np.maximum(always + changing + mean_curve - np.einsum("ij,ij->j", explained, explained), 1e-9)
-        return means, self._spread * np.sqrt(variance)
+        prior = always + changing + mean_curve + trends**2 @ self.hyperparameters.slopes
+        variance = np.maximum(prior - np.einsum("ij,ij->j", explained, explained), 1e-9)
+        return means, self.spread * np.sqrt(variance)
 
-    def _covariance(self, features: Array, progress: Array) -> Array:
+    def _covariance(self, features: Array, progress: Array, trends: Array) -> Array:
         """Return the covariance with the data, shape (m, n)."""
         weights = np.sqrt(self.hyperparameters.scales[self._scale_of])
         squared = _squared_distances(features * weights, self._features * weights)
         always, _, changing, epochs_scale, mean_curve = self.hyperparameters.sizes
         alike = _matern(squared)[0]
         epochs = _matern(epochs_scale * (progress[:, None] - self._progress[None, :]) ** 2)[0]
-        return np.asarray(alike * (always + changing * epochs) + mean_curve * epochs)
+        of_trends = (trends * self.hyperparameters.slopes) @ self._trends.T
+        return np.asarray(alike * (always + changing * epochs) + mean_curve * epochs + of_trends)
 
 
 def _squared_distances(left: Array, right: Array) -> Array:
@@ -134,17 +149,22 @@ def _matern(squared: Array) -> tuple[Array, Array]:
     return (1 + distance + 5 / 3 * squared) * decay, -5 / 6 * (1 + distance) * decay
 
 
-def _fit(features: Array, progress: Array, values: Array, scale_of: NDArray[np.int_], given: Array) -> Hyperparameters:
+def _fit(
+    features: Array, progress: Array, values: Array, scale_of: NDArray[np.int_], given: Array, trends: Array
+) -> Hyperparameters:
     num_scales = int(scale_of.max()) + 1
     groups = [features[:, scale_of == scale] for scale in range(num_scales)]
     differences = np.stack([_squared_distances(group, group) for group in groups])
     steps = (progress[:, None] - progress[None, :]) ** 2
-    means = np.concatenate([np.full(num_scales, SCALE_PRIOR[0]), SIZE_PRIOR[0]])
-    spreads = np.concatenate([np.full(num_scales, SCALE_PRIOR[1]), SIZE_PRIOR[1]])
+    num_trends = trends.shape[1]
+    means, spreads = (
+        np.concatenate([np.full(num_scales, SCALE_PRIOR[i]), SIZE_PRIOR[i], np.full(num_trends, SLOPE_PRIOR[i])])
+        for i in (0, 1)
+    )
 
     def loss(logs: Array) -> tuple[float, Array]:
         tried = Hyperparameters(logs, num_scales)
-        likelihood, gradient = _negative_log_likelihood(tried, differences, steps, values, given)
+        likelihood, gradient = _negative_log_likelihood(tried, differences, steps, values, given, trends)
         surprise = (logs - means) / spreads
         return likelihood + 0.5 * float(surprise @ surprise), gradient + surprise / spreads
 
@@ -154,17 +174,18 @@ def _fit(features: Array, progress: Array, values: Array, scale_of: NDArray[np.i
 
 
 def _negative_log_likelihood(
-    hyperparameters: Hyperparameters, differences: Array, steps: Array, values: Array, given: Array
+    hyperparameters: Hyperparameters, differences: Array, steps: Array, values: Array, given: Array, trends: Array
 ) -> tuple[float, Array]:
     """Return it with its gradient; `differences` are squared, of shape (num_scales, n, n), `steps` too, (n, n).
 
-    `given`: variance of each measurement's own noise, shape (n,).
+    `given`: variance of each measurement's own noise, shape (n,); `trends`: (n, num_trends).
     """
     scales = hyperparameters.scales
     always, noise, changing, epochs_scale, mean_curve = hyperparameters.sizes
     alike, alike_slope = _matern(np.tensordot(scales, differences, 1))
     epochs, epochs_slope = _matern(epochs_scale * steps)
     covariance = alike * (always + changing * epochs) + mean_curve * epochs
+    covariance += (trends * hyperparameters.slopes) @ trends.T
     covariance[np.diag_indices_from(covariance)] += noise + given
     try:
         factor, _ = cho_factor(covariance, lower=True, check_finite=False)
@@ -182,4 +203,5 @@ def _negative_log_likelihood(
         epochs_scale * np.vdot(outer, steps * epochs_slope * (changing * alike + mean_curve)),
         mean_curve * np.vdot(outer, epochs),
     ]
-    return likelihood, 0.5 * np.concatenate([scales * np.tensordot(differences, by_distance, 2), of_sizes])
+    of_slopes = hyperparameters.slopes * np.einsum("ik,ij,jk->k", trends, outer, trends)
+    return likelihood, 0.5 * np.concatenate([scales * np.tensordot(differences, by_distance, 2), of_sizes, of_slopes])

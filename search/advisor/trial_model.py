@@ -28,9 +28,6 @@ CLIMBERS = 5  # best candidates, each of which moves to its best neighbour while
 STEPS = 0.2 / 1.5 ** np.arange(8)  # to a neighbour, of a range, by round
 # Power of the probability of feasibility. On a toy problem 1 lost 18% of the trials to memory, 2 lost 14%, 4 lost 13%.
 FEASIBILITY_POWER = 2
-# Factor of the gain for each value that the user does not call likely, to the power of 1 / trials: 0.1 after 10 trials,
-# 0.8 after 100, so that a wrong belief is overcome (Hvarfner et al. 2022, "πBO", arXiv 2204.11051).
-UNLIKELY = 1e-10
 CONSTRAINT_MARGIN = 0.7  # excess; a constraint satisfied everywhere by more than a factor of two needs no model
 RATES_DIFFER_BY = 0.3  # relative, between settings; the first few measurements may be alike by chance
 STEP = 0.15  # of a mutation, of a range
@@ -80,6 +77,7 @@ class TrialModel:
         self._trials: dict[str, _ModelledTrial] = {}
         self._measured: set[str] = set()
         self._earlier: list[Rows] = []  # configurations of which earlier runs measured all objectives
+        self._elsewhere: list[tuple[Rows, Losses]] = []  # of runs on other data or another machine
         self._tried: set[bytes] = set()
         trials = space.budget.trials
         self._first_trials = FIRST_TRIALS if trials is None else min(FIRST_TRIALS, round(FIRST_FRACTION * trials))
@@ -143,6 +141,19 @@ class TrialModel:
         if np.isfinite(losses).all():
             self._earlier.append(row)
 
+    def observe_elsewhere(
+        self, run: str, config: Mapping[str, Scalar], losses: Array, errors: Array | None = None
+    ) -> None:
+        """Record a measurement of an earlier run on other data or another machine, as `observe_earlier_run` does."""
+        (row,) = self._encoding.rows([config])
+        for model, loss, error in zip(self._objectives, losses, _known(errors, losses), strict=True):
+            if np.isfinite(loss):
+                model.learn_elsewhere(run, row, float(loss), float(error))
+        if np.isfinite(losses).all():
+            self._elsewhere.append((row, losses))
+            self._first_trials = min(self._first_trials, FIRST_MEASURED)
+        self._invalidate()
+
     def observe_feasibility(self, trial_id: str, runs: bool) -> None:
         """Record that a trial has ended, and whether its configuration can run here."""
         self._trials[trial_id].is_running = False
@@ -160,9 +171,13 @@ class TrialModel:
         if not self._has_too_little_data(self._num_started):
             self._expect_others()
             return self._encoding.config(self._best_candidate(rng)[0])
-        rows = self._with_fastest_settings(self._encoding.random(rng, 64))
-        untried = self._untried(rows)
-        rows = untried if len(untried) else rows
+        rows = self._encoding.random(rng, 64)
+        if self._elsewhere and self._num_started % 2 == 0:  # what was best there, in turn with what is random
+            optimal = is_pareto_optimal(np.stack([losses for _, losses in self._elsewhere]))
+            rows = np.stack([row for row, _ in self._elsewhere])[optimal]
+        rows = self._with_fastest_settings(rows)
+        untried = self._are_untried(rows)
+        rows = rows[untried] if untried.any() else rows
         odds = self._feasibility(rows) ** FEASIBILITY_POWER
         return self._encoding.config(np.asarray(rows[rng.choice(len(rows), p=odds / odds.sum())]))
 
@@ -202,12 +217,11 @@ class TrialModel:
         estimate = self._estimate_front()
         means, deviations = self._predict(rows)
         improvement = expected_improvement(means, deviations, estimate.front, estimate.reference_point)
-        belief = UNLIKELY ** (self._encoding.num_unlikely(rows) / max(1, self._num_started))
-        return np.asarray(improvement * self._feasibility(rows) ** FEASIBILITY_POWER * belief)
+        return np.asarray(improvement * self._feasibility(rows) ** FEASIBILITY_POWER)
 
     def _learn(self, row: Rows, progress: float, losses: Array, errors: Array | None) -> None:
-        errors = np.zeros(len(losses)) if errors is None else errors
-        for model, is_probed, loss, error in zip(self._objectives, self._is_probed, losses, errors, strict=True):
+        known = _known(errors, losses)
+        for model, is_probed, loss, error in zip(self._objectives, self._is_probed, losses, known, strict=True):
             if np.isfinite(loss):
                 model.learn(row, 1.0 if is_probed else progress, float(loss), float(error))
                 if self._probe_tuner and is_probed:
@@ -265,28 +279,35 @@ class TrialModel:
         """Return the untried configuration with the largest gain, and its gain."""
         optimal = self._estimate_front().optimal
         mutated = self._encoding.mutated(rng, optimal[rng.integers(len(optimal), size=CANDIDATES)], STEP)
-        candidates = np.vstack([self._encoding.random(rng, CANDIDATES), mutated])
-        rows, gains = self._by_gain(candidates)
-        if not len(rows):
-            return candidates[0], 0.0
-        rows, gains = rows[:CLIMBERS], gains[:CLIMBERS]
+        rows, gains = self._untried_gains(np.vstack([self._encoding.random(rng, CANDIDATES), mutated]))
+        starts = np.argsort(-gains, kind="stable")[:CLIMBERS]
+        rows, gains = rows[starts], gains[starts]
         for step in STEPS:
-            for i, row in enumerate(rows):
-                neighbours, found = self._by_gain(self._encoding.neighbours(rng, row, step))
-                if len(found) and found[0] > gains[i]:
-                    rows[i], gains[i] = neighbours[0], found[0]
+            around = [self._encoding.neighbours(rng, row, step) for row in rows]
+            origins = np.repeat(np.arange(len(rows)), [len(each) for each in around])
+            neighbours, found = self._untried_gains(np.vstack(around))
+            for i in range(len(rows)):
+                own = np.flatnonzero(origins == i)
+                if len(own) and found[j := own[found[own].argmax()]] > gains[i]:
+                    rows[i], gains[i] = neighbours[j], found[j]
         best = int(gains.argmax())
-        return rows[best], float(gains[best])
+        return rows[best], max(0.0, float(gains[best]))
 
-    def _by_gain(self, rows: Rows) -> tuple[Rows, Array]:
-        """Return the untried ones with their fastest settings and their gains, the largest first."""
-        rows = self._untried(self._with_fastest_settings(rows))
-        gains = self.gain(rows) if len(rows) else np.zeros(0)
-        order = np.argsort(-gains, kind="stable")
-        return rows[order], gains[order]
+    def _untried_gains(self, rows: Rows) -> tuple[Rows, Array]:
+        """Return the rows with their fastest settings, and their gains; -inf for what was tried."""
+        rows = self._with_fastest_settings(rows)
+        untried = self._are_untried(rows)
+        gains = np.full(len(rows), -np.inf)
+        if untried.any():
+            gains[untried] = self.gain(rows[untried])
+        return rows, gains
 
-    def _untried(self, rows: Rows) -> Rows:
-        return rows[[row.tobytes() not in self._tried for row in rows]]
+    def _are_untried(self, rows: Rows) -> NDArray[np.bool_]:
+        return np.array([row.tobytes() not in self._tried for row in rows], dtype=bool)
+
+
+def _known(errors: Array | None, losses: Array) -> Array:
+    return np.zeros(len(losses)) if errors is None else errors
 
 
 def rungs(last_epoch: int) -> list[int]:

@@ -163,11 +163,15 @@ class Resume(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownMeasurement:
-    """Configuration that an earlier run measured; `source` names that run and its trial."""
+    """Configuration that an earlier run measured; `source` names that run and its trial.
+
+    `metrics` hold for this run, `elsewhere` are of other data, another length or another machine.
+    """
 
     config: Config
     metrics: Metrics
     source: str | None = None
+    elsewhere: Metrics = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""Measurements of earlier runs that a new run need not repeat: accuracies of any machine, rates of this one.
+"""Measurements of earlier runs: those that hold for a new run, and others that tell what may be good there.
 
 A measurement holds if the configuration is one of the new space, all settings that are not searched are equal, and the
 data are the same. A metric of training also needs the same number of epochs, a metric of a probe the same machine with
-the same versions.
+the same versions. Of runs that the user names, all other measurements of the same training count as `elsewhere`.
 """
 
 from __future__ import annotations
@@ -57,21 +57,25 @@ def _known(
     for name, journal in journals.items():
         run_state = RunState(journal)
         first = run_state.info
-        if _training(first) != _training(opening):
-            continue
-        here = _fingerprint(first) == _fingerprint(opening)
-        if not here and probed_only:
+        same_training = _training(first) == _training(opening)
+        same_machine = _fingerprint(first) == _fingerprint(opening)
+        if Path(first.trainable).name != Path(opening.trainable).name or (probed_only and not same_machine):
             continue
         for trial in run_state.trials.values():
-            if trial.state not in ("complete", "stopped"):
+            chosen = _config(space, trial.config)
+            if trial.state not in ("complete", "stopped") or chosen is None:
                 continue
-            whole = trial.state == "complete" and trial.epochs == space.last_epoch
-            holds = {metric: here if is_probed else whole and not probed_only for metric, is_probed in probed.items()}
-            found = trial.own_metrics
-            metrics = {metric: found[metric] for metric in holds if holds[metric] and metric in found}
-            config = _config(space, trial.config)
-            if metrics and config is not None:
-                measurements.append({"config": config, "metrics": metrics, "source": f"{name} {trial.trial_id}"})
+            config, same_settings = chosen
+            taken = [metric for metric in trial.own_metrics if metric in probed]
+            if trial.state != "complete" or probed_only:
+                taken = [metric for metric in taken if probed[metric]]
+            as_long = trial.epochs == space.last_epoch
+            holding = [m for m in taken if same_training and same_settings and (same_machine if probed[m] else as_long)]
+            metrics = {metric: trial.own_metrics[metric] for metric in holding}
+            elsewhere = {m: trial.own_metrics[m] for m in taken if m not in holding and not probed_only}
+            if metrics or elsewhere:
+                source = f"{name} {trial.trial_id}"
+                measurements.append({"config": config, "metrics": metrics, "source": source, "elsewhere": elsewhere})
     return measurements
 
 
@@ -86,8 +90,8 @@ def _fingerprint(opening: Opening) -> tuple[Any, ...]:
     return opening.versions, opening.commit, machine.cpu_name, machine.cores, machine.gpus, machine.num_nodes
 
 
-def _config(space: Space, config: Mapping[str, Any]) -> dict[str, Scalar] | None:
-    """Choices of the new space that give this configuration; None: it has none."""
+def _config(space: Space, config: Mapping[str, Any]) -> tuple[dict[str, Scalar], bool] | None:
+    """Choices of the new space that give this configuration, and whether all else is equal; None: there are none."""
     parameters = load_trainable(space.trainable or "").PARAMETERS or {}
     defaults = {name: parameter.default for name, parameter in parameters.items()}
     there = {**defaults, **config}
@@ -99,4 +103,4 @@ def _config(space: Space, config: Mapping[str, Any]) -> dict[str, Scalar] | None
             chosen[name] = there[name]
     here = {**defaults, **space.fixed}
     others = (there.keys() | here.keys()) - space.parameters.keys()
-    return chosen if all(there.get(name) == here.get(name) for name in others) else None
+    return chosen, all(there.get(name) == here.get(name) for name in others)

@@ -14,7 +14,7 @@ from search.front.affects import without_effect
 from search.front.roles import sounds_learned
 from search.record.dataframes import Run
 from search.record.disk import write_atomically
-from search.record.events import NO_MACHINE
+from search.record.events import NO_MACHINE, KnownMeasurement
 from search.record.trial import Trial
 from search.report.causes import where_time_goes
 from search.report.command import command, full_epochs
@@ -226,10 +226,14 @@ def _some(names: Sequence[str], most: int = 4) -> str:
     return ", ".join(names) if len(names) <= most else f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
+def _known_before(measurements: Sequence[KnownMeasurement]) -> str | None:
+    runs = list(dict.fromkeys((measurement.source or "?").split()[0] for measurement in measurements))
+    return f"{plural(len(measurements), 'measurement')} of {_some(runs)}" if measurements else None
+
+
 def _conditions(run: Run) -> str:
     """Return the conditions of the run, with which it can be repeated or compared."""
     info, run_state, known = run.info, run.state, run.state.known
-    sources = list(dict.fromkeys((measurement.source or "?").split()[0] for measurement in known))
     started = datetime.fromtimestamp(info.time, UTC)
     hypervolume = "none: there is no front"
     if found := run_state.hypervolume():
@@ -249,7 +253,8 @@ def _conditions(run: Run) -> str:
         "Machine": str(info.machine),
         "Nodes": nodes_used(run_state.trials.values(), info.machine.num_nodes),
         "Data": info.data.description,
-        "Known before": f"{plural(len(known), 'measurement')} of {_some(sources)}" if known else None,
+        "Known before": _known_before([measurement for measurement in known if measurement.metrics]),
+        "Known of other conditions": _known_before([measurement for measurement in known if measurement.elsewhere]),
         "Left out": "; ".join(info.left_out) or "nothing",
         "Auto": ", ".join(f"{name} was {value}" for name, value in info.auto.items()) or None,
         "Budget": ", ".join(budget),

@@ -345,6 +345,22 @@ def test_what_earlier_runs_know_is_replayed_and_no_trial():
     assert advisor.propose().trial_id == fresh.propose().trial_id == "t0001"
 
 
+def test_the_best_that_was_measured_elsewhere_is_tried_first():
+    points = [(64, 0.6, 3.0), (128, 0.9, 1.0), (256, 0.7, 2.0)]
+    known = [
+        {
+            "config": {"batch_size": batch_size, "loader": "memory", "nesterov": True},
+            "metrics": {},
+            "source": f"a t000{number}",
+            "elsewhere": {"accuracy": accuracy, "seconds": seconds},
+        }
+        for number, (batch_size, accuracy, seconds) in enumerate(points)
+    ]
+    advisor = Advisor(space(searcher="gp"))
+    advisor.replay(typed([{"event": "known", "measurements": known}]))
+    assert advisor.propose().config["batch_size"] == 128
+
+
 def test_no_finished_trial_is_left_running_in_the_study():
     driver = live(Advisor(SEARCHES["tpe over ranges"]), 200)
     states = [trial.state for trial in driver.advisor._optuna_study.trials()]

@@ -239,21 +239,14 @@ def test_likely_values_are_drawn_more_often_and_no_value_never():
         "lr": {"min": 0.001, "max": 1.0, "log": True, "likely": "0.01 to 0.1"},
     }
     encoding = Encoding(space(likely))
-    drawn = [encoding.config(row) for row in encoding.random(np.random.default_rng(0), 3000)]
+    rng = np.random.default_rng(0)
+    drawn = [encoding.config(row) for row in encoding.random(rng, 3000)]
     rates = np.array([config["lr"] for config in drawn])
-    assert np.mean([config["loader"] == "memory" for config in drawn]) == pytest.approx(0.8 + 0.2 / 3, abs=0.03)
-    assert np.mean((rates >= 0.01) & (rates <= 0.1)) == pytest.approx(0.8 + 0.2 / 3, abs=0.03)
+    assert np.mean([config["loader"] == "memory" for config in drawn]) == pytest.approx(0.5 + 0.5 / 3, abs=0.03)
+    assert np.mean((rates >= 0.01) & (rates <= 0.1)) == pytest.approx(0.5 + 0.5 / 3, abs=0.03)
     assert {config["loader"] for config in drawn} == {"workers", "memory", "device"}
     assert rates.min() < 0.002
     assert rates.max() > 0.5
-    configs: list[dict[str, Scalar]] = [
-        {"loader": "memory", "lr": 0.05},
-        {"loader": "memory", "lr": 0.5},
-        {"loader": "workers", "num_workers": 8, "lr": 0.1},
-        {"loader": "workers", "num_workers": 0, "lr": 0.001},
-    ]
-    assert encoding.num_unlikely(encoding.rows(configs)).tolist() == [0, 1, 1, 3]
-    assert not Encoding(space(CHOICES)).num_unlikely(Encoding(space(CHOICES)).random(np.random.default_rng(0), 9)).any()
 
 
 def test_a_mutation_leaves_its_origin_alone_and_changes_few_parameters():

@@ -98,11 +98,14 @@ def test_every_pick_says_why_and_how_to_run_it(folder):
 
 def test_picks_are_compared_with_the_baseline_and_what_was_known_before_is_told(folder):
     events = story(space={**INFO["space"], "baseline": config(64, 0.0478623)})
-    known = [{"config": {}, "metrics": {}, "source": f"before t000{i}"} for i in (1, 2)]
+    measured = {"val_accuracy": 0.7}
+    known = [{"config": {}, "metrics": measured, "source": f"before t000{i}"} for i in (1, 2)]
+    known.append({"config": {}, "metrics": {}, "elsewhere": measured, "source": "other t0001"})
     events.insert(1, {"event": "known", "time": events[0]["time"], "measurements": known})
     text = flat(summary(folder, events))
     assert "Against the baseline, t0001: val_accuracy 19.00 points higher (17.13 to 20.87), 0.60 (0.59 to 0.61)" in text
     assert "Known before: 2 measurements of before" in text
+    assert "Known of other conditions: 1 measurement of other" in text
 
 
 def test_a_spread_as_large_as_its_value_is_a_question_mark():

@@ -157,6 +157,25 @@ def test_a_right_belief_is_used_from_the_start_and_a_wrong_one_overcome(likely):
     assert np.mean([trials[12:] for trials in near]) > 0.5
 
 
+@pytest.mark.parametrize(("shift", "helps"), [(0.0, True), (0.5, False)])
+def test_a_run_elsewhere_helps_where_it_is_alike_and_is_overcome_where_it_is_not(shift, helps):
+    """Here the front lies at x = 0.3; in the earlier run, with rates of another machine, at 0.3 + shift."""
+    near = []
+    for seed in range(3):
+        model = TrialModel(space())
+        for x, y in np.random.default_rng(seed).random((30, 2)):
+            model.observe_elsewhere(
+                "earlier", {"x": x, "y": y}, np.array([1.0, 3.0]) * losses({"x": x - shift, "y": y})
+            )
+        configs = []
+        for number in range(20):
+            configs.append(model.propose(rng([seed, number])))
+            run(model, f"t{number}", configs[-1])
+        near.append([abs(float(config["x"]) - 0.3) < 0.1 for config in configs])
+    assert (np.mean([trials[:8] for trials in near]) > 0.4) == helps  # 0.2 by chance
+    assert np.mean([trials[10:] for trials in near]) > 0.5
+
+
 def test_what_cannot_run_is_avoided_though_it_promises_most():
     """None below y = 0.5 runs, and half of the front is there. By chance 0.5 +- 0.07 of these 48; with 8 seeds 0.23."""
     searches = [searched(24, seed=seed, runs=lambda config: config["y"] >= 0.5)[1] for seed in range(3)]

@@ -30,8 +30,8 @@ def opening(**changed):
     return typed([{"event": "run", **INFO, **changed}])[0]
 
 
-def sources(measurements):
-    return {known["source"].split()[1]: known["metrics"].keys() for known in measurements}
+def sources(measurements, kind="metrics"):
+    return {known["source"].split()[1]: known[kind].keys() for known in measurements if known[kind]}
 
 
 @pytest.fixture
@@ -64,6 +64,8 @@ def test_of_another_machine_only_what_takes_training_counts(folder):
     found = sources(warm_start.all_measurements(parse_space(SPACE), elsewhere, [folder]))
     assert found["t0001"] == {"val_accuracy"}
     assert "t0004" not in found
+    there = sources(warm_start.all_measurements(parse_space(SPACE), elsewhere, [folder]), "elsewhere")
+    assert there["t0001"] == there["t0004"] | {"peak_memory_fraction"} == {"images_per_second", "peak_memory_fraction"}
     assert not warm_start.recent_rates(parse_space(SPACE), elsewhere, folder.parent)
 
 
@@ -87,26 +89,37 @@ def test_of_a_commit_that_says_nothing_no_rate_is_taken(tmp_path, commit):
     assert not warm_start.recent_rates(parse_space(SPACE), opening(commit=commit), tmp_path)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"fixed": {**SPACE["fixed"], "momentum": 0.8}},
-        {"fixed": {**SPACE["fixed"], "width": 0.5}},
-        {"parameters": {**SPACE["parameters"], "batch_size": {"values": [8, 16]}}},
-    ],
-)
-def test_what_is_not_of_the_new_space_does_not_count(folder, changed):
-    assert not warm_start.all_measurements(parse_space({**SPACE, **changed}), opening(), [folder])
+@pytest.mark.parametrize("changed", [{"momentum": 0.8}, {"width": 0.5}])
+def test_what_was_measured_with_other_fixed_settings_counts_as_elsewhere(folder, changed):
+    space = parse_space({**SPACE, "fixed": {**SPACE["fixed"], **changed}})
+    found = warm_start.all_measurements(space, opening(), [folder])
+    assert not sources(found)
+    assert sources(found, "elsewhere")["t0001"] == ALL
+    assert not warm_start.recent_rates(space, opening(), folder.parent)
 
 
-def test_of_other_data_nothing_counts(folder):
+def test_what_is_not_of_the_new_space_does_not_count(folder):
+    other = parse_space({**SPACE, "parameters": {**SPACE["parameters"], "batch_size": {"values": [8, 16]}}})
+    assert not warm_start.all_measurements(other, opening(), [folder])
+
+
+def test_what_was_measured_on_other_data_counts_as_elsewhere(folder):
     other = opening(data={"name": "generated", "description": "generated"})
-    assert not warm_start.all_measurements(parse_space(SPACE), other, [folder])
+    found = warm_start.all_measurements(parse_space(SPACE), other, [folder])
+    assert not sources(found)
+    assert sources(found, "elsewhere")["t0001"] == ALL
+    assert not warm_start.recent_rates(parse_space(SPACE), other, folder.parent)
+
+
+def test_another_training_says_nothing(folder):
+    assert not warm_start.all_measurements(parse_space(SPACE), opening(trainable="image_folder"), [folder])
 
 
 def test_accuracies_of_another_length_do_not_count(folder):
     longer = parse_space({**SPACE, "budget": {"trials": 16, "epochs": 12}})
-    assert sources(warm_start.all_measurements(longer, opening(), [folder]))["t0001"] == ALL - {"val_accuracy"}
+    found = warm_start.all_measurements(longer, opening(), [folder])
+    assert sources(found)["t0001"] == ALL - {"val_accuracy"}
+    assert sources(found, "elsewhere")["t0001"] == {"val_accuracy"}
 
 
 def test_what_was_fixed_may_be_searched_now_and_the_other_way_round(folder):
@@ -124,7 +137,7 @@ def test_what_was_fixed_may_be_searched_now_and_the_other_way_round(folder):
             },
         }
     )
-    (known,) = warm_start.all_measurements(space, opening(), [folder])
+    (known,) = (known for known in warm_start.all_measurements(space, opening(), [folder]) if known["metrics"])
     assert (known["source"], known["config"]) == ("before t0003", {"momentum": 0.9, "batch_size": 64})
 
 
