@@ -24,7 +24,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # arrays of a few hundred rows: threads only interfere
 
 import numpy as np
-from baselines import OurAdvisor
+from our_methods import OurAdvisor
 from problems import METRICS, Point, Problem, family, sample, space_mapping
 from race import trials_of
 from recorded import load, names

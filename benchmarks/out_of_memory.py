@@ -17,7 +17,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import optuna
-from baselines import METHODS, TOLD, End, Method, OptunaStudy, OurAdvisor, Setting
+from baselines import METHODS
+from method import End, Method, Setting
+from optuna_methods import TOLD, OptunaStudy
+from our_methods import OurAdvisor
 from problems import CANNOT_RUN, METRICS, Config, Point, Row
 from race import trials_of
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import optuna
-from baselines import METHODS, Method, Setting, method_version
+from baselines import METHODS, method_version
+from method import Method, Setting
 from noise import Noise
 from numpy.typing import NDArray
 from problems import CANNOT_RUN, Point, Problem, Row

@@ -7,13 +7,14 @@
 `mobench.py` with `NAMES` and `load(name)`. There are four settings: `full` has a budget of full runs for each family;
 `short` has a budget of 20 full runs on lcbench (1,040 epochs), which early stopping can divide among more trials;
 `noisy` is `full` with errors in all that the methods hear (`noise.py`), where the score is of the true values; `four`
-is `full` with four trials running at any time.
-Methods that stop trials early are in `full` only if --methods names them. The cost is the number of epochs, in full
-runs; only trials that were trained to the end count. A score is the hypervolume on (accuracy, log10 throughput),
-relative to the best known front. Tables give mean and standard deviation over problems and seeds. Syne Tune and Ax
-(qLogNEHVI of BoTorch) are left out unless they are installed (`pip install syne-tune ax-platform`); the figure needs
-matplotlib. A cache stores each search: a second call runs only what is new, and the Advisor again if its code has
-changed. The last line is one JSON object.
+is `full` with four trials running at any time. Methods that stop trials early are in `full` only if --methods names
+them; --parts is the Advisor with each of its parts taken out (`our_methods.py`).
+
+The cost is the number of epochs, in full runs; only trials that were trained to the end count. A score is the
+hypervolume on (accuracy, log10 throughput), relative to the best known front. Tables give mean and standard deviation
+over problems and seeds. Syne Tune, SMAC and Ax (qLogNEHVI of BoTorch) are left out unless they are installed (`pip
+install syne-tune smac ax-platform`); the figure needs matplotlib. A cache stores each search: a second call runs only
+what is new, and the Advisor again if its code has changed. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ import decoupling
 import numpy as np
 import out_of_memory
 import scale
-from baselines import METHODS, OURS, STOPPING, Setting
+from baselines import METHODS, OURS, STOPPING, WITHOUT_A_PART
+from method import Setting
 from problems import family
 from race import Race, Records, race_of, run
 from recorded import names
@@ -48,15 +50,10 @@ RUNS: dict[Setting, dict[str, int]] = {
 }
 RUNS["noisy"] = RUNS["four"] = RUNS["full"]
 FAMILIES = tuple(RUNS["full"])
+RIVALS = [method for method in METHODS if method not in WITHOUT_A_PART]
 # Methods that stop early make thousands of trials in `full`: one search of Syne Tune takes minutes.
-WITHOUT_STOPPING = [method for method in METHODS if method not in STOPPING]
-SAME_WITHOUT_NOISE = "ours_without_errors"  # as ours
-FITTING: dict[Setting, list[str]] = {
-    "full": [method for method in WITHOUT_STOPPING if method != SAME_WITHOUT_NOISE],
-    "short": [method for method in METHODS if method != SAME_WITHOUT_NOISE],
-    "noisy": WITHOUT_STOPPING,
-    "four": [method for method in WITHOUT_STOPPING if method != SAME_WITHOUT_NOISE],
-}
+WITHOUT_STOPPING = [method for method in RIVALS if method not in STOPPING]
+FITTING: dict[Setting, list[str]] = dict.fromkeys(RUNS, WITHOUT_STOPPING) | {"short": RIVALS}
 
 
 def main() -> None:
@@ -105,7 +102,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=10, help="number of seeds (default 10)")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, help="default: those that suit the setting")
+    methods = parser.add_mutually_exclusive_group()
+    methods.add_argument("--methods", nargs="+", choices=METHODS, help="default: those that suit the setting")
+    methods.add_argument("--parts", action="store_true", help="the Advisor with each of its parts taken out")
     parser.add_argument("--settings", nargs="+", choices=RUNS, default=list(RUNS))
     parser.add_argument("--processes", type=int, choices=(1, 2), default=1)
     parser.add_argument("--cache", type=Path, help="JSON lines, one for each search; new searches are appended")
@@ -125,7 +124,8 @@ def _races(options: argparse.Namespace) -> list[Race]:
                 runs = RUNS[setting].get(family(problem))
                 if runs is None or family(problem) not in options.families:
                     continue
-                for method in options.methods or FITTING[setting]:
+                parts = ["ours", *WITHOUT_A_PART] if options.parts else None
+                for method in options.methods or parts or FITTING[setting]:
                     race = race_of(problem, setting, runs, method, seed)
                     if race is None:
                         absent.add(method)

@@ -1,0 +1,96 @@
+"""Advisor as a method of the race, also with a part of it taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from method import End, Setting
+from problems import METRICS, Point, Problem, space_mapping
+
+from search.advisor import acquisition, surrogate, trial_model
+from search.advisor.advisor import Advisor
+from search.advisor.encoding import Encoding
+from search.advisor.proposal import Decision, Proposal
+from search.advisor.trial_model import TrialModel
+from search.space.space import parse_space
+
+# What each part of the searcher is replaced by, so that a race shows what it is worth.
+PARTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
+    # standard errors of measurements: none are given
+    "errors": lambda: mock.patch.object(Advisor, "_errors", return_value=None),
+    # running trials: they are not counted on
+    "running": lambda: mock.patch.object(TrialModel, "_expect_others", return_value=None),
+    # the gain's maximum: the best random candidate or mutation
+    "climbing": lambda: mock.patch.object(trial_model, "STEPS", ()),
+    # mutations of the best: more random candidates
+    "mutations": lambda: mock.patch.object(Encoding, "mutated", lambda self, rng, rows, _: self.random(rng, len(rows))),
+    # transformed losses: as they are
+    "scales": lambda: mock.patch.object(trial_model, "warp_losses", lambda losses: (losses, np.ones(len(losses)))),
+    # probability that a configuration runs: 1
+    "feasibility": lambda: mock.patch.object(trial_model, "FEASIBILITY_POWER", 0),
+    # uncertainty: the improvement of the predicted means
+    "uncertainty": lambda: mock.patch.object(
+        trial_model,
+        "expected_improvement",
+        lambda means, deviations, *front: acquisition.expected_improvement(means, 1e-3 * deviations, *front),
+    ),
+    # fitted hyperparameters: the priors' means
+    "fitting": lambda: mock.patch.object(surrogate, "minimize", lambda loss, means, **_: SimpleNamespace(x=means)),
+    # forecasts of curves: every trial is trained to its end
+    "curves": lambda: mock.patch.object(TrialModel, "reason_to_stop", return_value=None),
+}
+
+
+class OurAdvisor:
+    """Advisor with the defaults of a space file; `sections` are further keys."""
+
+    def __init__(self, problem: Problem, runs: int, seed: int, setting: Setting, **sections: Any) -> None:
+        trials = {"total_epochs": runs * problem.max_epoch} if setting == "short" else {"trials": runs}
+        budget = {"budget": {"epochs": problem.max_epoch, **trials}}
+        self.advisor = Advisor(parse_space(space_mapping(problem, **(budget | sections))), seed=seed)
+
+    def propose(self) -> Proposal | None:
+        """See `Method`."""
+        return self.advisor.propose()
+
+    def observe(self, trial_id: str, epoch: int, point: Point, half: float = 0.0) -> bool:
+        """See `Method`."""
+        metrics = dict(zip(METRICS, point, strict=True))
+        if half:
+            metrics |= {"throughput_low": point[1] - half, "throughput_high": point[1] + half}
+        return self.advisor.observe(trial_id, epoch, metrics) is Decision.CONTINUE
+
+    def finish(self, trial_id: str, end: End, point: Point) -> None:
+        """See `Method`."""
+        self.advisor.finish(trial_id, end)
+
+
+class OurAdvisorWithout(OurAdvisor):
+    """Advisor with one of `PARTS` taken out."""
+
+    def __init__(self, part: str, problem: Problem, runs: int, seed: int, setting: Setting) -> None:
+        self._part = part
+        with PARTS[part]():
+            super().__init__(problem, runs, seed, setting)
+
+    def propose(self) -> Proposal | None:
+        """See `Method`."""
+        with PARTS[self._part]():
+            return super().propose()
+
+    def observe(self, trial_id: str, epoch: int, point: Point, half: float = 0.0) -> bool:
+        """See `Method`."""
+        with PARTS[self._part]():
+            return super().observe(trial_id, epoch, point, half)
+
+
+def random_halving(problem: Problem, runs: int, seed: int, setting: Setting) -> OurAdvisor:
+    """Random configurations under the Advisor's non-dominated successive halving."""
+    budget = {"epochs": problem.max_epoch, "total_epochs": runs * problem.max_epoch}
+    sections = {"searcher": {"name": "random"}, "stopping": {"name": "halving"}, "budget": budget}
+    return OurAdvisor(problem, runs, seed, setting, **sections)
