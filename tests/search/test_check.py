@@ -1,11 +1,13 @@
 """The check of a training file before a search."""
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from search import check
+from search.__main__ import COMMANDS
 from search.__main__ import main as command
 from tests.trainables.own_files import LOOP, written
 from trainables.contract import Resources, load_trainable, source_of
@@ -166,17 +168,34 @@ def test_the_command_has_the_check_and_otherwise_the_search(capsys: pytest.Captu
 
 
 def test_the_help_has_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        command(["--help"])
+    assert command(["--help"]) == 0
     printed = capsys.readouterr().out
     folder = Path(check.__file__).parent
     programs = [path.parent if path.name == "__main__.py" else path for path in folder.glob("**/*.py")]
-    names = [path.stem for path in programs if path != folder and (path.is_dir() or "__main__" in path.read_text())]
-    assert len(names) > 5
-    for name in {*names} - {"run", "check"}:
-        assert f"  python -m search.{name} " in printed
-    assert "  training-search check FILE " in printed
-    assert max(map(len, printed.splitlines())) <= 120
+    names = {path.stem for path in programs if path != folder and (path.is_dir() or "__main__" in path.read_text())}
+    assert names == COMMANDS.keys()
+    assert all(f"\n  {name} " in printed for name in names)
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_is_that_of_its_module(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        command([name, "--help"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: python -m search.{name} ")
+
+
+def test_a_command_that_there_is_not_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["pik", "results"]) == 2
+    assert capsys.readouterr().err == 'training-search: no command "pik"; did you mean "pick"?\n'
+    assert command([]) == 2
+    assert "usage: training-search COMMAND" in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["--version"]) == 0
+    assert capsys.readouterr().out == f"training-search {version('training-search')}\n"
 
 
 def test_the_help_of_the_check_says_what_it_does_and_how_long_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
