@@ -14,6 +14,7 @@ import datetime
 import importlib
 import itertools
 import json
+import os
 import shlex
 import sys
 import threading
@@ -92,7 +93,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="RUN_DIR",
         help="begin with what this earlier run knows: accuracies, and rates if they are of this machine",
     )
-    parser.add_argument("--address", help="run on the Ray cluster at this address (auto: the one of this machine)")
+    parser.add_argument(
+        "--address",
+        default=os.environ.get("RAY_ADDRESS"),  # Ray sets it in the jobs that it runs
+        help="run on the Ray cluster at this address (auto: the one of this machine); default: $RAY_ADDRESS, if set",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan; start and write nothing")
     parser.add_argument("--parameters", metavar="TRAINABLE", help="list what a space file of it may name; do no more")
     parser.add_argument("--no-dashboard", action="store_true", help="do without the Ray dashboard")

@@ -176,3 +176,14 @@ def test_a_run_elsewhere_records_the_command_as_it_was_given_and_goes_on_by_the_
     with running(*command[3:], "--set", "budget.hours=0.0001", cwd=tmp_path) as process:
         assert process.wait(timeout=60) in (0, 1), printed(tmp_path)
     assert any("continues" in line for line in printed(tmp_path))
+
+
+def test_a_ray_job_runs_on_the_cluster_that_ray_names(monkeypatch, tmp_path, capsys):
+    """The address that Ray gives to its jobs; nothing answers here, and a given address goes before it."""
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    command = ["spaces/quickstart.yaml", "--results", str(tmp_path)]
+    assert main(command) == 2
+    assert "no Ray cluster at 127.0.0.1:9" in capsys.readouterr().err
+    assert main([*command, "--address", "127.0.0.1:1"]) == 2
+    assert "no Ray cluster at 127.0.0.1:1:" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
