@@ -48,10 +48,16 @@ def _ends(value: Any) -> Any:
 Scalar = Annotated[contract.Scalar, BeforeValidator(_scalar)]
 Scalars = Annotated[tuple[Scalar, ...], LIST_TO_TUPLE]
 ScalarOrScalars = Annotated[
-    Scalars, BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
+    Scalars,
+    BeforeValidator(
+        lambda value: value if isinstance(value, list | tuple) else (value,),
+        json_schema_input_type=contract.Scalar | list[contract.Scalar],
+    ),
 ]
 Number = Annotated[int | float, BeforeValidator(_number)]
-Ends = Annotated[tuple[Number, Number], LIST_TO_TUPLE, BeforeValidator(_ends)]
+Ends = Annotated[
+    tuple[Number, Number], LIST_TO_TUPLE, BeforeValidator(_ends, json_schema_input_type=str | tuple[float, float])
+]
 Condition = dict[str, ScalarOrScalars]
 
 

@@ -54,7 +54,16 @@ def _parse_objective(value: Any) -> Any:
         raise PydanticCustomError("expected", "{form}", {"form": str(error)}) from None
 
 
-ConstraintField = Annotated[Constraint, BeforeValidator(_parse_constraint), PlainSerializer(constraint_text)]
+ConstraintField = Annotated[
+    Constraint, BeforeValidator(_parse_constraint, json_schema_input_type=str), PlainSerializer(constraint_text)
+]
+ObjectiveField = Annotated[
+    Objective,
+    MAPPING_TO_DATACLASS,
+    BeforeValidator(
+        _parse_objective, json_schema_input_type=Objective | dict[Literal["time_to", "energy_to"], dict[str, float]]
+    ),
+]
 
 
 class Space(BaseModel):
@@ -68,9 +77,7 @@ class Space(BaseModel):
     model_config = STRICT
     trainable: str | None = None
     evaluation: Evaluation = "coupled"
-    objectives: Annotated[
-        tuple[Annotated[Objective, MAPPING_TO_DATACLASS, BeforeValidator(_parse_objective)], ...], LIST_TO_TUPLE
-    ]
+    objectives: Annotated[tuple[ObjectiveField, ...], LIST_TO_TUPLE]
     constraints: Annotated[tuple[ConstraintField, ...], LIST_TO_TUPLE] = ()
     parameters: dict[str, AnyParameter]
     fixed: dict[str, Scalar] = {}
