@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from search.front.objective import Objective
@@ -38,7 +39,7 @@ def test_each_key_of_a_short_section_has_a_row(section, kind):
 
 
 def test_no_row_names_a_key_that_there_is_not():
-    models = [Space, Choice, Range, Budget]
+    models: list[type[BaseModel]] = [Space, Choice, Range, Budget]
     known = {name for model in models for name in model.model_fields}
     known |= {field.name for kind in (Objective, Data) for field in dataclasses.fields(kind)}
     known |= {f"searcher.{name}" for name in SearcherSettings.model_fields}
