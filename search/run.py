@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         type=Path,
         metavar="RUN_DIR",
-        help="begin with what this earlier run knows: accuracies, and rates if they are of this machine",
+        help="begin with what this earlier run knows; of other data or another machine, as a hint what may be good",
     )
     parser.add_argument(
         "--address",
