@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from search.front.roles import ENDS, is_interval_end
 from search.front.targets import target_metrics, targets_of
-from search.record.events import Opening
 from trainables.contract import Trainable, find_trainable
 
 # name -> (unit, meaning). Metrics have their units in `run.info.metrics`, settings are called `config.<name>`.
@@ -50,12 +49,12 @@ was not active.
 """
 
 
-def describe_columns(columns: Iterable[str], info: Opening) -> str:
-    """Table in Markdown of these columns, each once; `info`: the journal's `run` event."""
-    trainable = find_trainable(info.trainable)
+def describe_columns(columns: Iterable[str], training: str, units: Mapping[str, str]) -> str:
+    """Return a table in Markdown of these columns, each once; `units`: of the metrics of the training."""
+    trainable = find_trainable(training)
     lines = [HEAD, "| column | unit | meaning |", "| --- | --- | --- |"]
     for name in dict.fromkeys(columns):
-        unit, meaning = _describe_column(name, info.metrics, trainable)
+        unit, meaning = _describe_column(name, units, trainable)
         lines.append(f"| `{name}` | {unit} | {meaning} |")
     return "\n".join(lines) + "\n"
 

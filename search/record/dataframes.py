@@ -167,7 +167,8 @@ def write_tables(run: Run) -> None:
         mixed = [column for column in table.columns if table[column].dtype == object]
         text = {column: table[column].map(str, na_action="ignore").astype("string") for column in mixed}
         write_atomically(run.folder / f"{name}.parquet", table.assign(**text).to_parquet)
-    described = describe_columns([name for table in run.tables.values() for name in table.columns], run.info)
+    names = [name for table in run.tables.values() for name in table.columns]
+    described = describe_columns(names, run.info.trainable, run.info.metrics)
     write_atomically(run.folder / "columns.md", lambda path: path.write_text(described, encoding="utf-8"))
 
 

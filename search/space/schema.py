@@ -15,7 +15,3 @@ def space_schema() -> str:
     schema = Space.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
-
-
-if __name__ == "__main__":
-    print(space_schema(), end="")

@@ -113,7 +113,7 @@ def test_pairs_are_a_table(tmp_path):
     (row,) = run.differences.to_dict("records")  # both are on the front
     assert (row["trial_id"], row["other_trial_id"], row["turns"]) == ("t0001", "t0002", 0)
     assert row["val_accuracy_difference"] == pytest.approx(0.01)
-    assert "lower end" in describe_columns(["val_accuracy_difference_low"], run.info)
+    assert "lower end" in describe_columns(["val_accuracy_difference_low"], run.info.trainable, run.info.metrics)
 
 
 def test_a_pair_of_the_front_that_had_turns_is_one_row_whichever_is_first(tmp_path):

@@ -48,4 +48,4 @@ def test_a_place_is_told_in_words_and_in_the_table(tmp_path):
     (row,) = run.front.to_dict("records")
     assert row["alternatives"] == "t0002"
     assert row["place_probability"] == 1.0
-    assert "place_probability" in describe_columns(run.front.columns, run.info)
+    assert "place_probability" in describe_columns(run.front.columns, run.info.trainable, run.info.metrics)

@@ -195,7 +195,7 @@ def test_a_run_is_read_where_its_file_is_gone(tmp_path: Path) -> None:
     assert not re.search("images?[ /]|picture", page)
     assert "tokens per joule" in page
     assert "source/gone.py" in summary
-    assert "tokens/s" in describe_columns(run.trials.columns, run.info)
+    assert "tokens/s" in describe_columns(run.trials.columns, run.info.trainable, run.info.metrics)
     assert not os.path.exists(tmp_path / "gone.py")
 
 
