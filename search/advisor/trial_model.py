@@ -5,6 +5,7 @@ feasibility: that it runs here and satisfies the constraints. For running trials
 Swersky et al. 2014, "Freeze-thaw Bayesian optimization" (arXiv 1406.3896), on several objectives.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -77,7 +78,7 @@ class TrialModel:
         self._trials: dict[str, _ModelledTrial] = {}
         self._measured: set[str] = set()
         self._earlier: list[Rows] = []  # configurations of which earlier runs measured all objectives
-        self._elsewhere: list[tuple[Rows, Losses]] = []  # of runs on other data or another machine
+        self._elsewhere = defaultdict[str, list[tuple[Rows, Losses]]](list)  # by run on other data or another machine
         self._tried: set[bytes] = set()
         trials = space.budget.trials
         self._first_trials = FIRST_TRIALS if trials is None else min(FIRST_TRIALS, round(FIRST_FRACTION * trials))
@@ -150,7 +151,7 @@ class TrialModel:
             if np.isfinite(loss):
                 model.learn_elsewhere(run, row, float(loss), float(error))
         if np.isfinite(losses).all():
-            self._elsewhere.append((row, losses))
+            self._elsewhere[run].append((row, losses))
             self._first_trials = min(self._first_trials, FIRST_MEASURED)
         self._invalidate()
 
@@ -173,8 +174,8 @@ class TrialModel:
             return self._encoding.config(self._best_candidate(rng)[0])
         rows = self._encoding.random(rng, 64)
         if self._elsewhere and self._num_started % 2 == 0:  # what was best there, in turn with what is random
-            optimal = is_pareto_optimal(np.stack([losses for _, losses in self._elsewhere]))
-            rows = np.stack([row for row, _ in self._elsewhere])[optimal]
+            runs = (map(np.array, zip(*measured, strict=True)) for measured in self._elsewhere.values())
+            rows = np.vstack([rows[is_pareto_optimal(losses)] for rows, losses in runs])
         rows = self._with_fastest_settings(rows)
         untried = self._are_untried(rows)
         rows = rows[untried] if untried.any() else rows
