@@ -33,7 +33,7 @@ from search.record.journal import FILE_NAME, steady_clock
 from search.record.run_lock import RunLockedError, lock_run
 from search.record.run_state import RunState
 from search.record.source import recorded_name, save_source
-from search.space.machine import describe_machine, git_commit, package_versions, shm_warnings
+from search.space.machine import Machine, describe_machine, git_commit, package_versions, shm_warnings
 from search.space.space import Space, load_space
 from search.space.validation import SpaceError
 from search.study.interrupt import Interrupted, Interrupts
@@ -98,6 +98,13 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("RAY_ADDRESS"),  # Ray sets it in the jobs that it runs
         help="run on the Ray cluster at this address (auto: the one of this machine); default: $RAY_ADDRESS, if set",
     )
+    parser.add_argument(
+        "--nodes",
+        action="append",
+        default=[],
+        metavar="LABEL=VALUE",
+        help="of a cluster, use the nodes with this label of Ray, e.g. ray.io/accelerator-type=H100",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan; start and write nothing")
     parser.add_argument("--parameters", metavar="TRAINABLE", help="list what a space file of it may name; do no more")
     parser.add_argument("--no-dashboard", action="store_true", help="do without the Ray dashboard")
@@ -155,13 +162,13 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
         described = load_trainable(space.trainable or "").describe_data(data)
         print(describe_plan(space, described, machine, share, left_out, estimate(space, data)))
         return DONE
-    with _connected(options, local, interrupts) as cluster:
+    with _connected(options, machine, interrupts) as cluster:
         space, data, left_out = fitted or _fitted(space, cluster.resources)
         source = source_of(space.trainable or "")
         opening = {
             **_described(space, data, options.results),
             "space_file": options.space.name,
-            "machine": {**machine.to_mapping(), "num_nodes": cluster.num_nodes},
+            "machine": cluster.machine.to_mapping(),
             "versions": {**package_versions(), **(source.packages if source else {})},
             "commit": git_commit(Path(__file__).parent),
             "command": [*COMMAND, *options.words],
@@ -191,7 +198,8 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
         run_state = RunState(events)
         space = resume_space(run_state, options.set, folder)
         machine = describe_machine()
-        check_same_machine(run_state.info.machine, machine)
+        if not options.address:
+            check_same_machine(run_state.info.machine, machine)
         data = load_trainable(space.trainable or "").locate_data(space.data)
         if data.name != (was := run_state.info.data.name):
             raise InputError(f"{folder}: the run's data is {was}, but {data.name} is what is here")
@@ -200,7 +208,8 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
         job = _Job(space, data, folder, events, opening, [], _resume_command(folder, options))
         if is_finished(events[-1], run_state, space):
             return finish_run(folder, job.resume_command)
-        with _connected(options, machine.resources, interrupts) as cluster:
+        with _connected(options, machine, interrupts) as cluster:
+            check_same_machine(run_state.info.machine, cluster.machine)
             return _run(job, cluster, interrupts)
 
 
@@ -274,10 +283,11 @@ def _fitted(space: Space, total: Resources) -> Fitted:
 
 
 @contextmanager
-def _connected(options: argparse.Namespace, local: Resources, interrupts: Interrupts) -> Iterator[Cluster]:
+def _connected(options: argparse.Namespace, machine: Machine, interrupts: Interrupts) -> Iterator[Cluster]:
     """Connect to Ray, with signals deferred."""
     from search.execution.cluster import ClusterError, connect
 
+    labels = _labels(options)
     interrupts.deferred = True
     threading.Thread(target=importlib.import_module, args=("search.study.study",), daemon=True).start()  # meanwhile
     if sys.stderr.isatty():  # it takes some seconds, in which a person would see nothing
@@ -285,12 +295,25 @@ def _connected(options: argparse.Namespace, local: Resources, interrupts: Interr
     try:
         with interrupts.attributed_to_signal(), contextlib.ExitStack() as stack:
             with interrupts.ending_at_once():
-                cluster = stack.enter_context(connect(options.address, local, not options.no_dashboard))
+                cluster = stack.enter_context(connect(options.address, machine, not options.no_dashboard, labels))
             interrupts.install()  # again: Ray has put its own in their place
             interrupts.check()
             yield cluster
     except ClusterError as error:
         raise InputError(str(error)) from error
+
+
+def _labels(options: argparse.Namespace) -> dict[str, list[str]]:
+    """Return the wanted values of each label."""
+    labels: dict[str, list[str]] = {}
+    for text in options.nodes:
+        key, equals, value = text.partition("=")
+        if not (key and equals and value):
+            raise InputError(f"--nodes {text}: expected LABEL=VALUE, e.g. ray.io/accelerator-type=H100")
+        labels.setdefault(key, []).append(value)
+    if labels and not options.address:
+        raise InputError("--nodes: only a cluster has nodes to choose from; give its --address, too")
+    return labels
 
 
 def _described(space: Space, data: Data, results: Path) -> dict[str, Any]:
@@ -360,6 +383,7 @@ def _resume_command(folder: Path, options: argparse.Namespace) -> str:
     words = [*COMMAND, "--resume", str(folder)]
     words += [w for item in options.set if options.resume and item.startswith("data.root=") for w in ("--set", item)]
     words += ["--address", options.address] if options.address else []
+    words += [word for label in options.nodes for word in ("--nodes", label)]
     return shlex.join(words)
 
 

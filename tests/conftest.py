@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from trainables.contract import Resources
-
 # Workers and commands that tests start find `tests.faulty_replay`.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
 
@@ -18,8 +16,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).pare
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[object]:
     from search.execution.cluster import connect
+    from search.space.machine import Machine
 
-    with connect(None, Resources(cpus=2), dashboard=False) as cluster:
+    with connect(None, Machine("test", cores=2, memory_gib=8), dashboard=False) as cluster:
         yield cluster
 
 

@@ -6,9 +6,9 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -17,6 +17,7 @@ import search
 import trainables
 from search.execution.ray_watchdog import RayLossCheck, end_children, watchdog
 from search.exit_codes import BAD_INPUT
+from search.space.machine import Machine
 from trainables.contract import Resources
 
 # Ray reads these when it is imported or when its processes start.
@@ -44,7 +45,7 @@ os.environ.update(
 import ray  # after the settings above
 
 from search.execution import ray_hooks
-from search.execution.nodes import live_nodes, resources_of_largest_nodes
+from search.execution.nodes import NodesError, NodesOfOneKind, choose_nodes, total
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 20.0
@@ -58,28 +59,33 @@ class ClusterError(Exception):
 class Cluster:
     """Ray cluster of a run."""
 
-    resources: Resources  # of the nodes that are as large as the largest: trials run on these
-    num_nodes: int
+    resources: Resources  # of the nodes that run trials
+    machine: Machine  # one of them
     owned: bool  # started for this run, and shared with nobody
     dashboard_url: str | None  # as Ray gives it, without http://
     why_lost: Callable[[], str | None] = lambda: None  # called every second; None: Ray is alive
     notices: Sequence[str] = ()  # what the run should print about this Ray
+    nodes: NodesOfOneKind = field(default_factory=NodesOfOneKind)
 
 
 @contextmanager
-def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterator[Cluster]:
+def connect(
+    address: str | None, machine: Machine, dashboard: bool, labels: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[Cluster]:
     """Join the cluster at `address`, or start one on this machine, for the time of a run.
 
+    `labels`: those that the nodes of a joined cluster need to run trials, each with the values that will do.
+
     Raises:
-        ClusterError: nothing answers at `address`, or Ray does not start.
+        ClusterError: nothing answers at `address`, Ray does not start, or there are no such nodes of one kind.
     """
     settings = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address is None:
             context = ray_hooks.init_ray(
                 address="local",  # also where another cluster runs on this machine, which Ray would join
-                num_cpus=machine.cpus,
-                num_gpus=machine.gpus,
+                num_cpus=machine.cores,
+                num_gpus=len(machine.gpus),
                 include_dashboard=dashboard,
                 dashboard_host="127.0.0.1",
                 **settings,
@@ -98,7 +104,11 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
         where = f"at {address}" if address else "on this machine"
         raise ClusterError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
     try:
-        nodes = live_nodes()
+        try:
+            chosen = NodesOfOneKind() if address is None else choose_nodes(labels or {})
+        except NodesError as error:
+            raise ClusterError(f"the Ray cluster at {address}: {error}") from error
+        nodes = chosen.live()
         if address is None:
             children = {child.name(): child for child in psutil.Process().children()}
             names = [name for name in ("raylet", "gcs_server") if name in children]
@@ -107,12 +117,13 @@ def connect(address: str | None, machine: Resources, dashboard: bool) -> Iterato
             host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
             loss_check = RayLossCheck({}, (host.strip("[]"), int(port)))
         yield Cluster(
-            resources=resources_of_largest_nodes(nodes),
-            num_nodes=len(nodes),
+            resources=total(nodes),
+            machine=replace(chosen.machines.get(nodes[0].node_id, machine), num_nodes=len(nodes)),
             owned=address is None,
             dashboard_url=context.dashboard_url,
             why_lost=loss_check,
             notices=ray_hooks.notices(),
+            nodes=chosen,
         )
     finally:
         ray.shutdown()

@@ -1,29 +1,148 @@
-"""Resources of the cluster's live nodes, and their description in messages."""
+"""Nodes of the cluster that run trials, what kind of machine they are, and their description in messages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import ray
+import ray.exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from search.space.machine import Gpu, Machine, describe_machine
 from search.text.numbers import plural
 from trainables.contract import Layout, Resources
 
-
-def live_nodes() -> list[Resources]:
-    """Return the resources of each live node. Ray takes some ten seconds to find that a node is lost."""
-    resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return [Resources(cpus=int(each.get("CPU", 0)), gpus=int(each.get("GPU", 0))) for each in resources]
+DESCRIBE_TIMEOUT_SECONDS = 60.0
+NODE_ID = "ray.io/node-id"
+ACCELERATOR = "ray.io/accelerator-type"
 
 
-def resources_of_largest_nodes(nodes: Sequence[Resources]) -> Resources:
-    """Return the resources of all nodes that have as much as the largest one; other nodes run no trials.
+class NodesError(Exception):
+    """No nodes to run on, or nodes of several kinds; the message is one line."""
 
-    Otherwise a trial would wait for the smaller ones, such as a head without GPUs.
+
+@dataclass(frozen=True)
+class Node:
+    """Live node of the cluster, with the resources that Ray knows."""
+
+    node_id: str
+    resources: Resources
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What two nodes have in common where rates of the same configuration are the same."""
+
+    cpu_name: str
+    gpus: tuple[Gpu, ...]  # the different ones
+
+    def __str__(self) -> str:
+        gpus = [f"{gpu.name} ({gpu.memory_gib:.0f} GiB)" if gpu.memory_gib else gpu.name for gpu in self.gpus]
+        return f"{self.cpu_name} with {' and '.join(gpus)}" if gpus else f"{self.cpu_name} without a GPU"
+
+
+@dataclass
+class NodesOfOneKind:
+    """Nodes that may run trials: of one kind, with one of the wanted values for each of the `labels`.
+
+    `kind` None: the cluster is this machine alone, and nothing is asked.
     """
-    largest = max(nodes, key=lambda node: (node.gpus, node.cpus))
-    number = sum(node.gpus >= largest.gpus and node.cpus >= largest.cpus for node in nodes)
-    return Resources(number * largest.cpus, number * largest.gpus, number)
+
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    kind: Kind | None = None
+    machines: dict[str, Machine] = field(default_factory=dict)  # by node; each is asked once
+
+    def live(self) -> list[Node]:
+        """Return the live ones that are of one size. Ray takes some ten seconds to find that a node is lost."""
+        nodes = [node for node in live_nodes() if has_labels(node, self.labels)]
+        if self.kind is not None:
+            self.describe(nodes)
+            nodes = [node for node in nodes if kind_of(self.machines[node.node_id]) == self.kind]
+        return of_one_size(nodes)
+
+    def describe(self, nodes: Iterable[Node]) -> None:
+        """Ask the nodes that were not asked yet what they are.
+
+        Raises:
+            NodesError: one of them does not answer.
+        """
+        new = [node for node in nodes if node.node_id not in self.machines]
+        answers = [
+            ray.remote(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False))(
+                _describe
+            ).remote()
+            for node in new
+        ]
+        try:
+            found = ray.get(answers, timeout=DESCRIBE_TIMEOUT_SECONDS)
+        except (ray.exceptions.RayError, TimeoutError) as error:
+            raise NodesError(f"a node does not say what it is: {str(error).splitlines()[0]}") from error
+        for node, machine in zip(new, found, strict=True):
+            self.machines[node.node_id] = _as_ray_has_it(machine, node)
+
+
+def choose_nodes(labels: Mapping[str, Sequence[str]]) -> NodesOfOneKind:
+    """Return the nodes with these labels: those with GPUs, if there are any.
+
+    Raises:
+        NodesError: there are none, or they are of several kinds, whose rates could not be compared.
+    """
+    every = live_nodes()
+    nodes = [node for node in every if has_labels(node, labels)]
+    if not nodes:
+        known = sorted({f"{key}={node.labels[key]}" for node in every for key in labels if key in node.labels})
+        said = ", ".join(f"{key}={value}" for key, values in labels.items() for value in values)
+        raise NodesError(f"no node has {said}; there are {', '.join(known) or 'no such labels'}")
+    nodes = [node for node in nodes if node.resources.gpus] or nodes
+    chosen = NodesOfOneKind(labels)
+    chosen.describe(nodes)
+    kinds = {kind_of(chosen.machines[node.node_id]): node for node in nodes}
+    if len(kinds) > 1:
+        described = "; ".join(_kind_and_labels(kind, nodes, chosen.machines) for kind in sorted(kinds, key=str))
+        raise NodesError(f"nodes of {len(kinds)} kinds: {described}; choose one with --nodes LABEL=VALUE")
+    chosen.kind = next(iter(kinds))
+    return chosen
+
+
+def live_nodes() -> list[Node]:
+    """Return all live nodes."""
+    found = []
+    for node in ray.nodes():
+        if node["Alive"]:
+            cpus, gpus = (int(node["Resources"].get(name, 0)) for name in ("CPU", "GPU"))
+            found.append(Node(node["NodeID"], Resources(cpus=cpus, gpus=gpus), node.get("Labels") or {}))
+    return found
+
+
+def has_labels(node: Node, labels: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether the node has one of the wanted values for each label."""
+    return all(node.labels.get(key) in values for key, values in labels.items())
+
+
+def kind_of(machine: Machine) -> Kind:
+    """Return the kind of a machine."""
+    return Kind(machine.cpu_name, tuple(dict.fromkeys(machine.gpus)))
+
+
+def of_one_size(nodes: Sequence[Node]) -> list[Node]:
+    """Return the nodes that together have most, if each is used as far as the smallest of them is.
+
+    Smaller ones, such as a head without GPUs, run no trials: a trial would wait for what they do not have.
+    """
+    sizes = {(node.resources.gpus, node.resources.cpus) for node in nodes}
+    choices = [[n for n in nodes if n.resources.gpus >= gpus and n.resources.cpus >= cpus] for gpus, cpus in sizes]
+    return max(choices, key=lambda chosen: (total(chosen).gpus, total(chosen).cpus), default=[])
+
+
+def total(nodes: Sequence[Node]) -> Resources:
+    """Return the resources of all these nodes, each used as far as the smallest is."""
+    if not nodes:
+        return Resources(cpus=0)
+    cpus, gpus = (min(getattr(node.resources, name) for node in nodes) for name in ("cpus", "gpus"))
+    return Resources(len(nodes) * cpus, len(nodes) * gpus, len(nodes))
 
 
 def describe_layout(layout: Layout) -> str:
@@ -37,3 +156,27 @@ def describe_resources(resources: Resources) -> str:
     gpus = f" and {plural(resources.gpus, 'GPU')}" if resources.gpus else ""
     nodes = f" on {resources.nodes} nodes" if resources.nodes > 1 else ""
     return f"{plural(resources.cpus, 'core')}{gpus}{nodes}"
+
+
+def _describe() -> Machine:
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray hides all GPUs from a task that asks for none
+    return describe_machine()
+
+
+def _as_ray_has_it(machine: Machine, node: Node) -> Machine:
+    """Return the machine with as many cores and GPUs as Ray gives away there."""
+    unknown = Gpu(node.labels.get(ACCELERATOR, "GPU"), 0.0)  # where the driver does not tell
+    gpus = (*machine.gpus, *[unknown] * node.resources.gpus)[: node.resources.gpus]
+    return replace(machine, cores=max(1, node.resources.cpus), gpus=gpus)
+
+
+def _kind_and_labels(kind: Kind, nodes: Sequence[Node], machines: Mapping[str, Machine]) -> str:
+    """Return the kind with the number of its nodes and the labels that no other kind has."""
+    own = [node for node in nodes if kind_of(machines[node.node_id]) == kind]
+    others = [node for node in nodes if kind_of(machines[node.node_id]) != kind]
+    shared = {item for item in own[0].labels.items() if all(item in node.labels.items() for node in own)}
+    telling = {item for item in shared if not any(item in node.labels.items() for node in others)} or {
+        (NODE_ID, node.node_id) for node in own
+    }
+    labels = sorted(f"{key}={value}" for key, value in telling if key != NODE_ID or len(telling) == len(own))
+    return f"{len(own)} of {kind} ({', '.join(labels[:2])})"

@@ -15,7 +15,7 @@ from typing import Any
 import ray
 
 from search.execution.group import Group
-from search.execution.nodes import describe_layout, describe_resources, live_nodes, resources_of_largest_nodes
+from search.execution.nodes import NODE_ID, NodesError, NodesOfOneKind, describe_layout, describe_resources, total
 from search.execution.protocol import GroupError, Place
 from trainables.contract import InfeasibleError, Layout, Resources
 
@@ -29,10 +29,17 @@ class WorkerPool:
     """Ray actor that keeps worker groups and leases them. Trials use it through `PoolClient`."""
 
     def __init__(
-        self, capacity: Resources, storage: str, reserve_cpus: bool, timeout_seconds: float, hooks: bool
+        self,
+        capacity: Resources,
+        nodes: NodesOfOneKind,
+        storage: str,
+        reserve_cpus: bool,
+        timeout_seconds: float,
+        hooks: bool,
     ) -> None:
         self._capacity = capacity  # of the nodes that are alive
         self._full_capacity = capacity  # with the nodes that were lost
+        self._nodes = nodes
         self._storage = storage
         self._reserve_cpus = reserve_cpus
         self._timeout_seconds = timeout_seconds
@@ -95,7 +102,8 @@ class WorkerPool:
 
     async def _follow_nodes(self) -> None:
         while True:
-            self._capacity = resources_of_largest_nodes(await asyncio.to_thread(live_nodes))
+            with contextlib.suppress(NodesError):  # a new node that does not answer yet
+                self._capacity = total(await asyncio.to_thread(self._nodes.live))
             for group in list(self._groups.values()):
                 if not group.is_ready:
                     await group.notify()  # its nodes may be gone
@@ -148,7 +156,14 @@ class WorkerPool:
 
             cpus = layout.cpus_per_process if self._reserve_cpus else IDLE_CPUS
             death = run_group(
-                self._itself, group.number, layout, cpus, self._storage, self._timeout_seconds, self._hooks
+                self._itself,
+                group.number,
+                layout,
+                cpus,
+                self._label_selector(),
+                self._storage,
+                self._timeout_seconds,
+                self._hooks,
             )
             asyncio.run_coroutine_threadsafe(self._bury(group, *death), loop)
 
@@ -158,6 +173,12 @@ class WorkerPool:
         finally:
             self._forget_dead()
         return group.number
+
+    def _label_selector(self) -> dict[str, str] | None:
+        """Return what keeps the processes of a group on the nodes that run trials; None: there are no others."""
+        if self._nodes.kind is None:
+            return None
+        return {NODE_ID: f"in({','.join(node.node_id for node in self._nodes.live())})"}
 
     async def _bury(self, group: Group, rank: int | None, error: BaseException | None) -> None:
         await group.bury(rank, error)

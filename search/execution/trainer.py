@@ -35,6 +35,7 @@ def run_group(
     number: int,
     layout: Layout,
     cpus_per_process: float,
+    label_selector: dict[str, str] | None,
     storage: str,
     timeout_seconds: float,
     hooks: bool,
@@ -52,6 +53,7 @@ def run_group(
             placement_strategy=layout.placement.upper(),
             use_gpu=gpus > 0,
             resources_per_worker={"CPU": cpus_per_process, **({"GPU": gpus} if gpus else {})},
+            label_selector=label_selector,
         ),
         run_config=RunConfig(
             name=f"group-{number}",

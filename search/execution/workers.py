@@ -14,6 +14,7 @@ import ray.actor
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from search.execution import ray_hooks
+from search.execution.nodes import NodesOfOneKind
 from search.execution.pool import WorkerPool
 from search.execution.protocol import Died, Ended, PoolClient, Task
 from trainables.contract import Layout, Measurement, Resources, timeout_seconds
@@ -29,17 +30,19 @@ class Pool:
 
 
 @contextlib.contextmanager
-def worker_pool(capacity: Resources, reserve_cpus: bool) -> Iterator[Pool]:
+def worker_pool(capacity: Resources, reserve_cpus: bool, nodes: NodesOfOneKind | None = None) -> Iterator[Pool]:
     """Start a worker pool; at the end its groups are gone.
 
     `reserve_cpus`: tell Ray which CPUs the groups use, as is due on a shared cluster. On a cluster that this run owns
-    the pool alone decides who may work, and idle groups of several layouts stay warm beside each other.
+    the pool alone decides who may work, and idle groups of several layouts stay warm beside each other. `nodes`: those
+    that run trials; None: this machine alone.
     """
     name = f"worker-pool-{uuid.uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory(prefix="training-search-", ignore_cleanup_errors=True) as storage:
         beside_driver = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         remote = ray.remote(num_cpus=0, name=name, max_concurrency=1000, scheduling_strategy=beside_driver)(WorkerPool)
-        actor = remote.remote(capacity, storage, reserve_cpus, timeout_seconds(), ray_hooks.are_tested())
+        nodes = nodes or NodesOfOneKind()
+        actor = remote.remote(capacity, nodes, storage, reserve_cpus, timeout_seconds(), ray_hooks.are_tested())
         try:
             yield Pool(name, actor, storage)
         finally:

@@ -51,7 +51,7 @@ class Machine:
 
     def difference(self, here: Self) -> str | None:
         """Return the first fact that affects a rate and is another one here, as text; None: there is none."""
-        for key in ("cpu_name", "cores", "gpus"):
+        for key in ("cpu_name", "cores", "gpus", "num_nodes"):
             if (found := getattr(self, key)) != getattr(here, key):
                 return f"{key} {found} there, {getattr(here, key)} here"
         return None

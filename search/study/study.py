@@ -231,7 +231,7 @@ def run_study(
 
     `check` is called several times a second, and may raise to end the run.
     """
-    with workers.worker_pool(cluster.resources, reserve_cpus=not cluster.owned) as pool:
+    with workers.worker_pool(cluster.resources, not cluster.owned, cluster.nodes) as pool:
         study = Study(space, data, folder, journal, space.resources_per_trial(cluster.resources), pool.name, events)
         complete_study(study, pool, check)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -11,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from search.execution.nodes import resources_of_largest_nodes
 from search.results import Run, load
 from search.space.space import parse_space
 from tests.trainables.own_files import written
@@ -36,7 +36,11 @@ from pathlib import Path
 from ray.cluster_utils import Cluster
 from ray.util import placement_group_table
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
-others = [cluster.add_node(num_cpus=2) for _ in range(int(sys.argv[1]) - 1)]
+labels = {"role": "train"} if "--labels" in sys.argv else None
+others = [cluster.add_node(num_cpus=2, labels=labels) for _ in range(int(sys.argv[1]) - 1)]
+if "--mixed" in sys.argv:
+    for kind in ("A100", "H100"):
+        cluster.add_node(num_cpus=2, num_gpus=8, labels={"ray.io/accelerator-type": kind})
 cluster.wait_for_nodes()
 
 def lose_a_node():
@@ -57,21 +61,27 @@ if "--lose-a-node" in sys.argv:
 if "--lose-the-file" in sys.argv:
     threading.Thread(target=lose_the_file, daemon=True).start()
 from search.run import main
-code = main(["space.yaml", "--address", cluster.address, "--name", "run", "--no-dashboard"])
+chosen = ["--nodes", "role=train"] if labels else []
+code = main(["space.yaml", "--address", cluster.address, "--name", "run", "--no-dashboard", *chosen])
 cluster.shutdown()
 sys.exit(code)
 """
 
 
-def run_on_nodes(folder: Path, number: int, space: str, *options: str) -> Run:
-    """Run the command on a cluster; return its results. It must exit with 0."""
+def command_on_nodes(folder: Path, number: int, space: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the command on a cluster."""
     (folder / "space.yaml").write_text(space)
     command = [sys.executable, "-c", ON_NODES, str(number), *options]
     variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # the same for all of its processes
     variables["TRAINING_SEARCH_TIMEOUT_SECONDS"] = "15"
-    ended = subprocess.run(
+    return subprocess.run(
         command, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True, timeout=350, check=False
     )
+
+
+def run_on_nodes(folder: Path, number: int, space: str, *options: str) -> Run:
+    """Run the command on a cluster; return its results. It must exit with 0."""
+    ended = command_on_nodes(folder, number, space, *options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return load(folder / "results" / "run")
 
@@ -83,6 +93,29 @@ def test_processes_are_packed_on_one_node_or_spread_over_two(tmp_path: Path) -> 
     assert (trials.nodes["pack"], trials.nodes["spread"]) == (1, 2)
     summary = " ".join((tmp_path / "results" / "run" / "summary.md").read_text().split())
     assert "- Nodes: 2 in the cluster; placement pack: trials on 1; placement spread: trials on 2" in summary
+
+
+@pytest.mark.slow
+def test_trials_run_on_the_nodes_with_the_wanted_label_alone(tmp_path: Path) -> None:
+    """Four processes, spread over two of three nodes."""
+    space = SPACE.replace("placement: {values: [pack, spread]}", "batch_size: {values: [64]}")
+    space = space.replace("world_size: 2, ", "world_size: 4, placement: spread, ").replace("batch_size: 64, ", "")
+    run = run_on_nodes(tmp_path, 3, space, "--labels")
+    assert run.trials.state.tolist() == ["complete"], run.trials.reason.tolist()
+    assert run.trials.nodes.tolist() == [2]
+    assert run.info.machine.num_nodes == 2
+
+
+@pytest.mark.slow
+def test_nodes_of_several_kinds_are_refused_with_what_tells_them_apart(tmp_path: Path) -> None:
+    ended = command_on_nodes(tmp_path, 1, SPACE, "--mixed")
+    assert ended.returncode == 2
+    assert re.search(
+        r"nodes of 2 kinds: 1 of .* with A100 \(ray.io/accelerator-type=A100\); 1 of .* with H100 "
+        r"\(ray.io/accelerator-type=H100\); choose one with --nodes LABEL=VALUE$",
+        ended.stderr.strip(),
+    ), ended.stderr
+    assert not (tmp_path / "results").exists()
 
 
 LOSING = (
@@ -127,13 +160,6 @@ def test_nodes_without_a_users_file_train_its_copy(tmp_path: Path) -> None:
     assert not (tmp_path / "rows.py").exists()
     assert trials.state.tolist() == ["complete", "complete"], trials.reason.tolist()
     assert (trials.nodes["pack"], trials.nodes["spread"]) == (1, 2)
-
-
-def test_trials_run_on_nodes_that_are_alike() -> None:
-    head, large = Resources(16), Resources(32, 8)
-    assert resources_of_largest_nodes([head]) == head
-    assert resources_of_largest_nodes([head, large, large]) == Resources(64, 16, 2)
-    assert resources_of_largest_nodes([head, large, large]).node == large
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from search import run
 from search.execution.cluster import Cluster
 from search.execution.ray_watchdog import POLL_SECONDS
 from search.execution.tune import AdvisorSearcher, Check
+from search.record.events import NO_MACHINE
 from search.record.journal import FILE_NAME
 from search.results import load
 from search.study.interrupt import Interrupted, Interrupts
@@ -65,6 +66,7 @@ STUCK = """
 import contextlib, subprocess, sys, time
 from search import run
 from search.execution.cluster import Cluster
+from search.record.events import NO_MACHINE
 from search.study import study
 from search.study.interrupt import Interrupted
 from trainables.contract import Resources
@@ -73,7 +75,7 @@ from trainables.contract import Resources
 def connected(*arguments):
     ray = subprocess.Popen(["sleep", "60"])
     print(ray.pid, file=sys.stderr)
-    yield Cluster(Resources(2), 1, True, None)
+    yield Cluster(Resources(2), NO_MACHINE, True, None)
     time.sleep(60)
 
 def interrupted(*arguments):
@@ -112,7 +114,7 @@ def test_where_ray_is_gone_or_stuck_by_the_signal_as_well_the_exit_code_is_the_s
     job: Any = SimpleNamespace(folder=tmp_path, resume_command="to go on")
     view: Any = SimpleNamespace(close=lambda: None)
     monkeypatch.setattr(run, "OBEY_SECONDS", 0.5)
-    cluster = Cluster(Resources(2), 1, True, None, why_lost=lambda: why if why == "Ray is gone" else None)
+    cluster = Cluster(Resources(2), NO_MACHINE, True, None, why_lost=lambda: why if why == "Ray is gone" else None)
     with Interrupts() as interrupts:
         interrupts.deferred = True
         if why != "Ray is gone":

@@ -1,0 +1,75 @@
+"""Which nodes of a cluster run trials."""
+
+import pytest
+
+from search.execution import nodes
+from search.execution.nodes import Node, NodesError, choose_nodes, of_one_size, total
+from search.space.machine import Gpu, Machine
+from trainables.contract import Resources
+
+H100, A100 = Gpu("H100", 80.0), Gpu("A100", 80.0)
+
+
+def node(name, cpus, gpus=0, **labels):
+    return Node(name, Resources(cpus, gpus), {"ray.io/node-id": name, **labels})
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """Return what makes a cluster of pairs of a node and its machine."""
+
+    def make(*pairs):
+        machines = {each.node_id: machine for each, machine in pairs}
+        monkeypatch.setattr(nodes, "live_nodes", lambda: [each for each, _ in pairs])
+
+        def describe(self, asked):
+            self.machines.update({each.node_id: machines[each.node_id] for each in asked})
+
+        monkeypatch.setattr(nodes.NodesOfOneKind, "describe", describe)
+
+    return make
+
+
+def test_smaller_nodes_run_no_trials_and_a_larger_one_as_much_as_the_others():
+    head, large, larger = node("a", 16), node("b", 32, 8), node("c", 33, 8)
+    assert of_one_size([head]) == [head]
+    assert of_one_size([head, large, large]) == [large, large]
+    assert of_one_size([head, large, larger]) == [large, larger]
+    assert total([large, larger]) == Resources(64, 16, 2)
+    assert total([large, larger]).node == Resources(32, 8)
+    assert of_one_size([node("a", 2), node("b", 64), node("c", 64)])[0].node_id == "b"
+    assert of_one_size([]) == []
+
+
+def test_of_several_kinds_the_user_chooses(cluster):
+    pairs = [
+        (node("head", 4), Machine("Epyc", 4, 16)),
+        (node("a", 32, 8, zone="x", **{"ray.io/accelerator-type": "A100"}), Machine("Epyc", 32, 64, gpus=(A100,) * 8)),
+        (node("b", 32, 8, zone="x", **{"ray.io/accelerator-type": "H100"}), Machine("Epyc", 32, 64, gpus=(H100,) * 8)),
+        (node("c", 33, 8, zone="y", **{"ray.io/accelerator-type": "H100"}), Machine("Epyc", 33, 64, gpus=(H100,) * 8)),
+    ]
+    cluster(*pairs)
+    with pytest.raises(NodesError) as refusal:
+        choose_nodes({})
+    assert str(refusal.value) == (
+        "nodes of 2 kinds: 1 of Epyc with A100 (80 GiB) (ray.io/accelerator-type=A100); 2 of Epyc with H100 (80 GiB) "
+        "(ray.io/accelerator-type=H100); choose one with --nodes LABEL=VALUE"
+    )
+    chosen = choose_nodes({"ray.io/accelerator-type": ["H100"]})
+    assert [each.node_id for each in chosen.live()] == ["b", "c"]
+    with pytest.raises(NodesError, match="no node has zone=z; there are zone=x, zone=y"):
+        choose_nodes({"zone": ["z"]})
+
+
+def test_a_node_of_another_kind_that_joins_later_runs_no_trials(cluster):
+    first = (node("a", 8), Machine("Epyc", 8, 16))
+    cluster(first)
+    chosen = choose_nodes({})
+    cluster(first, (node("b", 8), Machine("Xeon", 8, 16)), (node("c", 8), Machine("Epyc", 8, 16)))
+    assert [each.node_id for each in chosen.live()] == ["a", "c"]
+
+
+def test_processors_are_kinds_too(cluster):
+    cluster((node("a", 8), Machine("Epyc", 8, 16)), (node("b", 8), Machine("Xeon", 8, 16)))
+    with pytest.raises(NodesError, match=r"1 of Epyc without a GPU \(ray.io/node-id=a\); 1 of Xeon"):
+        choose_nodes({})
