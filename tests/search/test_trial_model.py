@@ -1,5 +1,9 @@
 import itertools
 import math
+import os
+import platform
+import subprocess
+import sys
 from typing import Any, ClassVar
 
 import numpy as np
@@ -87,6 +91,27 @@ def test_the_same_measurements_in_the_same_order_give_the_same_answers():
     assert asked.propose(rng(5)) == rebuilt.propose(rng(5))
     assert asked.expected_gain(rng(6)) == rebuilt.expected_gain(rng(6))
     assert asked.reason_to_stop("last", 5, rng(7)) == rebuilt.reason_to_stop("last", 5, rng(7))
+
+
+SEARCH = """
+from threadpoolctl import threadpool_info
+from tests.search.test_trial_model import searched
+print({library.get("architecture") for library in threadpool_info()}, searched(25)[1])
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names kernels of x86 processors")
+def test_kernels_of_an_older_processor_give_the_same_proposals():
+    """Their sums round otherwise."""
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", SEARCH], env={**os.environ, **kernels}, capture_output=True, text=True, check=True
+        ).stdout
+        for kernels in ({}, {"OPENBLAS_CORETYPE": "Nehalem"})
+    ]
+    (_, proposals), (second, same) = (text.split("} ") for text in found)
+    assert second == "{'Nehalem'"
+    assert proposals == same
 
 
 def test_asking_changes_nothing():
