@@ -78,7 +78,13 @@ def _parser() -> argparse.ArgumentParser:
         description="Find the training configurations worth running on this machine.",
         allow_abbrev=False,
     )
-    parser.add_argument("space", nargs="?", type=Path, metavar="SPACE.yaml", help="what to search, and towards what")
+    parser.add_argument(
+        "space",
+        nargs="?",
+        type=space_path,
+        metavar="SPACE.yaml",
+        help="what to search, and towards what; or a name: " + ", ".join(sorted(shipped_spaces())),
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. --set budget.hours=0.25")
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default: results")
     parser.add_argument("--name", help="of the run's folder; default: the space file's name, the day and a number")
@@ -109,6 +115,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--parameters", metavar="TRAINABLE", help="list what a space file of it may name; do no more")
     parser.add_argument("--no-dashboard", action="store_true", help="do without the Ray dashboard")
     return parser
+
+
+def space_path(text: str) -> Path:
+    """Return the path of a space file, which may be given by the name of one that comes with the package."""
+    return Path(text) if Path(text).exists() else shipped_spaces().get(text, Path(text))
+
+
+def shipped_spaces() -> dict[str, Path]:
+    """Return the space files that come with the package, by name."""
+    return {path.stem: path for path in Path(__file__).parent.glob("spaces/*.yaml")}
 
 
 def _list_parameters(trainable: str) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from search.record.journal import FILE_NAME
 from search.results import load
-from search.run import main
+from search.run import main, space_path
 from search.space.machine import Machine
 from tests.faults.processes import printed, running, wait_for
 from tests.search.bad_spaces import BAD_SPACES, Bad
@@ -187,3 +187,12 @@ def test_a_ray_job_runs_on_the_cluster_that_ray_names(monkeypatch, tmp_path, cap
     assert main([*command, "--address", "127.0.0.1:1"]) == 2
     assert "no Ray cluster at 127.0.0.1:1:" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_space_file_that_comes_with_the_package_has_a_name(monkeypatch, tmp_path):
+    """A file or folder of that name goes before it."""
+    monkeypatch.chdir(tmp_path)
+    assert space_path("quickstart").read_text().startswith("# Quickstart")
+    assert space_path("none") == Path("none")
+    Path("quickstart").write_text("objectives: []")
+    assert space_path("quickstart") == Path("quickstart")
