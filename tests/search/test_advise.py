@@ -242,6 +242,7 @@ def sleeper(tmp_path: Path) -> str:
     )
 
 
+@pytest.mark.slow
 def test_advice_on_a_file_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--trainable", sleeper(tmp_path), "--minutes", "0.1", "--only", "nap", "--json", "batch_size=32"]
     assert command.main([*words, "threads=1"]) == 0
