@@ -155,16 +155,13 @@ class WorkerPool:
             from search.execution.trainer import run_group
 
             cpus = layout.cpus_per_process if self._reserve_cpus else IDLE_CPUS
-            death = run_group(
-                self._itself,
-                group.number,
-                layout,
-                cpus,
-                self._label_selector(),
-                self._storage,
-                self._timeout_seconds,
-                self._hooks,
-            )
+            group_of_ranks = self._itself, group.number, layout, cpus
+            death: tuple[int | None, BaseException | None]
+            try:
+                labels = self._label_selector()
+                death = run_group(*group_of_ranks, labels, self._storage, self._timeout_seconds, self._hooks)
+            except NodesError as error:
+                death = None, error
             asyncio.run_coroutine_threadsafe(self._bury(group, *death), loop)
 
         threading.Thread(target=run, daemon=True, name=f"group-{group.number}").start()
