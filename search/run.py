@@ -16,6 +16,7 @@ import itertools
 import json
 import os
 import shlex
+import shutil
 import sys
 import threading
 import time
@@ -30,6 +31,7 @@ from search.exit_codes import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, InputError, 
 from search.record.disk import check_writable, describe_os_error, is_out_of_space
 from search.record.events import Event, Opening, parse
 from search.record.journal import FILE_NAME, steady_clock
+from search.record.run_lock import FILE_NAME as LOCK_NAME
 from search.record.run_lock import RunLockedError, lock_run
 from search.record.run_state import RunState
 from search.record.source import recorded_name, save_source
@@ -37,7 +39,14 @@ from search.space.machine import Machine, describe_machine, git_commit, package_
 from search.space.space import Space, load_space
 from search.space.validation import SpaceError
 from search.study.interrupt import Interrupted, Interrupts
-from search.study.resumed import check_replay, check_same_machine, is_finished, read_run, resume_space
+from search.study.resumed import (
+    check_replay,
+    check_same_machine,
+    check_same_space,
+    is_finished,
+    read_run,
+    resume_space,
+)
 from search.study.shutdown import abandon, finish_run, report_failure
 from search.text.numbers import plural
 from trainables.contract import Data, DataError, Resources, load_trainable, source_of
@@ -47,6 +56,7 @@ if TYPE_CHECKING:  # Ray is imported when the input is known to be good
     from search.terminal.progress import Progress
 
 COMMAND = ("python", "-m", "search.run")
+BEFORE_THE_FIRST_EVENT = {FILE_NAME, LOCK_NAME, "source"}  # in the folder of a run
 LEAVE_SECONDS = 5.0  # for the shutdown of Ray, which takes two to three if no part of it is lost
 OBEY_SECONDS = 8.0  # for a signal to end the study, which waits for no epoch
 
@@ -60,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(words, argparse.Namespace(words=words))
         if options.parameters is not None:
             return _list_parameters(options.parameters)
+        if options.go_on:
+            options = _resuming_if_begun(options)
         with Interrupts() as interrupts:
             return _resume(options, interrupts) if options.resume else _start(options, interrupts)
     except (SpaceError, DataError, InputError, RunLockedError) as error:
@@ -90,6 +102,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", help="of the run's folder; default: the space file's name, the day and a number")
     parser.add_argument(
         "--resume", type=Path, metavar="RUN_DIR", help="go on with a run; --set budget.*=... extends it"
+    )
+    parser.add_argument(
+        "--go-on",
+        action="store_true",
+        help="begin the run of this --name, go on with it or repeat its end, whichever is due",
     )
     parser.add_argument(
         "--warm-start",
@@ -149,6 +166,22 @@ class _Job:
     opening: dict[str, Any]  # what the journal's next line says
     known: list[dict[str, Any]]  # what earlier runs measured that is of use
     resume_command: str
+
+
+def _resuming_if_begun(options: argparse.Namespace) -> argparse.Namespace:
+    """Return the options of --go-on as those of --resume, if the run has begun."""
+    if options.space is None or options.name is None or options.resume:
+        raise InputError("--go-on: needs a space file and the run's --name, the same each time")
+    folder = options.results / options.name
+    if not (folder / FILE_NAME).is_file() or not (folder / FILE_NAME).stat().st_size:
+        if folder.is_dir() and {path.name for path in folder.iterdir()} <= BEFORE_THE_FIRST_EVENT:
+            with lock_run(folder):
+                shutil.rmtree(folder)
+        return options
+    check_same_space(folder, RunState(read_run(folder)).info.space or {}, load_space(options.space, options.set))
+    kept = [item for item in options.set if item.startswith(("budget.", "data.root="))]
+    as_resume = {"space": None, "name": None, "warm_start": [], "resume": folder, "set": kept}
+    return argparse.Namespace(**{**vars(options), **as_resume})
 
 
 def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:

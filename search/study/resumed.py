@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ from search.record.run_state import RunState
 from search.record.source import recorded_file
 from search.space.machine import Machine
 from search.space.space import Space, parse_space
-from search.space.space_file import apply_overrides
+from search.space.space_file import apply_overrides, merge_settings
 from search.space.validation import Source
 from search.study.interrupt import BY_SIGNAL
 
+SAME_IN_FILE = ("evaluation", "objectives", "constraints", "searcher", "stopping", "baseline", "concurrent_trials")
 NEEDED = ("space", "trainable", "machine", "budget", "versions", "command")  # of the `run` event
 GAVE_UP = "Ray Tune gave up"  # the reason of an end that nobody wanted
 
@@ -56,6 +57,24 @@ def resume_space(run_state: RunState, overrides: Sequence[str], folder: Path) ->
             said, section = (" ".join(text.split()) for text in (override, section))
             raise InputError(f"--set {said}: a resumed run keeps its {section}; only budget.* and data.root may change")
     return parse_space(apply_overrides(mapping, overrides), Source("--resume"))
+
+
+def check_same_space(folder: Path, recorded: Mapping[str, Any], asked: Space) -> None:
+    """Check that a run was begun with this space file; its budget may have changed.
+
+    Raises:
+        InputError: it was not.
+    """
+    given = asked.to_mapping()
+    overlaid = merge_settings(given, asked.without_gpu)
+    for key in (*SAME_IN_FILE, "parameters"):
+        found = recorded.get(key, given[key])
+        # of the parameters this machine may have left out some, or values
+        same = [
+            found.keys() <= one[key].keys() if key == "parameters" else found == one[key] for one in (given, overlaid)
+        ]
+        if not any(same):
+            raise InputError(f"{folder}: was begun with other {key}; give the same space file, or another --name")
 
 
 def check_same_machine(there: Machine, here: Machine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from search.record.journal import FILE_NAME
 from search.record.run_lock import RunLockedError, lock_run
 from search.results import load
 from search.run import _made_folder, _parser, main
+from search.space.space import load_space
 from tests.faults.processes import SPACE
 from tests.faults.simulation import Killed, a_space, killing, simulate
 
@@ -202,3 +204,61 @@ def test_a_journal_that_contradicts_itself_is_told_in_a_line_with_what_would_do(
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
+
+
+def go_on(run: Path, *words: str) -> int:
+    """The command of a job that may be started again at any time."""
+    (run.parents[1] / "space.yaml").write_text(SPACE)
+    return main(
+        [str(run.parents[1] / "space.yaml"), "--results", str(run.parent), "--name", run.name, "--go-on", *words]
+    )
+
+
+@pytest.fixture
+def begun(run: Path) -> Path:
+    """The folder of a run of `SPACE` that came to its end."""
+    shutil.rmtree(run)
+    (run.parents[1] / "space.yaml").write_text(SPACE)
+    simulate(run, load_space(run.parents[1] / "space.yaml", ["data.name=generated"]))
+    return run
+
+
+def test_one_command_begins_a_run_goes_on_with_it_and_repeats_its_end(
+    begun: Path, would_start: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = (begun / FILE_NAME).read_bytes()
+    assert go_on(begun) == 0
+    assert "Pareto front: " in capsys.readouterr().out
+    assert (begun / FILE_NAME).read_bytes() == journal
+    assert go_on(begun, "--set", "budget.trials=9") == 2
+    assert "Ray would be started" in capsys.readouterr().err
+    (begun / FILE_NAME).write_bytes(b"".join(journal.splitlines(keepends=True)[:4]))
+    assert go_on(begun) == 2
+    assert "Ray would be started" in capsys.readouterr().err
+    assert len((begun / FILE_NAME).read_bytes().splitlines()) == 4  # to be gone on with
+    shutil.rmtree(begun)
+    begun.mkdir()
+    (begun / FILE_NAME).touch()  # killed before the first event
+    assert go_on(begun) == 2
+    assert "Ray would be started" in capsys.readouterr().err  # anew, in a folder that is not there yet
+    assert not begun.exists()
+
+
+def test_go_on_with_another_space_file_or_without_a_name_is_refused(
+    begun: Path, would_start: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert go_on(begun, "--set", "searcher.seed=5") == 2
+    assert "was begun with other searcher; give the same space file, or another --name" in capsys.readouterr().err
+    assert main(["space.yaml", "--go-on"]) == 2
+    assert "--go-on: needs a space file and the run's --name" in capsys.readouterr().err
+
+
+def test_a_folder_of_something_else_is_left_alone(
+    tmp_path: Path, would_start: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "results" / "run"
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+    assert go_on(folder) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert (folder / "notes.txt").read_text() == "mine"
