@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -85,6 +88,13 @@ def test_a_dry_run_plans_for_both_gpus_and_writes_nothing(tmp_path: Path) -> Non
     assert "per trial    2 cores, 2 GPUs" in printed
     assert "images/s" in printed
     assert not (tmp_path / "results").exists()
+
+
+def test_a_node_says_which_gpus_it_has_though_ray_hides_them_from_the_question() -> None:
+    code = "from search.execution import nodes; print([gpu.name for gpu in nodes._describe().gpus])"
+    variables = {**os.environ, **environment(2), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout == "['Emulated GPU', 'Emulated GPU']\n"
 
 
 def test_the_throughput_space_ends_with_a_front(tmp_path: Path) -> None:
