@@ -153,6 +153,14 @@ def test_nothing_is_measured_under_other_conditions(monkeypatch, tmp_path: Path,
     assert reason == "the steps in the folder were measured with commit abc123, not def456"
 
 
+def test_ceilings_that_are_cut_off_stop_no_other_part(monkeypatch, tmp_path: Path, file: StepsFile) -> None:
+    def cut_off(words: list[str], part: str, deadline: float, file: StepsFile) -> int:
+        return -9 if part == "conditions" else 0
+
+    monkeypatch.setattr(gpu, "run_part", cut_off)
+    assert gpu.measure_all([], options(tmp_path), file) == 0
+
+
 def test_a_machine_without_a_gpu_gets_one_line_and_exit_code_2(monkeypatch, tmp_path: Path, capsys, file) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert gpu_parts.measure("conditions", options(tmp_path), file) == 2
