@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.trainables.exact import exact_arithmetic
 from trainables.contract import Data
 from trainables.measure import instruments, probe_end
 from trainables.prediction import memory_need
@@ -31,6 +32,13 @@ def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe_end, "PROBE_SECONDS", 0.5)
     monkeypatch.setattr(probe_end, "MAX_PROBE_SECONDS", 1.0)
     monkeypatch.setattr(instruments, "PROFILED_SECONDS", 0.1)
+
+
+@pytest.fixture(name="exact_arithmetic")
+def _exact_arithmetic() -> Iterator[None]:
+    """Arithmetic of a GPU with which the losses of two trainings can be compared."""
+    with exact_arithmetic():
+        yield
 
 
 @pytest.fixture
