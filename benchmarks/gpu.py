@@ -2,10 +2,10 @@
 
     make gpu [ARGS="--root PICTURES --commit ABC123 --small"]
 
-Parts, each in a process of its own and with a time limit: the conditions and the measured ceilings; the tests marked
-`gpu`; the rate and the memory by batch size; the effect of `compile` and `cuda_graphs`; a textbook loop, a loop that an
-expert writes by hand and ours, in turn; the stage times by number of loader processes; a training to a given accuracy.
-Time that a part leaves is given to those after it.
+Parts, each in a process of its own and with a time limit: the conditions and the measured ceilings; the rate and the
+memory by batch size; the effect of `compile` and `cuda_graphs`; a textbook loop, a loop that an expert writes by hand
+and ours, in turn; the stage times by number of loader processes; a training to a given accuracy; the tests marked
+`gpu`. Time that a part leaves is given to those after it.
 
 Each step is written to steps.jsonl in --folder as it ends, and the record in --published is written after each part:
 what a run measured before it was cut off stays, and the same command goes on after it. The pictures are those of --root
@@ -32,12 +32,12 @@ from steps_file import StepsFile
 ROOT = Path(__file__).parents[1]
 LIMITS_SECONDS = {
     "conditions": 45,
-    "tests": 90,
-    "batch sizes": 50,
-    "settings": 115,
-    "comparison": 125,
-    "loader processes": 65,
-    "training": 50,
+    "batch sizes": 45,
+    "settings": 105,
+    "comparison": 140,
+    "loader processes": 60,
+    "training": 35,
+    "tests": 110,
 }
 SMALL_LIMIT_SECONDS = 200  # of each part: an emulated GPU is slow
 BAD_CONDITIONS = 2  # exit code of the first part
@@ -49,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = parser().parse_args(words)
     file = StepsFile(options.folder / "steps.jsonl")
+    signal.signal(signal.SIGTERM, lambda *received: sys.exit(128 + signal.SIGTERM))  # the part ends, too
     if options.part:
         import gpu_parts
 

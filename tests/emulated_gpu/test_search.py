@@ -141,9 +141,9 @@ def test_every_strategy_trains_on_two_gpus(strategies: Run) -> None:
 
 def test_ranks_by_nccl_and_one_process_with_both_gpus_use_two_devices(strategies: Run) -> None:
     by_strategy = strategies.trials.set_index("config.strategy")
-    power = by_strategy.gpu_power_watts  # of all GPUs of the trial; one of them reads 500 W
-    assert power["single"] == pytest.approx(500)
-    assert power["ddp"] == power["data_parallel"] == pytest.approx(1000)
+    power = by_strategy.gpu_power_watts  # of all GPUs of the trial; one of them takes 500 W
+    assert power["single"] == pytest.approx(500, rel=0.02)
+    assert [power["ddp"], power["data_parallel"]] == pytest.approx([1000, 1000], rel=0.02)
 
 
 @pytest.fixture(scope="module")

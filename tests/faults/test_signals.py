@@ -66,7 +66,7 @@ STUCK = """
 import contextlib, subprocess, sys, time
 from search import run
 from search.execution.cluster import Cluster
-from search.record.events import NO_MACHINE
+from search.space.machine import Machine
 from search.study import study
 from search.study.interrupt import Interrupted
 from trainables.contract import Resources
@@ -75,7 +75,7 @@ from trainables.contract import Resources
 def connected(*arguments):
     ray = subprocess.Popen(["sleep", "60"])
     print(ray.pid, file=sys.stderr)
-    yield Cluster(Resources(2), NO_MACHINE, True, None)
+    yield Cluster(Resources(2), Machine("a processor", 2, 4.0), True, None)
     time.sleep(60)
 
 def interrupted(*arguments):

@@ -226,14 +226,15 @@ class Measured:
         self.utilization, self.memory_gib = utilization, memory_gib
 
     def sample(self) -> dict[str, float | None]:
-        return {"gpu_utilization": self.utilization, "gpu_memory_gib": self.memory_gib, "gpu_power_watts": 300.0}
+        return {"gpu_utilization": self.utilization, "gpu_memory_gib": self.memory_gib, "gpu_power_watts": 100.0}
 
     def joules(self) -> float:
         return 300 * time.perf_counter()
 
 
 def test_several_gpus_are_one_figure_each_and_each_ones_utilisation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of memory the fullest counts, of power the sum."""
+    """Of memory the fullest counts, of power the sum: here 600 W by the energy, though the sensors say 200 W."""
+    monkeypatch.setattr(telemetry, "LAG_SECONDS", 0.0)
     gpus = iter([Measured(0.9, 30.0), Measured(0.3, 10.0)])
     monkeypatch.setattr(telemetry, "Gpu", lambda device: next(gpus))
     watch = Telemetry([torch.device("cuda", 0), torch.device("cuda", 1)], [0])
@@ -243,10 +244,28 @@ def test_several_gpus_are_one_figure_each_and_each_ones_utilisation(monkeypatch:
     means = watch.means(600)
     assert means["gpu_utilization"] == pytest.approx(0.6)
     assert means["gpu_memory_gib"] == 30.0
-    assert means["gpu_power_watts"] == 600.0
+    assert means["gpu_power_watts"] == pytest.approx(600.0, rel=0.02)
     assert 1 / means["units_per_joule"] == pytest.approx(0.2, rel=0.5)  # 600 W for 0.2 s or somewhat longer
     assert watch.utilizations() == [pytest.approx(0.9), pytest.approx(0.3)]
     assert "gpu_clock_mhz" not in means
+
+
+def test_what_nvml_says_of_the_second_before_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "SAMPLE_SECONDS", 0.02)
+    monkeypatch.setattr(telemetry, "LAG_SECONDS", 0.2)
+    gpu = Measured(0.1, 10.0)
+    monkeypatch.setattr(telemetry, "Gpu", lambda device: gpu)
+    watch = Telemetry([torch.device("cuda", 0)], [0])
+    watch.start()
+    time.sleep(0.1)
+    assert "gpu_utilization" not in watch.means(1)
+    gpu.utilization = 0.9
+    watch.pause()
+    watch.resume()
+    time.sleep(0.2)
+    watch.stop()
+    assert watch.means(1)["gpu_utilization"] == pytest.approx(0.9)
+    assert watch.means(1)["gpu_memory_gib"] == 10.0
 
 
 @linux

@@ -22,6 +22,9 @@ from trainables.measure.interference import children_seconds, core_ticks
 PROC = Path("/proc")
 POWERCAP = Path("/sys/class/powercap")
 SAMPLE_SECONDS = 0.5  # a sample costs 0.05 ms on the CPU: 0.01% of a core
+LAG_SECONDS = 1.0  # NVML's utilisation and power are means over the last second
+SHORT_PAUSE_SECONDS = 0.1  # changes those means little, for instance an evaluation between short epochs
+LAGGING = ("gpu_utilization", "gpu_power_watts")
 
 # Reduction of each metric over the process's GPUs.
 OVER_GPUS: dict[str, Callable[[Iterable[float]], float]] = {
@@ -38,7 +41,8 @@ _Counters = dict[str, float]  # values that only increase, by name
 class Telemetry:
     """Sample this process, its `multiprocessing` children and its devices in a thread, from `start` or `resume` on.
 
-    Means exclude pauses. A sensor that cannot be read is absent from them.
+    Means exclude pauses, and so those of NVML the second after a longer one. A sensor that cannot be read is absent
+    from them. The power of GPUs is the energy that they consumed, where that is readable, by the time.
     """
 
     def __init__(self, devices: Sequence[torch.device], cores: Collection[int]) -> None:
@@ -48,6 +52,7 @@ class Telemetry:
         self._of_gpus = [_Means() for _ in self._gpus]
         self._grown: _Counters = defaultdict(float)
         self._before: _Counters | None = None  # None: paused
+        self._paused_at = self._settled_at = -math.inf
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="telemetry", daemon=True)
@@ -67,13 +72,17 @@ class Telemetry:
     def resume(self) -> None:
         """Count from now on."""
         with self._lock:
-            self._before = self._before or self._counters()
+            if self._before is None:
+                self._before = self._counters()
+                if time.perf_counter() > self._paused_at + SHORT_PAUSE_SECONDS:
+                    self._settled_at = time.perf_counter() + LAG_SECONDS
 
     def pause(self) -> None:
         """Stop counting until `resume`."""
         with self._lock:
-            self._count()
-            self._before = None
+            if self._before is not None:
+                self._count()
+                self._before, self._paused_at = None, time.perf_counter()
 
     def means(self, units: int) -> dict[str, float]:
         """Return the metrics so far, by name; `units` is what this process's devices trained on in that time.
@@ -102,6 +111,8 @@ class Telemetry:
             means["machine_cpu_utilization"] = grown["machine_busy_ticks"] / grown["machine_ticks"]
         if grown["joules"] > 0:
             means["units_per_joule"] = units / grown["joules"]
+            if self._gpus:
+                means["gpu_power_watts"] = grown["joules"] / grown["seconds"]
         return means
 
     def utilizations(self) -> list[float]:
@@ -119,8 +130,9 @@ class Telemetry:
                     continue
                 self._count()
                 self._own.add(self._sample())
+                lagging = LAGGING if time.perf_counter() < self._settled_at else ()
                 for gpu, means in zip(self._gpus, self._of_gpus, strict=True):
-                    means.add(gpu.sample())
+                    means.add({name: value for name, value in gpu.sample().items() if name not in lagging})
 
     def _count(self) -> None:
         """Add the growth of all counters since the last call; an energy counter that was reset adds nothing."""

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <stdlib.h>
+#include <time.h>
 #define API __attribute__((visibility("default")))
 static int devices(void) { char *s = getenv("NULLCUDA_DEVICES"); return s ? atoi(s) : 1; }
 static unsigned long long total(void) { char *s = getenv("NULLCUDA_GIB"); return (unsigned long long)((s ? atof(s) : 80) * (1ull << 30)); }
@@ -25,7 +26,7 @@ API int nvmlDeviceGetPowerUsage(void *h, unsigned *p) { SENSOR; *p = 500000; ret
 API int nvmlDeviceGetClockInfo(void *h, int t, unsigned *c) { SENSOR; *c = 1980; return 0; }
 API int nvmlDeviceGetCurrentClocksThrottleReasons(void *h, unsigned long long *r) { SENSOR; *r = 0; return 0; }
 API int nvmlDeviceGetCurrentClocksEventReasons(void *h, unsigned long long *r) { SENSOR; *r = 0; return 0; }
-API int nvmlDeviceGetTotalEnergyConsumption(void *h, unsigned long long *e) { SENSOR; static unsigned long long x; *e = x += 250000; return 0; }
+API int nvmlDeviceGetTotalEnergyConsumption(void *h, unsigned long long *e) { SENSOR; struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); *e = t.tv_sec * 500000ull + t.tv_nsec / 2000; return 0; }  // 500 W
 API int nvmlDeviceGetViolationStatus(void *h, int p, unsigned long long *v) { SENSOR; v[0] = v[1] = 0; return 0; }
 API int nvmlDeviceGetCudaComputeCapability(void *h, int *a, int *b) { *a = 9; *b = 0; return 0; }
 API int nvmlDeviceGetHandleByPciBusId_v2(const char *b, void **h) { *h = (void *)1; return 0; }
