@@ -1,0 +1,34 @@
+"""The documentation builds without a warning, the README is short, and what is there can be found."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """Among them dead links, and pages that no other page leads to."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", str(tmp_path / "cache"), "-c", "docs"]
+    done = subprocess.run(
+        [*command, ".", str(tmp_path / "site")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "docs" / "index.html").exists()
+
+
+def test_each_published_table_is_listed() -> None:
+    listed = (ROOT / "docs" / "benchmarks.md").read_text()
+    tables = sorted((ROOT / "results" / "published").glob("*.md"))
+    assert tables
+    assert [table.name for table in tables if f"](../results/published/{table.name})" not in listed] == []
+
+
+def test_the_readme_has_at_most_a_thousand_words_and_leads_to_each_document() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) <= 1000
+    documents = {f"docs/{path.name}" for path in ROOT.glob("docs/*.md")} - {"docs/index.md"}
+    assert documents <= set(re.findall(r"\]\(([^)\s]+)\)", text))
