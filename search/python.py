@@ -1,0 +1,84 @@
+"""Searches started from Python: the command in a process of its own, its messages here, its results as objects."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from search.exit_codes import BAD_INPUT
+from search.results import Run, load
+
+
+def run_search(
+    space: str | Path | Mapping[str, Any],
+    *,
+    name: str | None = None,
+    results: str | Path = "results",
+    settings: Mapping[str, Any] | None = None,
+    options: Sequence[str] = (),
+) -> Run:
+    """Run a search to its end, print its messages, and return what `search.results.load` returns.
+
+    Args:
+        space: a space file, or its content; paths in a content are relative to the working directory
+        name: of the run's folder within `results`; default: the space's name and the time
+        results: folder of runs
+        settings: values for keys of the space file, such as `{"budget.trials": 8}`
+        options: further words of the command line, such as `["--go-on"]`
+
+    Raises:
+        ValueError: the space file, a setting or an option is wrong; the message says where, and nothing was created.
+        RuntimeError: the search could not go on; finished trials are kept, and the message is the command to resume.
+        KeyboardInterrupt: the search was interrupted, likewise.
+    """
+    with TemporaryDirectory() as folder:
+        file = Path(space) if isinstance(space, str | Path) else _written(space, Path(folder))
+        name = name or f"{file.stem}-{datetime.datetime.now():%Y-%m-%d-%H%M%S}"
+        words = [f"{file}", "--name", name, "--results", f"{results}", *options]
+        for key, value in (settings or {}).items():
+            words += ["--set", f"{key}={json.dumps(value)}"]
+        code, last = _printed([sys.executable, "-m", "search.run", *words])
+    if code == BAD_INPUT:
+        raise ValueError(last.removeprefix(f"{file}:1: ") if isinstance(space, Mapping) else last)
+    if code:
+        raise RuntimeError(last)
+    return load(Path(results) / name)
+
+
+def _written(space: Mapping[str, Any], folder: Path) -> Path:
+    """Write a space as a file; JSON is YAML."""
+    trainable = space.get("trainable")
+    if isinstance(trainable, str) and Path(trainable).is_file():
+        space = {**space, "trainable": f"{Path(trainable).absolute()}"}
+    file = folder / "space.yaml"
+    file.write_text(json.dumps(space))
+    return file
+
+
+def _printed(command: Sequence[str]) -> tuple[int, str]:
+    """Print what a command prints, as it does; return its exit code and its last line. Ctrl-C is passed on to it."""
+    last, interrupted = "", False
+    # a session of its own: Ctrl-C in a terminal would reach it as well, and a second signal ends it without waiting
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
+    ) as child:
+        assert child.stdout is not None
+        while True:
+            try:
+                for line in child.stdout:
+                    print(line, end="", flush=True)
+                    last = line.strip() or last
+                break
+            except KeyboardInterrupt:
+                interrupted = True
+                child.send_signal(signal.SIGINT)
+    if interrupted:
+        raise KeyboardInterrupt(last)
+    return child.returncode, last
