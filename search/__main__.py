@@ -1,8 +1,11 @@
+# PYTHON_ARGCOMPLETE_OK
 """The command `training-search COMMAND ...`: each command is also a module, `python -m search.COMMAND`.
 
 training-search run spaces/throughput.yaml
 training-search check flowers.py
 training-search pick results/throughput-2026-11-25-1
+
+The shell asks it for completions, see docs/cli.md.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from search.exit_codes import BAD_INPUT, DONE
+from search.exit_codes import BAD_INPUT, COMPLETING, DONE, Parser
 
 # name -> (module, what it does); a space file without a command before it is searched
 COMMANDS = {
@@ -33,6 +36,8 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if COMPLETING in os.environ:
+        words = _typed_words()
     first = words[0] if words else "--help"
     if first == "--version":
         print(f"training-search {importlib.metadata.version('training-search')}")
@@ -51,6 +56,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     module = importlib.import_module(COMMANDS[name][0])
     code: int = module.main(words[1:] if first in COMMANDS else words)
     return code
+
+
+def _typed_words() -> list[str]:
+    """Return the command that stands before the cursor, for its own parser to complete; otherwise complete commands."""
+    before = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split(" ")
+    if len(before) > 2 and before[1] in COMMANDS:
+        os.environ[COMPLETING] = "2"
+        return [before[1]]
+    parser = Parser()
+    parser.add_argument("command", choices=COMMANDS)
+    parser.parse_args()  # exits
+    return []
 
 
 if __name__ == "__main__":
