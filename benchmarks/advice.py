@@ -18,7 +18,7 @@ from command_line import conditions, parser_of
 from search.advise.comparison import Comparisons
 from search.front.differences import MOST_ROUNDS
 from search.front.neighbour import Neighbour, gains
-from search.front.neighbours import neighbours
+from search.front.settings_to_try import neighbours
 from search.space.machine import describe_machine
 from search.text.numbers import format_ratio
 from search.train.child_process import last_metrics

@@ -25,7 +25,7 @@ from search.advise.comparison import MOST_AT_A_TIME, Comparisons
 from search.commandline import find_trial, given_settings, load_run, print_output
 from search.exit_codes import BAD_INPUT, DONE, INTERRUPTED, InputError, Parser
 from search.front.neighbour import Neighbour
-from search.front.neighbours import neighbours
+from search.front.settings_to_try import neighbours
 from search.record.dataframes import Run
 from search.record.trial import Trial
 from search.report.picks import no_front

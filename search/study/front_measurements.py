@@ -13,7 +13,7 @@ from typing import Literal
 from search.execution.protocol import Ended, Function, GroupError, Task
 from search.front.differences import FEWEST_ROUNDS
 from search.front.neighbour import Neighbour, promising
-from search.front.neighbours import neighbours
+from search.front.settings_to_try import neighbours
 from search.record.journal import Journal
 from search.record.trial import Trial
 from search.space.parameters import Choice

@@ -14,7 +14,7 @@ from search.advise.answer import as_json, as_text
 from search.advise.comparison import MOST_AT_A_TIME, Comparisons
 from search.front.differences import FEWEST_ROUNDS
 from search.front.neighbour import Neighbour, gains
-from search.front.neighbours import neighbours
+from search.front.settings_to_try import neighbours
 from search.train.turn_group import TurnError, TurnGroup
 from tests.trainables.own_files import LOOP, written
 from trainables.contract import Bound, Layout, Resources, load_trainable

@@ -1,4 +1,4 @@
-"""Neighbours of a configuration: one setting changed that bears on its rate."""
+"""Settings to try beside a configuration: its neighbours, with one setting changed that affects its rate."""
 
 from __future__ import annotations
 
