@@ -34,7 +34,7 @@ FULL = Sizes(
     turn_seconds=1.5,
     repeats=5,
     training={"batch_size": 512, "loader": "device", "cuda_graphs": True},
-    epochs=30,
+    epochs=60,  # 30 ended at 0.887 on an H200
     target=0.9,
 )
 SMALL = Sizes(

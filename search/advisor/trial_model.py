@@ -32,6 +32,7 @@ FEASIBILITY_POWER = 2
 CONSTRAINT_MARGIN = 0.7  # excess; a constraint satisfied everywhere by more than a factor of two needs no model
 RATES_DIFFER_BY = 0.3  # relative, between settings; the first few measurements may be alike by chance
 STEP = 0.15  # of a mutation, of a range
+GOOD_ENOUGH = 0.95  # fraction of the trials, from the best, of which an objective may be the worst on a front
 MAX_ON_FRONT = 128
 # The next three were measured on recorded curves: 0.25 to 0.7 find about as much, 1 finds less.
 NEW_TRIAL_FACTOR = 0.5  # of the expected gain of a new trial: the maximum over many candidates is biased upwards
@@ -270,10 +271,13 @@ class TrialModel:
             rows = np.stack([t.row for t in [*kept, *others]] + self._earlier[-MAX_ON_FRONT:])
             rows = np.vstack([self._expected, rows])
             means, _ = self._predict(rows)
-            # the ends of the front are worth reaching, however bad the other objective is there
-            reference = means.max(axis=0) + 0.1 * np.ptp(means, axis=0) + 1e-9
+            optimal = is_pareto_optimal(means)
+            nadir = means[optimal].max(axis=0) + 0.1 * np.ptp(means[optimal], axis=0) + 1e-9
+            # the ends of the front are worth reaching, however bad the other objective is there; but not what is worse
+            # than nearly all trials, where noise makes gains that are none
+            reference = np.maximum(np.quantile(means, GOOD_ENOUGH, axis=0), nadir)
             front = means[: len(self._expected) + len(kept)]
-            self._estimate = _FrontEstimate(rows[is_pareto_optimal(means)], front, reference)
+            self._estimate = _FrontEstimate(rows[optimal], front, reference)
         return self._estimate
 
     def _best_candidate(self, rng: np.random.Generator) -> tuple[Rows, float]:

@@ -156,6 +156,7 @@ def two_at_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "parameters.batch_size.values": [32],
         "budget.epochs": 1,
         "budget.trials": 2,
+        "budget.hours": "null",
     }
     search(folder, space_file("quickstart"), settings=SMALL | few, sensors=False)
     return folder

@@ -144,7 +144,8 @@ def test_reading_a_bad_space_file_starts_neither_torch_nor_ray(space: Path) -> N
 def test_the_quickstart_finds_a_front_on_the_pictures_that_are_here(tmp_path: Path) -> None:
     """Real pictures where TRAINING_SEARCH_DATA says so, as in CI; otherwise generated ones, and then it says that."""
     quickstart = Path(__file__).parents[2] / "spaces" / "quickstart.yaml"
-    small = ["--set", "budget.trials=2", "--set", "data.train_images=2000", "--set", "budget.epochs=1"]
+    small = ["budget.trials=2", "budget.epochs=1", "data.name=auto", "data.train_images=2000"]
+    small = [word for setting in small for word in ("--set", setting)]
     with running(quickstart, *small, "--name", "run", cwd=tmp_path, dashboard=True) as process:
         assert process.wait(timeout=300) == 0, printed(tmp_path)
     run = load(tmp_path / "results" / "run")
