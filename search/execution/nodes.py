@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import ray
 import ray.exceptions
+from ray._private.state import available_resources_per_node
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from search.space.machine import Gpu, Machine, describe_machine
@@ -143,6 +144,17 @@ def total(nodes: Sequence[Node]) -> Resources:
         return Resources(cpus=0)
     cpus, gpus = (min(getattr(node.resources, name) for node in nodes) for name in ("cpus", "gpus"))
     return Resources(len(nodes) * cpus, len(nodes) * gpus, len(nodes))
+
+
+def has_free(nodes: Iterable[Node], layout: Layout) -> bool:
+    """Return whether nothing else in the cluster uses what the processes of a layout need on these nodes."""
+    free = available_resources_per_node()
+    room = 0
+    for node in nodes:
+        left = free.get(node.node_id, {})
+        needs = {"CPU": layout.cpus_per_process, "GPU": layout.gpus_per_process}
+        room += int(min(left.get(name, 0) // amount for name, amount in needs.items() if amount))
+    return room >= layout.processes
 
 
 def describe_layout(layout: Layout) -> str:

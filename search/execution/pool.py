@@ -15,12 +15,21 @@ from typing import Any
 import ray
 
 from search.execution.group import Group
-from search.execution.nodes import NODE_ID, NodesError, NodesOfOneKind, describe_layout, describe_resources, total
-from search.execution.protocol import GroupError, Place
+from search.execution.nodes import (
+    NODE_ID,
+    NodesError,
+    NodesOfOneKind,
+    describe_layout,
+    describe_resources,
+    has_free,
+    total,
+)
+from search.execution.protocol import BusyError, GroupError, Place
 from trainables.contract import InfeasibleError, Layout, Resources
 
 NODES_POLL_SECONDS = 1.0
 LEASE_POLL_SECONDS = 0.05
+BUSY_AFTER_SECONDS = 3.0  # Ray takes a moment to free what a group has used
 MAX_IDLE_GROUPS = 3  # each of their processes keeps about half a GiB
 IDLE_CPUS = 0.001  # per process, where the pool itself shares out the cores; Ray Train refuses 0
 
@@ -56,6 +65,7 @@ class WorkerPool:
         Raises:
             InfeasibleError: the layout is larger than the whole pool.
             GroupError: the group did not start, or the nodes that it needs are lost.
+            BusyError: others on the cluster use what it needs; ask again.
         """
         if not self._fits(layout, [], self._full_capacity):
             there = describe_resources(self._full_capacity)
@@ -70,7 +80,7 @@ class WorkerPool:
 
     async def warm(self, layout: Layout) -> None:
         """Start a group for the first trial that leases it, which also hears if the group does not start."""
-        with contextlib.suppress(InfeasibleError, GroupError):
+        with contextlib.suppress(InfeasibleError, GroupError, BusyError):
             await self.release(await self.lease(layout, ""))
 
     async def call_group(self, number: int, method: str, *arguments: Any) -> Any:
@@ -133,6 +143,12 @@ class WorkerPool:
                     group.leased_to = trial_id
                     return group.number
             if self._fits(layout, list(self._groups.values())) and len(idle) <= MAX_IDLE_GROUPS:
+                if not await self._is_free(layout):
+                    if not idle:
+                        raise BusyError(f"waits for {describe_layout(layout)}, which others on the cluster use")
+                    await idle[0].close()
+                    self._forget_dead()
+                    continue
                 try:
                     return await self._start(layout, trial_id)
                 except GroupError:
@@ -144,6 +160,15 @@ class WorkerPool:
             else:
                 await asyncio.sleep(LEASE_POLL_SECONDS)
         return None
+
+    async def _is_free(self, layout: Layout) -> bool:
+        """Return whether others on a shared cluster leave what a layout needs, after a moment for what was ours."""
+        deadline = asyncio.get_running_loop().time() + BUSY_AFTER_SECONDS
+        while self._reserve_cpus and not has_free(await asyncio.to_thread(self._nodes.live), layout):
+            if asyncio.get_running_loop().time() > deadline:
+                return False
+            await asyncio.sleep(LEASE_POLL_SECONDS)
+        return True
 
     async def _start(self, layout: Layout, trial_id: str) -> int:
         group = Group(next(self._numbers), layout, self._timeout_seconds, self._full_capacity.nodes > 1)

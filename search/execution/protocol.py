@@ -20,6 +20,10 @@ class GroupError(Exception):
     """A worker group did not start; the message says why."""
 
 
+class BusyError(Exception):
+    """Others on the cluster use what a worker group needs; the message says what it waits for."""
+
+
 Function = Literal["train", "probe", "test", "turns"]  # of a trainable
 
 
@@ -93,7 +97,7 @@ class PoolClient:
         """Lease a group and hand it the task.
 
         Raises:
-            InfeasibleError, GroupError: as `WorkerPool.lease`.
+            InfeasibleError, GroupError, BusyError: as `WorkerPool.lease`.
         """
         try:
             self._group = self._wait(self._pool.lease.remote(layout, task.trial_id))

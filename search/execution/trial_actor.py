@@ -14,9 +14,10 @@ from typing import Any
 import ray
 from ray import tune
 
-from search.execution.protocol import Died, Ended, GroupError, PoolClient, Task
+from search.execution.protocol import BusyError, Died, Ended, GroupError, PoolClient, Task
 from trainables.contract import InfeasibleError, Measurement, Resources, load_trainable
 
+BUSY_POLL_SECONDS = 2.0
 STOP_TIMEOUT_SECONDS = 30.0  # for the workers of a trial that is stopped
 MAX_RETRIES = 1
 
@@ -43,6 +44,13 @@ class Retried:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """Wait for what others on the cluster use; reason None: it is over."""
+
+    reason: str | None
+
+
+@dataclass(frozen=True)
 class Finished:
     """End of the trial. `metrics`: what is known about a trial that cannot run."""
 
@@ -60,7 +68,7 @@ class DiskFull:
     reason: str
 
 
-Outcome = Measured | Retried | Finished | DiskFull
+Outcome = Measured | Retried | Waiting | Finished | DiskFull
 
 
 class TrialActor(tune.Trainable):  # type: ignore[misc]  # Ray has no types
@@ -106,14 +114,11 @@ class TrialActor(tune.Trainable):  # type: ignore[misc]  # Ray has no types
         self._seconds_before: float = config["seconds_before"]
         self._setup_seconds = 0.0
         self._submitted_at = 0.0
+        self._waits = False
 
     def _next_outcome(self) -> Outcome:
-        if not self._client.has_group:
-            asked_at = time.monotonic()
-            layout = load_trainable(self._task.trainable_here).layout(self._task.config, self._resources)
-            self._client.submit(layout, self._task)
-            self._submitted_at = time.monotonic()
-            self._setup_seconds += self._submitted_at - asked_at
+        if not self._client.has_group and (waiting := self._submit()) is not None:
+            return waiting
         final_epoch = 0 if self._task.function == "probe" else self._task.epochs
         self._client.answer(go_on=True)
         while True:
@@ -136,6 +141,22 @@ class TrialActor(tune.Trainable):  # type: ignore[misc]  # Ray has no types
                     return self._finish(state, reason, metrics)
                 case Died(reason=reason):
                     return self._retry(reason)
+
+    def _submit(self) -> Waiting | None:
+        """Hand the task to workers; return that the trial waits for them, or that it did so until now."""
+        asked_at = time.monotonic()
+        layout = load_trainable(self._task.trainable_here).layout(self._task.config, self._resources)
+        waited, self._waits = self._waits, False
+        try:
+            self._client.submit(layout, self._task)
+        except BusyError as busy:
+            self._waits = True
+            time.sleep(BUSY_POLL_SECONDS if waited else 0)
+            return Waiting(f"{busy}")
+        finally:
+            self._submitted_at = time.monotonic()
+            self._setup_seconds += self._submitted_at - asked_at
+        return Waiting(None) if waited else None
 
     def _finish(self, state: str, reason: str | None, metrics: Mapping[str, float] | None = None) -> Finished:
         seconds = self._seconds()

@@ -15,7 +15,7 @@ from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
 from search.advisor.proposal import Decision, Proposal
-from search.execution.trial_actor import DiskFull, Finished, Measured, Retried, TrialActor
+from search.execution.trial_actor import DiskFull, Finished, Measured, Retried, TrialActor, Waiting
 
 
 class Decider(Protocol):
@@ -31,6 +31,10 @@ class Decider(Protocol):
 
     def retry(self, trial_id: str, reason: str) -> None:
         """Take in the death of the trial's workers; it goes on with new ones."""
+        ...
+
+    def wait(self, trial_id: str, reason: str | None) -> Decision:
+        """Take in that the trial waits for what others on the cluster use (None: no longer); decide as in `observe`."""
         ...
 
     def finish(self, trial_id: str, finished: Finished) -> None:
@@ -101,6 +105,9 @@ class AdvisorScheduler(_Adapter, FIFOScheduler):  # type: ignore[misc]  # Ray ha
                     return str(TrialScheduler.STOP)
             case Retried(reason=reason):
                 self._decider.retry(trial_id, reason)
+            case Waiting(reason=reason):
+                if self._decider.wait(trial_id, reason) is Decision.STOP:
+                    return str(TrialScheduler.STOP)
             case DiskFull(reason=reason):
                 raise OSError(errno.ENOSPC, reason)
         return str(TrialScheduler.CONTINUE)

@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from search.execution import ray_hooks
 from search.execution.nodes import NodesOfOneKind
 from search.execution.pool import WorkerPool
-from search.execution.protocol import Died, Ended, PoolClient, Task
+from search.execution.protocol import BusyError, Died, Ended, PoolClient, Task
 from trainables.contract import Layout, Measurement, Resources, timeout_seconds
 
 
@@ -70,7 +70,10 @@ def run_task(
         return ray.get(reference)
 
     client = PoolClient(pool, wait)
-    client.submit(layout, task)
+    while not client.has_group:
+        check()
+        with contextlib.suppress(BusyError):
+            client.submit(layout, task)
     try:
         reported: Mapping[str, float] = {}
         while isinstance(message := client.next_message(), Measurement):

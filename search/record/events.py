@@ -215,6 +215,14 @@ class Retry(_TrialEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wait(_TrialEvent):
+    """A trial waits for what others on the cluster use; reason None: no longer."""
+
+    event: Literal["wait"]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finish(_TrialEvent):
     """End of a trial.
 
@@ -303,6 +311,7 @@ Event = (
     | Start
     | Measurement
     | Retry
+    | Wait
     | Finish
     | Repeat
     | Again

@@ -40,6 +40,7 @@ from search.record.events import (
     Retry,
     Start,
     Turn,
+    Wait,
 )
 from search.record.trial import Group, Trial
 from search.record.turns import UNKNOWN_LEVEL, Turns
@@ -116,11 +117,15 @@ class RunState:
                     trial = Trial(event.trial_id, config, event.kind, event.time, rate_metric=rate)
                     self.trials[event.trial_id] = trial
                     self._join(trial)
+                case Start():
+                    self.trials[event.trial_id].waits_for = None
                 case BesideNeighbour() if event.trial_id in self.trials:
                     self.trials[event.trial_id].apply(event)
                 case Again() if event.trial_id in self.trials:
                     self.trials[event.trial_id].apply(event)
                     self._compare_seeds()
+                case Wait() if event.trial_id in self.trials:
+                    self.trials[event.trial_id].waits_for = event.reason
                 case Measurement() | Retry() | Finish() | Repeat() | OnTestSet() if event.trial_id in self.trials:
                     self.trials[event.trial_id].apply(event)
                     for group in self.trials[event.trial_id].groups:

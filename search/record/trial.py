@@ -32,6 +32,7 @@ class Trial:
     seconds: float = math.nan  # in the workers' hands
     setup_seconds: float = math.nan  # waiting for workers
     retries: int = 0
+    waits_for: str | None = None  # while others on the cluster use it
     curve: dict[int, Measurement] = field(default_factory=dict)  # by epoch; the later of two reports of the same epoch
     test_metrics: dict[str, float] = field(default_factory=dict)
     repeats: list[dict[str, float]] = field(default_factory=list)  # what probes of it measured again, at the end

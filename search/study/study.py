@@ -58,6 +58,7 @@ class Study:
         self._run_state = journal.run_state
         self._running: dict[str, Proposal] = {}
         self._has_trained = any(self._trains(t.kind, t.state) for t in self._run_state.trials.values())
+        self._waiting: dict[str, str | None] = {}  # by trial: what for
         self._failures: list[str | None] = []  # reasons, of this process
         self._clock = clock
         used = self._run_state.active_seconds() if events else 0.0
@@ -133,6 +134,16 @@ class Study:
     def retry(self, trial_id: str, reason: str) -> None:
         """Journal that a trial goes on from its checkpoint with new workers."""
         self._journal.append("retry", trial_id=trial_id, reason=reason)
+
+    def wait(self, trial_id: str, reason: str | None) -> Decision:
+        """Journal that a trial waits for what others on the cluster use (None: no longer), until time is up."""
+        if reason != self._waiting.get(trial_id):
+            self._journal.append("wait", trial_id=trial_id, reason=reason)
+        self._waiting[trial_id] = reason
+        if reason is None or not self.out_of_time:
+            return Decision.CONTINUE
+        self.finish(trial_id, Finished("stopped", OUT_OF_TIME, None, None))
+        return Decision.STOP
 
     def finish(self, trial_id: str, finished: Finished) -> None:
         """Journal the end of a trial; keep checkpoints only where the test set may still be read."""

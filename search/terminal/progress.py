@@ -26,6 +26,7 @@ from search.record.events import (
     Retry,
     Start,
     Turn,
+    Wait,
 )
 from search.record.run_state import RunState
 from search.record.trial import Trial
@@ -104,6 +105,8 @@ def event_line(run_state: RunState, event: Event) -> str | None:
             return f"{run_state.info.name} continues: {plural(len(run_state.trials), 'trial')} so far"
         case Retry():
             return f"{event.trial_id} is retried: {event.reason}"
+        case Wait():
+            return f"{event.trial_id} {event.reason or 'waits no longer'}"
         case Start() if trial is not None and not run_state.is_preparing(trial):
             return f"{trial.trial_id} starts{_format_config(run_state, trial)}"
         case Measurement() if trial is not None and trial.kind != "probe":

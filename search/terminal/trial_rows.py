@@ -25,11 +25,13 @@ MIN_LAST = 2  # least lines for the last trials while the run is active
 
 
 def activity(run_state: RunState, trial: Trial) -> str:
-    """Activity of a trial in a word or two: `epoch 2/3`, `probing`, `complete`, `stopped 1/3`."""
+    """Activity of a trial in a word or two: `epoch 2/3`, `probing`, `waits`, `complete`, `stopped 1/3`."""
     if run_state.is_preparing(trial):
         return {"running": "probing", "complete": "probed"}.get(trial.state, trial.state)
     if run_state.is_probe_run or trial.state not in ("running", "stopped"):
         return trial.state
+    if trial.state == "running" and trial.waits_for:
+        return "waits"
     epochs = run_state.budget.epochs
     if trial.state == "stopped":
         return f"stopped {trial.epochs}/{epochs}"
@@ -53,7 +55,7 @@ def _full_lines(run_state: RunState, trial: Trial, width: int, mark: str) -> lis
     first = _line(f"{mark} {trial.trial_id}  {activity(run_state, trial)}", width, "bold cyan")
     names = [o.metric for o in run_state.objectives if o.metric in trial.metrics]
     texts = [f"{run_state.label(name)} {run_state.format_metric(trial, name)}" for name in names]
-    texts = texts or ["nothing measured yet"]
+    texts = [trial.waits_for] if trial.waits_for else texts or ["nothing measured yet"]
     if trial.retries:
         texts.append(f"retried {plural(trial.retries, 'time')}")
     settings = textwrap.wrap(format_settings(trial.config, run_state.parameters()), width - 2, break_on_hyphens=False)

@@ -3,9 +3,9 @@
 import pytest
 
 from search.execution import nodes
-from search.execution.nodes import Node, NodesError, choose_nodes, of_one_size, total
+from search.execution.nodes import Node, NodesError, choose_nodes, has_free, of_one_size, total
 from search.space.machine import Gpu, Machine
-from trainables.contract import Resources
+from trainables.contract import Layout, Resources
 
 H100, A100 = Gpu("H100", 80.0), Gpu("A100", 80.0)
 
@@ -28,6 +28,17 @@ def cluster(monkeypatch):
         monkeypatch.setattr(nodes.NodesOfOneKind, "describe", describe)
 
     return make
+
+
+def test_a_layout_has_room_where_whole_processes_fit_on_nodes(monkeypatch):
+    free = {"a": {"CPU": 3.0, "GPU": 1.0}, "b": {"CPU": 2.0, "GPU": 4.0}, "c": {"CPU": 64.0, "GPU": 8.0}}
+    monkeypatch.setattr(nodes, "available_resources_per_node", lambda: free)
+    mine = [node("a", 8, 4), node("b", 8, 4)]
+    assert has_free(mine, Layout(3, cpus_per_process=1, gpus_per_process=1))
+    assert not has_free(mine, Layout(4, cpus_per_process=1, gpus_per_process=1))
+    assert has_free(mine, Layout(2, cpus_per_process=2))
+    assert not has_free(mine, Layout(1, cpus_per_process=4))
+    assert not has_free([node("gone", 8)], Layout(1))
 
 
 def test_smaller_nodes_run_no_trials_and_a_larger_one_as_much_as_the_others():

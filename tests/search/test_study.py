@@ -140,6 +140,21 @@ def test_the_hours_of_earlier_processes_count(tmp_path: Path) -> None:
         assert study.out_of_time
 
 
+def test_a_wait_is_written_once_and_ends_with_the_hours(tmp_path: Path) -> None:
+    clock = Clock()
+    with Journal(tmp_path / FILE_NAME, clock=clock) as journal:
+        study = decider(tmp_path, journal, clock, budget={"hours": 1})
+        trial = study.propose()
+        assert trial is not None
+        for reason in ("waits for 1 core", "waits for 1 core", None, "waits for 1 core"):
+            assert study.wait(trial.trial_id, reason) is Decision.CONTINUE
+        clock.now += 3600
+        assert study.wait(trial.trial_id, "waits for 1 core") is Decision.STOP
+    events = events_of(tmp_path)
+    assert [e["reason"] for e in events if e["event"] == "wait"] == ["waits for 1 core", None, "waits for 1 core"]
+    assert [e["state"] for e in events if e["event"] == "finish"] == ["stopped"]
+
+
 def test_nothing_is_acted_on_before_it_is_written(tmp_path: Path) -> None:
     """Where the journal cannot be written, no trial is proposed and no measurement answered."""
 

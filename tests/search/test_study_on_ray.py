@@ -14,10 +14,11 @@ from typing import Any
 
 import psutil
 import pytest
+import ray
 
 from search.execution.cluster import Cluster
-from search.execution.workers import Pool
-from search.record.events import Finish, Measurement, Start
+from search.execution.workers import Pool, worker_pool
+from search.record.events import Finish, Measurement, Start, Wait
 from search.record.journal import FILE_NAME, Event, Journal, Listener, read_journal
 from search.record.run_state import RunState
 from search.report.sweeps import loader_tables
@@ -266,6 +267,30 @@ def test_a_rank_that_fails_ends_its_trial_though_the_other_waits_for_it(pool: An
     assert run.trials.state.tolist() == ["failed", "complete"]
     assert run.trials.reason[0].startswith("rank 0: RuntimeError: epoch 1 was to fail")
     assert run.trials.seconds[0] < 30
+
+
+def test_a_trial_waits_for_what_others_on_the_cluster_use(cluster: Any, tmp_path: Path) -> None:
+    """Another program holds both cores until the journal says that the trial waits for one of them."""
+    released = tmp_path / "released"
+
+    @ray.remote(num_cpus=2)
+    def hold() -> None:
+        while not released.exists():
+            time.sleep(0.1)
+
+    holding = hold.remote()
+    with worker_pool(cluster.resources, reserve_cpus=True) as pool:
+        run = study(
+            pool,
+            tmp_path / "busy",
+            [lambda event: released.touch() if event.event == "wait" else None],
+            parameters=RATES,
+            budget={"trials": 1, "epochs": 1},
+        )
+    ray.get(holding)
+    assert run.trials.state.tolist() == ["complete"]
+    waits = [event.reason for event in read_journal(tmp_path / "busy" / FILE_NAME) if isinstance(event, Wait)]
+    assert waits == ["waits for 1 process with 1 core, which others on the cluster use", None]
 
 
 @pytest.mark.slow

@@ -199,6 +199,17 @@ def test_a_trial_tried_again_says_so():
     assert any("retried 1 time" in line for line in drawn(events))
 
 
+def test_a_trial_that_waits_for_others_says_what_for_until_it_is_placed():
+    recorder = Recorder()
+    recorder.start("t0001", **config(64))
+    recorder.add("wait", 1.0, trial_id="t0001", reason="waits for 8 GPUs")
+    lines = drawn(recorder.events)
+    assert any("t0001  waits" in line for line in lines)
+    assert any(line.strip().endswith("waits for 8 GPUs") for line in lines)
+    recorder.add("wait", 9.0, trial_id="t0001", reason=None)
+    assert any("t0001  epoch 1/3" in line for line in drawn(recorder.events))
+
+
 def test_what_is_done_after_the_last_trial_is_said():
     events = finished()
     now = events[-1]["time"]
