@@ -58,6 +58,7 @@ if TYPE_CHECKING:  # Ray is imported when the input is known to be good
 COMMAND = ("python", "-m", "search.run")
 BEFORE_THE_FIRST_EVENT = {FILE_NAME, LOCK_NAME, "source"}  # in the folder of a run
 LEAVE_SECONDS = 5.0  # for the shutdown of Ray, which takes two to three if no part of it is lost
+MOST_MINUTES = 10_000  # to wait for nodes
 OBEY_SECONDS = 8.0  # for a signal to end the study, which waits for no epoch
 
 Fitted = tuple[Space, Data, list[str]]
@@ -127,6 +128,13 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="LABEL=VALUE",
         help="of a cluster, use the nodes with this label of Ray, e.g. ray.io/accelerator-type=H100",
+    )
+    parser.add_argument(
+        "--wait-for-nodes",
+        type=float,
+        default=0.0,
+        metavar="MINUTES",
+        help="of a cluster, wait so long for the first node with these labels (default 0)",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the plan; start and write nothing")
     parser.add_argument("--parameters", metavar="TRAINABLE", help="list what a space file of it may name; do no more")
@@ -336,7 +344,8 @@ def _connected(options: argparse.Namespace, machine: Machine, interrupts: Interr
     """Connect to Ray, with signals deferred."""
     from search.execution.cluster import ClusterError, connect
 
-    labels = _labels(options)
+    labels, wait_seconds = _labels(options), 60 * options.wait_for_nodes
+    where = options.address, machine, not options.no_dashboard
     interrupts.deferred = True
     threading.Thread(target=importlib.import_module, args=("search.study.study",), daemon=True).start()  # meanwhile
     if sys.stderr.isatty():  # it takes some seconds, in which a person would see nothing
@@ -344,7 +353,7 @@ def _connected(options: argparse.Namespace, machine: Machine, interrupts: Interr
     try:
         with interrupts.attributed_to_signal(), contextlib.ExitStack() as stack:
             with interrupts.ending_at_once():
-                cluster = stack.enter_context(connect(options.address, machine, not options.no_dashboard, labels))
+                cluster = stack.enter_context(connect(*where, labels, wait_seconds))
             interrupts.install()  # again: Ray has put its own in their place
             interrupts.check()
             yield cluster
@@ -360,8 +369,11 @@ def _labels(options: argparse.Namespace) -> dict[str, list[str]]:
         if not (key and equals and value):
             raise InputError(f"--nodes {text}: expected LABEL=VALUE, e.g. ray.io/accelerator-type=H100")
         labels.setdefault(key, []).append(value)
-    if labels and not options.address:
-        raise InputError("--nodes: only a cluster has nodes to choose from; give its --address, too")
+    if (labels or options.wait_for_nodes) and not options.address:
+        option = "--nodes" if labels else "--wait-for-nodes"
+        raise InputError(f"{option}: only a cluster has nodes to choose from; give its --address, too")
+    if not 0 <= options.wait_for_nodes <= MOST_MINUTES:
+        raise InputError(f"--wait-for-nodes {options.wait_for_nodes:g}: expected 0 to {MOST_MINUTES:,} minutes")
     return labels
 
 

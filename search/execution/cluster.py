@@ -70,11 +70,16 @@ class Cluster:
 
 @contextmanager
 def connect(
-    address: str | None, machine: Machine, dashboard: bool, labels: Mapping[str, Sequence[str]] | None = None
+    address: str | None,
+    machine: Machine,
+    dashboard: bool,
+    labels: Mapping[str, Sequence[str]] | None = None,
+    wait_seconds: float = 0.0,
 ) -> Iterator[Cluster]:
     """Join the cluster at `address`, or start one on this machine, for the time of a run.
 
     `labels`: those that the nodes of a joined cluster need to run trials, each with the values that will do.
+    `wait_seconds`: for the first of them.
 
     Raises:
         ClusterError: nothing answers at `address`, Ray does not start, or there are no such nodes of one kind.
@@ -105,7 +110,7 @@ def connect(
         raise ClusterError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
     try:
         try:
-            chosen = NodesOfOneKind() if address is None else choose_nodes(labels or {})
+            chosen = NodesOfOneKind() if address is None else choose_nodes(labels or {}, wait_seconds)
         except NodesError as error:
             raise ClusterError(f"the Ray cluster at {address}: {error}") from error
         nodes = chosen.live()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +17,7 @@ from search.text.numbers import plural
 from trainables.contract import Layout, Resources
 
 DESCRIBE_TIMEOUT_SECONDS = 60.0
+NODES_POLL_SECONDS = 1.0
 NODE_ID = "ray.io/node-id"
 ACCELERATOR = "ray.io/accelerator-type"
 
@@ -85,14 +87,19 @@ class NodesOfOneKind:
             self.machines[node.node_id] = _as_ray_has_it(machine, node)
 
 
-def choose_nodes(labels: Mapping[str, Sequence[str]]) -> NodesOfOneKind:
-    """Return the nodes with these labels: those with GPUs, if there are any.
+def choose_nodes(labels: Mapping[str, Sequence[str]], wait_seconds: float = 0.0) -> NodesOfOneKind:
+    """Return the nodes with these labels: those with GPUs, if there are any. Wait so long for the first of them.
 
     Raises:
         NodesError: there are none, or they are of several kinds, whose rates could not be compared.
     """
-    every = live_nodes()
-    nodes = [node for node in every if has_labels(node, labels)]
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        every = live_nodes()
+        nodes = [node for node in every if has_labels(node, labels)]
+        if nodes or time.monotonic() >= deadline:
+            break
+        time.sleep(NODES_POLL_SECONDS)
     if not nodes:
         known = sorted({f"{key}={node.labels[key]}" for node in every for key in labels if key in node.labels})
         said = ", ".join(f"{key}={value}" for key, values in labels.items() for value in values)

@@ -17,6 +17,7 @@ import ray
 from search.execution.group import Group
 from search.execution.nodes import (
     NODE_ID,
+    NODES_POLL_SECONDS,
     NodesError,
     NodesOfOneKind,
     describe_layout,
@@ -27,7 +28,6 @@ from search.execution.nodes import (
 from search.execution.protocol import BusyError, GroupError, Place
 from trainables.contract import InfeasibleError, Layout, Resources
 
-NODES_POLL_SECONDS = 1.0
 LEASE_POLL_SECONDS = 0.05
 BUSY_AFTER_SECONDS = 3.0  # Ray takes a moment to free what a group has used
 MAX_IDLE_GROUPS = 3  # each of their processes keeps about half a GiB

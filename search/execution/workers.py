@@ -19,6 +19,8 @@ from search.execution.pool import WorkerPool
 from search.execution.protocol import BusyError, Died, Ended, PoolClient, Task
 from trainables.contract import Layout, Measurement, Resources, timeout_seconds
 
+PENDING_CALLS = 100_000  # of all trials and ranks; further ones would wait for answers that they must bring themselves
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -40,7 +42,8 @@ def worker_pool(capacity: Resources, reserve_cpus: bool, nodes: NodesOfOneKind |
     name = f"worker-pool-{uuid.uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory(prefix="training-search-", ignore_cleanup_errors=True) as storage:
         beside_driver = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        remote = ray.remote(num_cpus=0, name=name, max_concurrency=1000, scheduling_strategy=beside_driver)(WorkerPool)
+        options = {"num_cpus": 0, "name": name, "max_concurrency": PENDING_CALLS}
+        remote = ray.remote(**options, scheduling_strategy=beside_driver)(WorkerPool)
         nodes = nodes or NodesOfOneKind()
         actor = remote.remote(capacity, nodes, storage, reserve_cpus, timeout_seconds(), ray_hooks.are_tested())
         try:

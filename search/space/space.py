@@ -35,6 +35,8 @@ from trainables import contract
 from trainables.contract import TRAINABLES, Data, Resources, Trainable, load_trainable
 
 MAX_GRID_POINTS = 100_000
+MOST_CONCURRENT_TRIALS = 100
+GIB_PER_CONCURRENT_TRIAL = 0.25  # a process beside the search relays each one
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # to pydantic
 UNKNOWN_SOURCE = Source("space")
 
@@ -178,6 +180,9 @@ class Space(BaseModel):
             SpaceError: there is too little for so many trials.
         """
         trials, node = self.concurrent_trials, total.node
+        if trials > MOST_CONCURRENT_TRIALS:
+            memory = f"{GIB_PER_CONCURRENT_TRIAL * trials:.0f} GiB beside the search itself"
+            raise SpaceError(f"concurrent_trials: {trials}: at most {MOST_CONCURRENT_TRIALS}; so many take {memory}")
         nodes_per_trial, trials_per_node = max(1, total.nodes // trials), math.ceil(trials / total.nodes)
         cpus, gpus = nodes_per_trial * (node.cpus // trials_per_node), nodes_per_trial * (node.gpus // trials_per_node)
         if cpus == 0 or (total.gpus and not gpus):

@@ -58,6 +58,7 @@ class Study:
         self._run_state = journal.run_state
         self._running: dict[str, Proposal] = {}
         self._has_trained = any(self._trains(t.kind, t.state) for t in self._run_state.trials.values())
+        self._with_checkpoints = {path.name for path in folder.glob("trials/*")}  # trials that may have some
         self._waiting: dict[str, str | None] = {}  # by trial: what for
         self._failures: list[str | None] = []  # reasons, of this process
         self._clock = clock
@@ -165,6 +166,7 @@ class Study:
             metrics=dict(finished.metrics),
         )
         self._advisor.finish(trial_id, finished.state, finished.reason, finished.metrics)
+        self._with_checkpoints.add(trial_id)
         self._drop_checkpoints()
 
     def crash(self, trial_id: str, reason: str) -> None:
@@ -220,13 +222,13 @@ class Study:
         """Keep the checkpoints of unfinished trials and, for the test set, of the first two fronts."""
         front = {point.trial_id for point in self._run_state.front(layers=2)}
         wanted = {*self._running, *front, *(proposal.trial_id for proposal in self._pending)}
-        for folder in (self._folder / "trials").iterdir():
-            if folder.name not in wanted:
-                for checkpoint in folder.glob("checkpoint*"):  # other libraries' are folders
-                    if checkpoint.is_dir() and not checkpoint.is_symlink():
-                        shutil.rmtree(checkpoint, ignore_errors=True)
-                    else:
-                        checkpoint.unlink(missing_ok=True)
+        for trial_id in self._with_checkpoints - wanted:
+            for checkpoint in (self._folder / "trials" / trial_id).glob("checkpoint*"):  # other libraries' are folders
+                if checkpoint.is_dir() and not checkpoint.is_symlink():
+                    shutil.rmtree(checkpoint, ignore_errors=True)
+                else:
+                    checkpoint.unlink(missing_ok=True)
+        self._with_checkpoints &= wanted
 
 
 def run_study(

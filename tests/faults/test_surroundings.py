@@ -88,7 +88,7 @@ def test_an_address_at_which_something_else_listens_is_told_within_30_seconds(tm
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [("fixed.processes=1000", "needs 1000 cores"), ("concurrent_trials=1000", "cannot share")],
+    [("fixed.processes=1000", "needs 1000 cores"), ("concurrent_trials=99", "cannot share")],
 )
 def test_what_this_machine_cannot_do_is_told_before_anything_is_started(
     change: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

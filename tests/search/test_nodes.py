@@ -30,6 +30,21 @@ def cluster(monkeypatch):
     return make
 
 
+def test_nodes_that_come_later_are_waited_for(cluster, monkeypatch):
+    machine = Machine("EPYC", cores=32, memory_gib=200, gpus=(H100,))
+    late = node("b", 32, 1, kind="H100")
+    cluster((late, machine))
+    seen = iter([[], [node("a", 4)], [node("a", 4), late]])
+    monkeypatch.setattr(nodes, "live_nodes", lambda: next(seen))
+    monkeypatch.setattr(nodes, "NODES_POLL_SECONDS", 0.01)
+    assert choose_nodes({"kind": ["H100"]}, wait_seconds=20).kind is not None
+    with pytest.raises(StopIteration):
+        next(seen)
+    monkeypatch.setattr(nodes, "live_nodes", lambda: [node("a", 4)])
+    with pytest.raises(NodesError, match="no node has kind=H100"):
+        choose_nodes({"kind": ["H100"]}, wait_seconds=0.05)
+
+
 def test_a_layout_has_room_where_whole_processes_fit_on_nodes(monkeypatch):
     free = {"a": {"CPU": 3.0, "GPU": 1.0}, "b": {"CPU": 2.0, "GPU": 4.0}, "c": {"CPU": 64.0, "GPU": 8.0}}
     monkeypatch.setattr(nodes, "available_resources_per_node", lambda: free)

@@ -55,7 +55,8 @@ def test_a_bad_space_file_is_one_line_exit_2_and_nothing_created(
         (["space.yaml", "--warm-start", "old"], "not the folder of a run"),
         (["--resume", "old"], "not the folder of a run"),
         (["--resume", "nowhere"], "not the folder of a run"),
-        (["space.yaml", "--set", "concurrent_trials=1000"], "cannot share"),
+        (["space.yaml", "--set", "concurrent_trials=99"], "cannot share"),
+        (["space.yaml", "--set", "concurrent_trials=101"], "101: at most 100; so many take 25 GiB beside the search"),
         (["vgg.yaml", "--set", "data.name=folder"], "data.root"),
     ],
 )

@@ -26,7 +26,7 @@ from search.results import Run, load
 from search.space.space import parse_space
 from search.study.study import Study, complete_study, run_study
 from tests.search.test_study import OBJECTIVES, PROBES, RATES, events_of
-from trainables.contract import Resources
+from trainables.contract import Layout, Resources
 
 
 def study(where: Cluster | Pool, folder: Path, listeners: Sequence[Listener] = (), **keys: Any) -> Run:
@@ -269,16 +269,30 @@ def test_a_rank_that_fails_ends_its_trial_though_the_other_waits_for_it(pool: An
     assert run.trials.seconds[0] < 30
 
 
-def test_a_trial_waits_for_what_others_on_the_cluster_use(cluster: Any, tmp_path: Path) -> None:
-    """Another program holds both cores until the journal says that the trial waits for one of them."""
-    released = tmp_path / "released"
+def test_a_thousand_calls_that_wait_leave_the_pool_able_to_answer(cluster: Any) -> None:
+    """100 trials of eight ranks: all of them wait for an answer that another call must bring."""
+    with worker_pool(cluster.resources, reserve_cpus=False) as pool:
+        held = ray.get(pool.actor.lease.remote(Layout(2), "holds both cores"))
+        waiting = [pool.actor.lease.remote(Layout(1), f"t{number:04}") for number in range(1200)]
+        ray.get(pool.actor.places.remote("t0001"), timeout=30)
+        assert ray.wait(waiting, timeout=0)[0] == []
+        ray.get(pool.actor.release.remote(held), timeout=30)
+        assert ray.wait(waiting, timeout=60)[0]
 
-    @ray.remote(num_cpus=2)
-    def hold() -> None:
+
+def test_a_trial_waits_for_what_others_on_the_cluster_use(cluster: Any, tmp_path: Path) -> None:
+    """Other programs hold both cores until the journal says that the trial waits for one of them."""
+    held, released = [tmp_path / "first", tmp_path / "second"], tmp_path / "released"
+
+    @ray.remote(num_cpus=0.9)  # idle workers of other tests have a thousandth of a core each
+    def hold(mark: Path) -> None:
+        mark.touch()
         while not released.exists():
             time.sleep(0.1)
 
-    holding = hold.remote()
+    holding = [hold.remote(mark) for mark in held]
+    while not all(mark.exists() for mark in held):
+        time.sleep(0.1)
     with worker_pool(cluster.resources, reserve_cpus=True) as pool:
         run = study(
             pool,
@@ -287,7 +301,8 @@ def test_a_trial_waits_for_what_others_on_the_cluster_use(cluster: Any, tmp_path
             parameters=RATES,
             budget={"trials": 1, "epochs": 1},
         )
-    ray.get(holding)
+    released.touch()
+    ray.get(holding, timeout=30)
     assert run.trials.state.tolist() == ["complete"]
     waits = [event.reason for event in read_journal(tmp_path / "busy" / FILE_NAME) if isinstance(event, Wait)]
     assert waits == ["waits for 1 process with 1 core, which others on the cluster use", None]
