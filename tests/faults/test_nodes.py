@@ -87,15 +87,23 @@ def run_on_nodes(folder: Path, number: int, space: str, *options: str) -> Run:
 
 
 @pytest.mark.slow
-def test_processes_are_packed_or_spread_on_the_nodes_with_the_wanted_label_alone(tmp_path: Path) -> None:
-    """Two nodes of three have it; each has room for two processes."""
-    run = run_on_nodes(tmp_path, 3, SPACE, "--labels")
-    trials = run.trials.set_index("config.placement")
+def test_processes_are_packed_on_one_node_or_spread_over_two(tmp_path: Path) -> None:
+    trials = run_on_nodes(tmp_path, 2, SPACE).trials.set_index("config.placement")
     assert trials.state.tolist() == ["complete", "complete"], trials.reason.tolist()
     assert (trials.nodes["pack"], trials.nodes["spread"]) == (1, 2)
-    assert run.info.machine.num_nodes == 2
     summary = " ".join((tmp_path / "results" / "run" / "summary.md").read_text().split())
-    assert "- Nodes: 2 in the cluster; placement pack: trials on 1" in summary, summary
+    assert "- Nodes: 2 in the cluster; placement pack: trials on 1; placement spread: trials on 2" in summary
+
+
+@pytest.mark.slow
+def test_trials_run_on_the_nodes_with_the_wanted_label_alone(tmp_path: Path) -> None:
+    """Four processes, spread over two of three nodes."""
+    space = SPACE.replace("placement: {values: [pack, spread]}", "batch_size: {values: [64]}")
+    space = space.replace("world_size: 2, ", "world_size: 4, placement: spread, ").replace("batch_size: 64, ", "")
+    run = run_on_nodes(tmp_path, 3, space, "--labels")
+    assert run.trials.state.tolist() == ["complete"], run.trials.reason.tolist()
+    assert run.trials.nodes.tolist() == [2]
+    assert run.info.machine.num_nodes == 2
 
 
 @pytest.mark.slow
