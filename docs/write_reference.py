@@ -21,8 +21,7 @@ HEAD = """# Commands
 
 `python -m search.COMMAND` and `training-search COMMAND` are the same. In bash, and in zsh after `autoload -U
 bashcompinit; bashcompinit`, `eval "$(register-python-argcomplete training-search)"` completes commands and options of
-the second. This page is their `--help`; `python
-docs/write_reference.py` writes it.
+the second. This page is their `--help`; `python docs/write_reference.py` writes it.
 """
 
 

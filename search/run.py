@@ -344,8 +344,7 @@ def _connected(options: argparse.Namespace, machine: Machine, interrupts: Interr
     """Connect to Ray, with signals deferred."""
     from search.execution.cluster import ClusterError, connect
 
-    labels, wait_seconds = _labels(options), 60 * options.wait_for_nodes
-    where = options.address, machine, not options.no_dashboard
+    labels, wait_seconds = _wanted_nodes(options)
     interrupts.deferred = True
     threading.Thread(target=importlib.import_module, args=("search.study.study",), daemon=True).start()  # meanwhile
     if sys.stderr.isatty():  # it takes some seconds, in which a person would see nothing
@@ -353,7 +352,9 @@ def _connected(options: argparse.Namespace, machine: Machine, interrupts: Interr
     try:
         with interrupts.attributed_to_signal(), contextlib.ExitStack() as stack:
             with interrupts.ending_at_once():
-                cluster = stack.enter_context(connect(*where, labels, wait_seconds))
+                cluster = stack.enter_context(
+                    connect(options.address, machine, not options.no_dashboard, labels, wait_seconds)
+                )
             interrupts.install()  # again: Ray has put its own in their place
             interrupts.check()
             yield cluster
@@ -361,8 +362,8 @@ def _connected(options: argparse.Namespace, machine: Machine, interrupts: Interr
         raise InputError(str(error)) from error
 
 
-def _labels(options: argparse.Namespace) -> dict[str, list[str]]:
-    """Return the wanted values of each label."""
+def _wanted_nodes(options: argparse.Namespace) -> tuple[dict[str, list[str]], float]:
+    """Return the wanted values of each label, and for how many seconds to wait for a node that has them."""
     labels: dict[str, list[str]] = {}
     for text in options.nodes:
         key, equals, value = text.partition("=")
@@ -374,7 +375,7 @@ def _labels(options: argparse.Namespace) -> dict[str, list[str]]:
         raise InputError(f"{option}: only a cluster has nodes to choose from; give its --address, too")
     if not 0 <= options.wait_for_nodes <= MOST_MINUTES:
         raise InputError(f"--wait-for-nodes {options.wait_for_nodes:g}: expected 0 to {MOST_MINUTES:,} minutes")
-    return labels
+    return labels, 60 * options.wait_for_nodes
 
 
 def _described(space: Space, data: Data, results: Path) -> dict[str, Any]:

@@ -32,7 +32,7 @@ FEASIBILITY_POWER = 2
 CONSTRAINT_MARGIN = 0.7  # excess; a constraint satisfied everywhere by more than a factor of two needs no model
 RATES_DIFFER_BY = 0.3  # relative, between settings; the first few measurements may be alike by chance
 STEP = 0.15  # of a mutation, of a range
-GOOD_ENOUGH = 0.95  # fraction of the trials, from the best, of which an objective may be the worst on a front
+GOOD_ENOUGH = 0.95  # quantile of each loss over the trials; what is worse gains nothing, unless it is on the front
 MAX_ON_FRONT = 128
 # The next three were measured on recorded curves: 0.25 to 0.7 find about as much, 1 finds less.
 NEW_TRIAL_FACTOR = 0.5  # of the expected gain of a new trial: the maximum over many candidates is biased upwards

@@ -37,7 +37,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Kind:
-    """What two nodes have in common where rates of the same configuration are the same."""
+    """Processor and types of GPU of a node; on nodes of one kind the same configuration has the same rate."""
 
     cpu_name: str
     gpus: tuple[Gpu, ...]  # the different ones
@@ -155,13 +155,10 @@ def total(nodes: Sequence[Node]) -> Resources:
 
 def has_free(nodes: Iterable[Node], layout: Layout) -> bool:
     """Return whether nothing else in the cluster uses what the processes of a layout need on these nodes."""
-    free = available_resources_per_node()
-    room = 0
-    for node in nodes:
-        left = free.get(node.node_id, {})
-        needs = {"CPU": layout.cpus_per_process, "GPU": layout.gpus_per_process}
-        room += int(min(left.get(name, 0) // amount for name, amount in needs.items() if amount))
-    return room >= layout.processes
+    free: Mapping[str, Mapping[str, float]] = available_resources_per_node()
+    each = {name: n for name, n in (("CPU", layout.cpus_per_process), ("GPU", layout.gpus_per_process)) if n}
+    on_nodes = (free.get(node.node_id, {}) for node in nodes)
+    return sum(min(left.get(name, 0) // n for name, n in each.items()) for left in on_nodes) >= layout.processes
 
 
 def describe_layout(layout: Layout) -> str:

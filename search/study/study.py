@@ -59,7 +59,6 @@ class Study:
         self._running: dict[str, Proposal] = {}
         self._has_trained = any(self._trains(t.kind, t.state) for t in self._run_state.trials.values())
         self._with_checkpoints = {path.name for path in folder.glob("trials/*")}  # trials that may have some
-        self._waiting: dict[str, str | None] = {}  # by trial: what for
         self._failures: list[str | None] = []  # reasons, of this process
         self._clock = clock
         used = self._run_state.active_seconds() if events else 0.0
@@ -138,9 +137,8 @@ class Study:
 
     def wait(self, trial_id: str, reason: str | None) -> Decision:
         """Journal that a trial waits for what others on the cluster use (None: no longer), until time is up."""
-        if reason != self._waiting.get(trial_id):
+        if reason != self._run_state.trials[trial_id].waits_for:
             self._journal.append("wait", trial_id=trial_id, reason=reason)
-        self._waiting[trial_id] = reason
         if reason is None or not self.out_of_time:
             return Decision.CONTINUE
         self.finish(trial_id, Finished("stopped", OUT_OF_TIME, None, None))

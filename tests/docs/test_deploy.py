@@ -15,7 +15,7 @@ from search.run import _parser
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-SHELL = {"search.sbatch", "sky.yaml", "rayjob.yaml", "cluster.md"}
+WITH_SEARCHES = {"search.sbatch", "sky.yaml", "rayjob.yaml", "cluster.md"}
 
 
 def content(name: str) -> str:
@@ -33,7 +33,7 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(words, comments=True) for words in found]
 
 
-@pytest.mark.parametrize("name", sorted(SHELL))
+@pytest.mark.parametrize("name", sorted(WITH_SEARCHES))
 def test_each_search_is_a_command_that_may_be_started_again(name: str) -> None:
     searches = commands(content(name))
     assert searches

@@ -20,6 +20,8 @@ def exact_arithmetic() -> Iterator[None]:
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in wanted]
     for owner, name, value in wanted:
         setattr(owner, name, value)
-    yield
-    for owner, name, value in before:
-        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
