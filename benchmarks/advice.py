@@ -10,6 +10,7 @@ the interval that was published. The last line is one JSON object.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import Any
 
@@ -72,6 +73,9 @@ def main() -> None:
         tried = Comparisons(arguments, layout, 60 * options.minutes).run(changes)
         seconds = time.monotonic() - started
         measured = sum(each.estimate is not None for each in tried)
+        for each in tried:
+            if each.reason is not None:
+                print(f"{name}, {each.parameter} {each.new}: {each.reason}", file=sys.stderr, flush=True)
         found = gains(tried)
         if not found:
             print(f"| {name} | {measured} | {seconds:.0f} | none | | | |", flush=True)

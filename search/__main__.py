@@ -29,6 +29,7 @@ COMMANDS = {
     "compare": ("search.compare.__main__", "compare two or more runs"),
     "page": ("search.page.__main__", "write the page of a run, or serve it"),
     "figures": ("search.figures", "write the figures of a run as PNG and SVG"),
+    "runs": ("search.runs.__main__", "list the runs in a folder, as a table, JSON or a page"),
     "export": ("search.export.__main__", "export a run for optuna-dashboard or TensorBoard"),
 }
 

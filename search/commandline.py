@@ -6,16 +6,19 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from search.exit_codes import BAD_INPUT, DONE, FAILED, INTERRUPTED, InputError, Parser
-from search.record.dataframes import Run, load
 from search.record.trial import Trial
 from search.space.parameters import find_parameter_problems
 from search.space.validation import did_you_mean
 from trainables.contract import Scalar, Trainable
+
+if TYPE_CHECKING:
+    from search.record.dataframes import Run  # brings pandas, for which a wrong command should not wait
 
 
 class NoResultError(Exception):
@@ -59,6 +62,8 @@ def load_run(folder: Path) -> Run:
     Raises:
         InputError: the folder holds no run.
     """
+    from search.record.dataframes import load
+
     try:
         return load(folder)
     except (OSError, ValueError) as error:

@@ -273,8 +273,8 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
 def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
     """Run a study that has its folder and its cluster, whatever happens to it."""
     from search.execution.dashboard import Metrics, announce
+    from search.page.document import FILE_NAME as PAGE
     from search.page.live import LivePage
-    from search.page.page import FILE_NAME as PAGE
     from search.record.journal import Journal
     from search.study.study import run_study
     from search.terminal.progress import Progress

@@ -78,8 +78,13 @@ class TorchTrainable:
         return "bf16 is native on these GPUs, and needs no scaling" if processor.gpu_bf16() else None
 
     def meanings_of_auto(self, resources: Resources) -> Mapping[str, Scalar]:
-        """Return what `auto` stands for, by parameter; that of `cuda_graphs`, for example, is known in a trial only."""
-        return {"precision": processor.precision_of("auto", "cuda" if resources.gpus else "cpu")}
+        """Return what `auto` stands for, by parameter; on a GPU, loader and graphs are known in a trial only."""
+        on_gpu = resources.gpus > 0
+        meanings: dict[str, Scalar] = {"precision": processor.precision_of("auto", "cuda" if on_gpu else "cpu")}
+        if not on_gpu:
+            meanings |= {"cuda_graphs": False, "loader": "memory"}
+        choices = {name: row.choices or () for name, row in (self.PARAMETERS or {}).items()}
+        return {name: value for name, value in meanings.items() if "auto" in choices.get(name, ())}
 
     def layout(self, config: Config, resources: Resources) -> Layout:
         """Return one process with everything, or the strategy's processes with equal shares."""

@@ -74,9 +74,9 @@ class Comparisons:
         Raises:
             TurnError: the configuration itself cannot run here.
         """
-        latest = self._clock() + max(self._seconds, PATIENCE_SECONDS)
         with contextlib.ExitStack() as stack:
             groups = self._groups(stack, tried)
+            latest = self._clock() + max(self._seconds, PATIENCE_SECONDS)  # starting may have taken all the time
             for number in range(1, rounds + 1):
                 self._round(groups)
                 can_run = [each for each in tried if each.reason is None]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import logging
 import time
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 
 from markupsafe import Markup
@@ -15,6 +12,7 @@ from markupsafe import Markup
 from search.page.answer import answer, pick_cards
 from search.page.curves import learning_curves
 from search.page.differences import difference_figures
+from search.page.document import FILE_NAME, document
 from search.page.front import front_charts
 from search.page.front_status import FrontStatus, front_status
 from search.page.heading import heading
@@ -32,7 +30,6 @@ from search.text.numbers import plural
 
 logger = logging.getLogger(__name__)
 
-FILE_NAME = "report.html"
 SCRIPTS = ("trials.js", "front.js", "filter.js", "parallel.js", "table.js", "page.js")
 STYLES = ("page.css", "charts.css")
 REFRESH_SECONDS = 10
@@ -64,26 +61,13 @@ def try_to_write(run: Callable[[], Run], running: bool = False, quietly: bool = 
 
 
 def page(run: Run, now: float | None = None) -> str:
-    """Return the whole file. It loads nothing: its style and script are allowed by their hashes, all else is forbidden.
-
-    `now`: for a run that is still running, the time in seconds since 1970.
-    """
-    assets = files("search.page").joinpath("assets")
-    style, script = (
-        Markup("\n").join(Markup(assets.joinpath(name).read_text(encoding="utf-8")) for name in names)
-        for names in (STYLES, SCRIPTS)
-    )
-    policy = (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    """Return the whole file. `now`: for a run that is still running, the time in seconds since 1970."""
     status, summary = front_status(run), sections(run)
     found = {title: content for title, content in _sections(status, summary, now is not None).items() if content}
-    return render(
+    return document(
         "page.html",
-        policy=policy,
-        style=style,
-        script=script,
+        STYLES,
+        SCRIPTS,
         title=f"{run.name}: training search",
         settings={"run": run.name, "refreshSeconds": REFRESH_SECONDS if now else None},
         heading=heading(run, now),
@@ -124,8 +108,3 @@ def _front(status: FrontStatus, summary: dict[str, list[str]]) -> Markup:
         missing=" and ".join(plural(n, noun) for n, noun in ((len(missing) - probes, "trial"), (probes, "probe")) if n),
         summary=prose(summary.get("Pareto front", [])),
     )
-
-
-def _hash(text: str) -> str:
-    """Source expression of a Content Security Policy that allows exactly this text."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -9,8 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from search.page.document import FILE_NAME
 from search.page.live import journal_size, seconds_to_wait
-from search.page.page import FILE_NAME, write_page
+from search.page.page import write_page
 from search.record.dataframes import load
 
 HOST = "127.0.0.1"

@@ -31,6 +31,7 @@ from search.space.parameters import (
 )
 from search.space.space_file import OVERLAY, merge_settings, read_space_file
 from search.space.validation import KeyPath, Problem, Source, SpaceError, did_you_mean, format_value, translate_error
+from search.text.configurations import format_setting
 from trainables import contract
 from trainables.contract import TRAINABLES, Data, Resources, Trainable, load_trainable
 
@@ -245,7 +246,11 @@ class Space(BaseModel):
             return {}
         defaults = {name: parameter.default for name, parameter in (trainable.PARAMETERS or {}).items()}
         found: Mapping[str, contract.Scalar] = meanings(resources)
-        return {name: f"{value}" for name, value in found.items() if "auto" in self._values(name, defaults.get(name))}
+        return {
+            name: format_setting(value)
+            for name, value in found.items()
+            if "auto" in self._values(name, defaults.get(name))
+        }
 
     def _values(self, name: str, default: contract.Scalar | None) -> Sequence[contract.Scalar | None]:
         """Return the values that a setting may have; none of a range."""

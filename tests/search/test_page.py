@@ -18,6 +18,7 @@ from search.page import page as page_module
 from search.page.page import page, write_page
 from search.page.render import ENVIRONMENT
 from search.results import load
+from search.runs.index_page import SCRIPTS
 from tests.search.page_runs import empty, scaling, throughput
 from tests.search.runs import INFO, STARTED_AT, Recorder, config, story, write_run
 
@@ -180,7 +181,7 @@ def test_styles_scripts_and_templates_are_in_the_package_that_is_installed():
         path for pattern in packaging["package-data"]["search.page"] for path in (root / "search/page").glob(pattern)
     }
     templates = {name for name in ENVIRONMENT.list_templates() if name.endswith(".html")}
-    assert {path.name for path in installed} == {*page_module.STYLES, *page_module.SCRIPTS, *templates}
+    assert {path.name for path in installed} == {*page_module.STYLES, *page_module.SCRIPTS, *SCRIPTS, *templates}
     assert {"page.html", "macros.html"} <= templates
 
 

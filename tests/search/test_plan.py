@@ -86,10 +86,12 @@ def test_what_auto_means_here_is_said_where_a_trial_may_have_it(monkeypatch):
         more = {"precision": {"values": values}} if values else {}
         return plan(GUESS, trainable="vgg19_cifar10", parameters={**batch_sizes, **more}, fixed=fixed)
 
-    assert "auto here\n  precision       bf16\n" in text()
-    assert "auto here" in text(["fp32", "auto"])
-    assert "auto here" not in text(["fp32", "bf16"])
-    assert "auto here" not in text(precision="fp32")
+    others = "  cuda_graphs     false\n  loader          memory\n"
+    assert f"auto here\n  precision       bf16\n{others}" in text()
+    assert f"auto here\n  precision       bf16\n{others}" in text(["fp32", "auto"])
+    assert f"auto here\n{others}" in text(["fp32", "bf16"])
+    assert f"auto here\n{others}" in text(precision="fp32")
+    assert "auto here" not in text(precision="fp32", cuda_graphs=False, loader="workers")
     monkeypatch.setattr("trainables.machine.processor.bf16", lambda: "emulated")
     assert "auto here\n  precision       fp32\n" in text()
 

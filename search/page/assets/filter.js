@@ -61,11 +61,6 @@ function crossesBrushes(id) {
   return true;
 }
 
-/** The number in a cell; NaN: the cell has none. */
-function numberOf(cell) {
-  return parseFloat(cell.dataset.v ?? cell.textContent.replaceAll(",", ""));
-}
-
 form?.addEventListener("input", refilter);
 form?.addEventListener("submit", (event) => event.preventDefault());
 form?.addEventListener("reset", () => {

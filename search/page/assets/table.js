@@ -1,4 +1,4 @@
-// The table of all trials sorts by the pressed heading; trials without a value come last in both directions.
+// The table sorts by the pressed heading; rows without a value come last in both directions.
 
 let sortedBy = null; // [column, 1 or -1]
 
@@ -18,6 +18,11 @@ function sortable(cell) {
   if (text === "" || text === "–") return null;
   const number = numberOf(cell);
   return cell.classList.contains("num") ? (Number.isNaN(number) ? null : number) : text;
+}
+
+/** The number in a cell; NaN: the cell has none. */
+function numberOf(cell) {
+  return parseFloat(cell.dataset.v ?? cell.textContent.replaceAll(",", ""));
 }
 
 function compared(a, b, direction) {

@@ -1,0 +1,131 @@
+"""The list of runs: as text, as JSON and as a page."""
+
+import json
+import os
+
+import pytest
+
+from search.record.run_lock import is_locked, lock_run
+from search.runs.__main__ import main
+from search.runs.listed_run import list_runs
+from tests.search.page_runs import throughput
+from tests.search.runs import story, write_run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Four runs, one of which cannot be read, and a folder that is none."""
+    runs = tmp_path / "runs"
+    write_run(runs / "cifar", story())
+    write_run(runs / "h200 <b>", throughput(trials=12).events)
+    write_run(runs / "other", throughput(trials=8, finished=False, space_file="spaces/other.yaml").events)
+    (runs / "damaged").mkdir()
+    (runs / "damaged" / "journal.jsonl").write_text('{"event": "start", "time": 1.0}\n')
+    (runs / "none").mkdir()
+    (runs / "h200 <b>" / "report.html").write_text("a report")
+    return runs
+
+
+def listed(capsys, *arguments):
+    assert main(list(map(str, arguments))) == 0
+    return capsys.readouterr().out
+
+
+def test_json_has_each_run_with_its_state_front_and_cost(capsys, folder):
+    found = {run["name"]: run for run in json.loads(listed(capsys, folder, "--json"))}
+    assert {name: run["state"] for name, run in found.items()} == {
+        "cifar": "ended",
+        "h200 <b>": "ended",
+        "other": "interrupted",
+        "damaged": "unreadable",
+    }
+    run = found["cifar"]
+    assert run["front"] == ["t0003", "t0007", "t0011"]
+    assert run["best"]["images_per_second"] == {"value": 401.0, "trial": "t0011"}
+    assert run["began"].startswith("2026-11-20T18:40")
+    assert run["trials"]["complete"] == 6
+    assert run["gpu_hours"] == 0
+    gpu = found["h200 <b>"]
+    assert gpu["machine"] == "1 x NVIDIA H200"
+    assert gpu["gpu_hours"] == gpu["hours"] > 0
+    assert "expected" in found["damaged"]["reason"] or "run event" in found["damaged"]["reason"]
+
+
+def test_a_locked_folder_is_running_and_a_look_at_it_does_not_keep_others_out(folder):
+    with lock_run(folder / "other"):
+        assert is_locked(folder / "other")
+        assert next(run for run in list_runs(folder) if run.name == "other").state == "running"
+    assert not is_locked(folder / "other")
+    with lock_run(folder / "other"):
+        pass
+
+
+def test_text_fits_80_columns_and_names_what_cannot_be_read(capsys, folder):
+    text = listed(capsys, folder)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "| cifar " in text
+    assert "Cannot be read: 1" in text
+    assert f"{folder}/damaged" in text
+
+
+@pytest.mark.parametrize(
+    ("where", "names"),
+    [
+        ("state=ended", {"cifar", "h200 <b>"}),
+        ("space=throughput,machine=h200", {"h200 <b>"}),
+        ("name=OTHER", {"other"}),
+        ("owner=nobody here", set()),
+    ],
+)
+def test_where_keeps_the_runs_that_have_each_text(capsys, folder, where, names):
+    assert {run["name"] for run in json.loads(listed(capsys, folder, "--json", "--where", where))} == names
+
+
+def test_the_page_links_to_reports_and_escapes_names(capsys, folder, tmp_path):
+    page = folder / "index.html"
+    assert listed(capsys, folder, "--html", page) == f"4 runs: {page}\n"
+    text = page.read_text()
+    assert '<a href="h200%20%3Cb%3E/report.html">h200 &lt;b&gt;</a>' in text
+    assert text.count("/report.html") == 1  # the others have none
+    assert 'http-equiv="refresh"' not in text
+    elsewhere = tmp_path / "elsewhere.html"
+    listed(capsys, folder, "--html", elsewhere)
+    assert 'href="runs/h200%20%3Cb%3E/report.html"' in elsewhere.read_text()
+
+
+def test_every_writes_again_and_reads_only_journals_that_have_grown(capsys, folder, monkeypatch):
+    read, page = [], folder / "index.html"
+    monkeypatch.setattr(
+        "search.runs.listed_run.read_journal",
+        lambda path, real=list_runs.__globals__["read_journal"]: read.append(path.parent.name) or real(path),
+    )
+
+    def sleep(seconds):
+        assert seconds == 30
+        assert '<meta http-equiv="refresh" content="30.0">' in page.read_text()
+        if len(read) > 4:
+            raise KeyboardInterrupt
+        with open(folder / "other" / "journal.jsonl", "a") as journal:
+            journal.write(json.dumps({"event": "end", "time": 1_795_300_000.0, "reason": "enough"}) + "\n")
+
+    assert main([str(folder), "--html", str(page), "--every", "30"], sleep) == 130
+    assert read == ["cifar", "damaged", "h200 <b>", "other", "other"]
+    assert "2 runs" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{}/nowhere"], "no such folder"),
+        (["{}", "--where", "stat=running"], 'did you mean "state"?'),
+        (["{}", "--every", "5"], "expected --html FILE"),
+        (["{}", "--html", "{}/no/index.html"], "there is no folder"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, folder, arguments, message):
+    before = sorted(os.listdir(folder))
+    assert main([each.format(folder) for each in arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.splitlines()) == 1
+    assert sorted(os.listdir(folder)) == before
