@@ -31,6 +31,7 @@ from search.exit_codes import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, InputError, 
 from search.record.disk import check_writable, describe_os_error, is_out_of_space
 from search.record.events import Event, Opening, parse
 from search.record.journal import FILE_NAME, steady_clock
+from search.record.mirror import Mirror, MirrorError, Mirroring
 from search.record.run_lock import FILE_NAME as LOCK_NAME
 from search.record.run_lock import RunLockedError, lock_run
 from search.record.run_state import RunState
@@ -71,11 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(words, argparse.Namespace(words=words))
         if options.parameters is not None:
             return _list_parameters(options.parameters)
-        if options.go_on:
-            options = _resuming_if_begun(options)
-        with Interrupts() as interrupts:
-            return _resume(options, interrupts) if options.resume else _start(options, interrupts)
-    except (SpaceError, DataError, InputError, RunLockedError) as error:
+        with Interrupts() as interrupts, _claimed_mirror(options) as mirror:
+            if options.go_on:
+                options = _resuming_if_begun(options, mirror)
+            run = _resume if options.resume else _start
+            return run(options, interrupts, mirror)
+    except (SpaceError, DataError, InputError, RunLockedError, MirrorError) as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
     except OSError as error:
@@ -136,6 +138,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MINUTES",
         help="of a cluster, wait so long for the first node with these labels (default 0)",
     )
+    parser.add_argument(
+        "--mirror",
+        metavar="URI",
+        help="keep a copy of the run in a folder there, e.g. s3://BUCKET/runs; with --go-on, get it from there",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan; start and write nothing")
     parser.add_argument("--parameters", metavar="TRAINABLE", help="list what a space file of it may name; do no more")
     parser.add_argument("--no-dashboard", action="store_true", help="do without the Ray dashboard")
@@ -174,13 +181,33 @@ class _Job:
     opening: dict[str, Any]  # what the journal's next line says
     known: list[dict[str, Any]]  # what earlier runs measured that is of use
     resume_command: str
+    mirror: Mirror | None
 
 
-def _resuming_if_begun(options: argparse.Namespace) -> argparse.Namespace:
-    """Return the options of --go-on as those of --resume, if the run has begun."""
+@contextmanager
+def _claimed_mirror(options: argparse.Namespace) -> Iterator[Mirror | None]:
+    """Yield the copy of the run, which no other process may write meanwhile; None: there is none."""
+    if options.mirror is None or options.dry_run:
+        yield None
+        return
+    name = options.name or (options.resume and options.resume.resolve().name)
+    if not name:
+        raise InputError("--mirror: needs the run's --name")
+    mirror = Mirror(options.mirror, name)
+    mirror.claim()
+    try:
+        yield mirror
+    finally:
+        mirror.release()
+
+
+def _resuming_if_begun(options: argparse.Namespace, mirror: Mirror | None) -> argparse.Namespace:
+    """Return the options of --go-on as those of --resume, if the run has begun, here or in its copy."""
     if options.space is None or options.name is None or options.resume:
         raise InputError("--go-on: needs a space file and the run's --name, the same each time")
     folder = options.results / options.name
+    if mirror and mirror.fetch(folder):
+        print(f"{folder}: copied from {mirror.uri}", file=sys.stderr)
     if not (folder / FILE_NAME).is_file() or not (folder / FILE_NAME).stat().st_size:
         if folder.is_dir() and {path.name for path in folder.iterdir()} <= BEFORE_THE_FIRST_EVENT:
             with lock_run(folder):
@@ -192,7 +219,7 @@ def _resuming_if_begun(options: argparse.Namespace) -> argparse.Namespace:
     return argparse.Namespace(**{**vars(options), **as_resume})
 
 
-def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
+def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror | None) -> int:
     """Start a new run."""
     if options.space is None:
         raise InputError("no space file: python -m search.run spaces/quickstart.yaml, or --resume RUN_DIR")
@@ -200,6 +227,8 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
     if space.trainable is None:
         raise InputError(f"{options.space}: trainable: missing; e.g. trainable: vgg19_cifar10")
     folder = _new_folder(options)
+    if mirror and mirror.has_run():
+        raise InputError(f"{mirror.uri}: has a run {folder.name} already; choose another --name, or give --go-on, too")
     try:
         check_writable(folder)  # fail before starting Ray
     except OSError as error:
@@ -237,12 +266,12 @@ def _start(options: argparse.Namespace, interrupts: Interrupts) -> int:
         opening["name"] = folder.name
         if source:
             save_source(source, folder)
-        job = _Job(space, data, folder, [], opening, known, _resume_command(folder, options))
+        job = _Job(space, data, folder, [], opening, known, _resume_command(folder, options), mirror)
         with lock_run(folder):
             return _run(job, cluster, interrupts)
 
 
-def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
+def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror | None) -> int:
     """Go on with a run where its journal ends."""
     if options.space is not None or options.name or options.warm_start:
         raise InputError("--resume takes the space, the name and what was known from the run; give none of them")
@@ -262,9 +291,12 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts) -> int:
             raise InputError(f"{folder}: the run's data is {was}, but {data.name} is what is here")
         check_replay(folder, space, events)
         opening = {"command": [*COMMAND, *options.words], "budget": space.budget.model_dump()}
-        job = _Job(space, data, folder, events, opening, [], _resume_command(folder, options))
+        job = _Job(space, data, folder, events, opening, [], _resume_command(folder, options), mirror)
         if is_finished(events[-1], run_state, space):
-            return finish_run(folder, job.resume_command)
+            code = finish_run(folder, job.resume_command)
+            if mirror:
+                Mirroring(mirror, folder, run_state).copy(everything=True)
+            return code
         with _connected(options, machine, interrupts) as cluster:
             check_same_machine(run_state.info.machine, cluster.machine)
             return _run(job, cluster, interrupts)
@@ -275,7 +307,7 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
     from search.execution.dashboard import Metrics, announce
     from search.page.document import FILE_NAME as PAGE
     from search.page.live import LivePage
-    from search.record.journal import Journal
+    from search.record.journal import Journal, Listener
     from search.study.study import run_study
     from search.terminal.progress import Progress
 
@@ -283,16 +315,20 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
     interrupts.exit_message = f"\ninterrupted twice; to go on:\n  {job.resume_command}\n"
     clock = steady_clock()
     run_state = RunState(job.events)
-    live = Progress(run_state, clock=clock), LivePage(job.folder, run_state)
-    with live[0] as progress, live[1], _watched(job, cluster, progress, interrupts):
+    mirroring = Mirroring(job.mirror, job.folder, run_state) if job.mirror else None
+    live = Progress(run_state, clock=clock), LivePage(job.folder, run_state), mirroring or contextlib.nullcontext()
+    with live[0] as progress, live[1], live[2], _watched(job, cluster, progress, interrupts):
         progress.announce(announce(cluster.dashboard_url))
         progress.announce(f"Live page: {job.folder / PAGE}")
+        if job.mirror:
+            progress.announce(f"copied to {job.mirror.uri}")
         left_out = [f"left out: {line}" for line in job.opening.get("left_out", [])]
         if source := source_of(job.space.trainable or ""):
             progress.announce(f"runs {source.path.name} (sha256 {source.digest})")
         for line in [*left_out, *shm_warnings(), *cluster.notices]:
             progress.announce(line)
-        with Journal(job.folder / FILE_NAME, [progress, Metrics(run_state)], clock, run_state) as journal:
+        listeners: list[Listener] = [progress, Metrics(run_state), *([mirroring] if mirroring else [])]
+        with Journal(job.folder / FILE_NAME, listeners, clock, run_state) as journal:
             try:
                 events = [*job.events, journal.append("resume" if job.events else "run", **job.opening)]
                 if job.known:
@@ -311,6 +347,8 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
     else:
         interrupts.ignore()  # what is left takes a second
         code = finish_run(job.folder, job.resume_command, interrupted)
+    if mirroring:
+        mirroring.copy(everything=True)
     interrupts.exit_within(LEAVE_SECONDS, code)
     return code
 
@@ -445,6 +483,7 @@ def _resume_command(folder: Path, options: argparse.Namespace) -> str:
     words = [*COMMAND, "--resume", str(folder)]
     words += [w for item in options.set if options.resume and item.startswith("data.root=") for w in ("--set", item)]
     words += ["--address", options.address] if options.address else []
+    words += ["--mirror", options.mirror] if options.mirror else []
     words += [word for label in options.nodes for word in ("--nodes", label)]
     return shlex.join(words)
 

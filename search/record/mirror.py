@@ -1,0 +1,269 @@
+"""Copy of a run's folder on an object store or another file system, kept up while the run goes on.
+
+pyarrow's filesystems do the transfer: `s3://BUCKET/PREFIX`, `gs://...`, `abfs://...`, `file:///DIR`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from search.record.disk import write_atomically
+from search.record.events import End, Event, Finish
+from search.record.journal import FILE_NAME as JOURNAL
+from search.record.run_state import RunState
+
+WRITER = "writer.json"  # names the process that writes the copy, for as long as it does
+SECONDS_BETWEEN = 30.0  # two copies, unless a trial finishes
+SILENT_SECONDS = 90.0  # after which a writer that changes nothing is taken to be gone
+UNFINISHED = (".part", ".partial")
+log = logging.getLogger(__name__)
+
+
+class MirrorError(Exception):
+    """The copy cannot be used; the message is one line."""
+
+
+class Mirror:
+    """The copy of one run."""
+
+    def __init__(self, uri: str, name: str) -> None:
+        """`uri`: of the folder that has a folder for each run; `name`: of the run.
+
+        Raises:
+            MirrorError: there is no such file system.
+        """
+        from pyarrow import fs
+
+        self.uri = uri  # as people name it
+        if "@" in uri.partition("?")[0]:
+            raise MirrorError("--mirror: keys belong into the environment, as AWS_ACCESS_KEY_ID and so on")
+        self._lock = threading.Lock()
+        self._copied: dict[str, tuple[int, int]] = {}  # size and time of change, by path within the folder
+        self._token = uuid.uuid4().hex
+        self._no_file = fs.FileType.NotFound
+        try:
+            files, base = fs.FileSystem.from_uri(uri)
+            self._is_local = isinstance(files, fs.LocalFileSystem)
+            self._files: Any = files
+            self._base = f"{base.rstrip('/')}/{name}"
+            self.has_run()
+        except (OSError, ValueError, TypeError) as error:
+            raise MirrorError(f"--mirror {uri}: {_first_line(error)}; e.g. s3://BUCKET/runs or file:///DIR") from error
+
+    def has_run(self) -> bool:
+        """Return whether the copy has the journal of a run.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        return bool(self._files.get_file_info(self._path(JOURNAL)).type != self._no_file)
+
+    def claim(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Become the only writer. One that was killed is taken to be gone when it has changed nothing for a while.
+
+        Raises:
+            MirrorError: another process writes there, or nothing can be written.
+        """
+        try:
+            found, waited = self._writer(), 0.0
+            if found is not None and not _is_gone(found):
+                log.warning(
+                    "%s: waiting %.0f s to see whether %s still writes", self.uri, SILENT_SECONDS, _named(found)
+                )
+                while waited < SILENT_SECONDS and self._writer() == found:
+                    sleep(SECONDS_BETWEEN / 6)
+                    waited += SECONDS_BETWEEN / 6
+                if self._writer() not in (None, found):
+                    raise MirrorError(f"--mirror {self.uri}: {_named(found)} is writing there; choose another --name")
+            self._sign()
+            if (now := self._writer()) is None or now["token"] != self._token:
+                raise MirrorError(f"--mirror {self.uri}: another process began to write there at the same moment")
+        except OSError as error:
+            raise MirrorError(f"--mirror {self.uri}: {_first_line(error)}") from error
+
+    def fetch(self, folder: Path) -> bool:
+        """Copy the run into its folder if the folder has none, or less of it; return whether it was copied.
+
+        Raises:
+            MirrorError: the copy cannot be read, or is of another run.
+        """
+        try:
+            if not self.has_run():
+                return False
+            there, path = self._read(JOURNAL), folder / JOURNAL
+            here = path.read_bytes() if path.is_file() else b""
+            if here.startswith(there):
+                return False
+            if not there.startswith(here[: here.rfind(b"\n") + 1]):
+                raise MirrorError(f"--mirror {self.uri}: {folder} has another run of this name")
+            from pyarrow import fs
+
+            for entry in self._files.get_file_info(fs.FileSelector(self._base, recursive=True)):
+                name = entry.path.removeprefix(f"{self._base}/")
+                if entry.type == fs.FileType.File and name not in (WRITER, JOURNAL):
+                    self._fetch(name, folder / name)
+            self._fetch(JOURNAL, path)  # last: with it the folder is that of a run
+        except OSError as error:
+            raise MirrorError(f"--mirror {self.uri}: {_first_line(error)}") from error
+        return True
+
+    def copy(self, folder: Path, unfinished: AbstractSet[str] = frozenset()) -> None:
+        """Copy what has changed since the last copy, the journal last, and delete what is gone.
+
+        `unfinished`: trials whose own files are left out.
+
+        Raises:
+            MirrorError: another process writes there now.
+            OSError: something could not be copied.
+        """
+        with self._lock:
+            if (writer := self._writer()) is None or writer["token"] != self._token:
+                raise MirrorError(f"--mirror {self.uri}: another process writes there now")
+            self._sign()
+            found = dict(_kept_files(folder, unfinished))
+            for name in sorted(found, key=lambda name: name == JOURNAL):
+                if self._copied.get(name) != found[name]:
+                    with suppress(FileNotFoundError):  # deleted meanwhile
+                        self._write(name, folder / name)
+                        self._copied[name] = found[name]
+            for name in self._copied.keys() - found.keys():
+                self._files.delete_file(self._path(name))
+                del self._copied[name]
+
+    def release(self) -> None:
+        """Say that nobody writes any more."""
+        with suppress(OSError):
+            if (writer := self._writer()) is not None and writer["token"] == self._token:
+                self._files.delete_file(self._path(WRITER))
+
+    def _fetch(self, name: str, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda unfinished: unfinished.write_bytes(self._read(name)))
+
+    def _read(self, name: str) -> bytes:
+        with self._files.open_input_stream(self._path(name)) as stream:
+            content: bytes = stream.read()
+        return content
+
+    def _writer(self) -> dict[str, Any] | None:
+        """Return what the writer says of itself; None: there is none."""
+        try:
+            found: dict[str, Any] = json.loads(self._read(WRITER))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            return {"token": "unreadable"}
+        return found
+
+    def _sign(self) -> None:
+        said = {"host": socket.gethostname(), "process": os.getpid(), "token": self._token, "time": time.time()}
+        self._put(WRITER, lambda stream: stream.write(json.dumps(said).encode()))
+
+    def _write(self, name: str, path: Path) -> None:
+        with path.open("rb") as file:
+            self._put(name, lambda stream: shutil.copyfileobj(file, stream, 2**20))
+
+    def _put(self, name: str, write: Callable[[Any], object]) -> None:
+        """Write a file whole: an object appears when it is complete, and a local file gets its name then."""
+        path = self._path(name)
+        if not self._is_local:
+            with self._files.open_output_stream(path) as stream:
+                write(stream)
+            return
+        self._files.create_dir(os.path.dirname(path), recursive=True)
+        with self._files.open_output_stream(f"{path}{UNFINISHED[0]}") as stream:
+            write(stream)
+        self._files.move(f"{path}{UNFINISHED[0]}", path)
+
+    def _path(self, name: str) -> str:
+        return f"{self._base}/{name}"
+
+
+class Mirroring:
+    """Context that keeps the copy up in a thread; also a listener of the journal. No failure ends the run."""
+
+    def __init__(self, mirror: Mirror, folder: Path, run_state: RunState) -> None:
+        self._mirror, self._folder, self._run_state = mirror, folder, run_state
+        self._due, self._ended, self._failed = threading.Event(), False, False
+        self._thread = threading.Thread(target=self._watch, name="mirror", daemon=True)
+
+    def __call__(self, event: Event) -> None:
+        """Copy soon after a trial or the search has ended."""
+        if isinstance(event, Finish | End):
+            self._due.set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended = True
+        self._due.set()
+        self._thread.join()
+
+    def copy(self, everything: bool = False) -> None:
+        """Copy now, `everything`: unfinished trials, too; log the first failure."""
+        try:
+            self._mirror.copy(self._folder, set() if everything else self._unfinished())
+            self._failed = False
+        except (OSError, MirrorError) as error:
+            log.log(logging.DEBUG if self._failed else logging.WARNING, "%s", f"not copied: {_first_line(error)}")
+            self._failed = True
+
+    def _unfinished(self) -> set[str]:
+        with self._run_state.lock:
+            return {name for name, trial in self._run_state.trials.items() if trial.state == "running"}
+
+    def _watch(self) -> None:
+        while not self._ended:
+            self._due.wait(SECONDS_BETWEEN)
+            self._due.clear()
+            self.copy()
+
+
+def _kept_files(folder: Path, unfinished: AbstractSet[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the path within the folder, the size and the time of change of each file that is copied."""
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder)
+        if name.parts[0] == "trials" and not unfinished.isdisjoint(name.parts[1:2]):
+            continue
+        if path.name.startswith(".") or path.name.endswith(UNFINISHED) or path.is_symlink():
+            continue
+        with suppress(FileNotFoundError):
+            if path.is_file():
+                status = path.stat()
+                yield name.as_posix(), (status.st_size, status.st_mtime_ns)
+
+
+def _is_gone(writer: dict[str, Any]) -> bool:
+    """Return whether the writer was a process of this machine that is no longer there."""
+    if writer.get("host") != socket.gethostname() or not isinstance(writer.get("process"), int):
+        return False
+    try:
+        os.kill(writer["process"], 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return bool(writer["process"] == os.getpid())
+
+
+def _named(writer: dict[str, Any]) -> str:
+    return f"process {writer.get('process', '?')} on {writer.get('host', 'a machine')}"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,235 @@
+"""The copy of a run on another file system: kept up, fetched, written by one process only, whatever is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search.record.journal import FILE_NAME, read_journal
+from search.record.mirror import WRITER, Mirror, MirrorError, Mirroring
+from search.record.run_state import RunState
+from search.run import main
+from tests.faults.processes import SPACE, printed, running, wait_for
+from tests.faults.simulation import Killed, a_space, facts, simulate
+from tests.search.runs import story, write_run
+
+numbers = itertools.count()
+STRANGER = {"host": "elsewhere", "process": 7, "token": "another", "time": 0.0}
+
+
+@pytest.fixture(params=["file", "s3"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A folder on this disk, or a bucket of moto's S3 server."""
+    if request.param == "file":
+        yield (tmp_path / "bucket" / "runs").as_uri()
+        return
+    server = pytest.importorskip("moto.server", reason="no moto (pip install -e .[dev])")
+    import boto3
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    moto = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto.start()
+    host, port = moto.get_host_and_port()
+    bucket = f"bucket-{next(numbers)}"  # its servers share what they hold
+    boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1").create_bucket(Bucket=bucket)
+    yield f"s3://{bucket}/runs?scheme=http&endpoint_override={host}:{port}&region=us-east-1"
+    moto.stop()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = write_run(tmp_path / "results" / "run", story())
+    checkpoint = folder / "trials" / "t0003" / "checkpoint.pt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_bytes(os.urandom(3_000_000))
+    (folder / "report.html").write_text("a page")
+    (folder / ".owner").write_text("process 1")
+    return folder
+
+
+def claimed(uri: str, name: str = "run") -> Mirror:
+    mirror = Mirror(uri, name)
+    mirror.claim(no_sleep)
+    return mirror
+
+
+def no_sleep(seconds: float) -> None:
+    assert seconds > 0
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_copied_is_fetched_whole_and_follows_changes(uri: str, run: Path, tmp_path: Path) -> None:
+    mirror = claimed(uri)
+    mirror.copy(run)
+    expected = {name: content for name, content in contents(run).items() if name != ".owner"}
+    assert Mirror(uri, "run").fetch(tmp_path / "one")
+    assert contents(tmp_path / "one") == expected
+    (run / "trials" / "t0003" / "checkpoint.pt").unlink()
+    (run / "report.html").write_text("another page")
+    mirror.copy(run)
+    assert Mirror(uri, "run").fetch(tmp_path / "two")
+    assert set(contents(tmp_path / "two")) == {FILE_NAME, "report.html"}
+    assert (tmp_path / "two" / "report.html").read_text() == "another page"
+    assert not Mirror(uri, "run").fetch(run)  # it has everything
+    assert not Mirror(uri, "new").has_run()
+
+
+def test_files_of_trials_are_copied_when_these_have_finished(uri: str, run: Path, tmp_path: Path) -> None:
+    mirror = claimed(uri)
+    mirror.copy(run, {"t0003"})
+    mirror.fetch(tmp_path / "one")
+    assert not (tmp_path / "one" / "trials").exists()
+    mirror.copy(run)
+    mirror.fetch(tmp_path / "two")
+    assert (tmp_path / "two" / "trials" / "t0003" / "checkpoint.pt").exists()
+
+
+def test_a_second_writer_is_refused_and_one_that_is_gone_is_replaced(uri: str) -> None:
+    times = itertools.count()
+
+    def busy(seconds: float) -> None:
+        now = json.dumps({**STRANGER, "time": next(times)}).encode()
+        first._put(WRITER, lambda stream: stream.write(now))
+
+    first = Mirror(uri, "run")
+    busy(1.0)
+    with pytest.raises(MirrorError, match="process 7 on elsewhere is writing there; choose another --name"):
+        Mirror(uri, "run").claim(busy)
+    waited: list[float] = []
+    second = Mirror(uri, "run")
+    second.claim(waited.append)
+    assert sum(waited) >= 90
+    second.release()
+    Mirror(uri, "run").claim(busy)  # nobody to wait for
+
+
+def test_a_writer_of_this_machine_that_was_killed_is_not_waited_for(uri: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    killed = json.dumps({**STRANGER, "host": socket.gethostname(), "process": process.pid}).encode()
+    mirror = Mirror(uri, "run")
+    mirror._put(WRITER, lambda stream: stream.write(killed))
+    mirror.claim(lambda seconds: pytest.fail("waits"))
+
+
+def test_a_writer_that_was_replaced_writes_nothing_more(uri: str, run: Path) -> None:
+    mirror = claimed(uri)
+    mirror._put(WRITER, lambda stream: stream.write(json.dumps(STRANGER).encode()))
+    with pytest.raises(MirrorError, match="another process writes there now"):
+        mirror.copy(run)
+    assert not mirror.has_run()
+    mirror.release()
+    assert mirror._writer() == STRANGER
+
+
+def test_another_run_of_the_same_name_is_not_overwritten(uri: str, run: Path, tmp_path: Path) -> None:
+    claimed(uri).copy(run)
+    other = write_run(tmp_path / "other", story(seed=5))
+    with pytest.raises(MirrorError, match="has another run of this name"):
+        Mirror(uri, "run").fetch(other)
+
+
+@pytest.mark.parametrize("killed_after", range(1, 40, 3))
+def test_a_kill_between_two_files_loses_no_trial_that_was_copied(
+    tmp_path: Path, killed_after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head is lost with its disk; another machine goes on from the copy, to the same search."""
+    uri, space = (tmp_path / "bucket").as_uri(), a_space()
+    whole = facts(simulate(tmp_path / "undisturbed" / "run", space))
+    mirror, number = claimed(uri), itertools.count(1)
+    put = Mirror._put
+
+    def put_or_die(self: Mirror, name: str, write: Any) -> None:
+        if next(number) == killed_after:
+            raise Killed
+        put(self, name, write)
+
+    monkeypatch.setattr(Mirror, "_put", put_or_die)
+    lost = tmp_path / "lost" / "run"
+    with contextlib.suppress(Killed):
+        simulate(lost, space, [lambda event: mirror.copy(lost)])
+    monkeypatch.undo()
+    found = tmp_path / "found" / "run"
+    fetched = Mirror(uri, "run").fetch(found)
+    assert fetched == (killed_after > 2)
+    if fetched:
+        before = facts(read_journal(found / FILE_NAME))
+        assert before == facts(read_journal(lost / FILE_NAME))[: len(before)]
+    assert facts(simulate(found, space)) == whole
+
+
+def test_a_store_that_fails_is_told_once_and_tried_again(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = claimed((tmp_path / "bucket").as_uri())
+    mirroring = Mirroring(mirror, run, RunState(read_journal(run / FILE_NAME)))
+
+    def fail(self: Mirror, name: str, write: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Mirror, "_put", fail)
+        mirroring.copy()
+        mirroring.copy()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "not copied: [Errno 28] No space left on device"
+    ]
+    mirroring.copy(everything=True)
+    assert mirror.has_run()
+
+
+@pytest.mark.parametrize(
+    ("mirror", "message"),
+    [
+        ("nowhere", "--mirror nowhere: "),
+        ("s3://key:secret@bucket/runs", "keys belong into the environment"),
+        ("ftp://host/runs", "--mirror ftp://host/runs: "),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mirror: str, message: str
+) -> None:
+    (tmp_path / "space.yaml").write_text(SPACE)
+    words = [str(tmp_path / "space.yaml"), "--results", str(tmp_path / "results"), "--mirror", mirror]
+    assert main([*words, "--name", "run"]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert main(words) == 2
+    assert "--mirror: needs the run's --name" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.slow
+def test_the_same_command_on_another_machine_goes_on_from_the_copy(tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    words = ["space.yaml", "--name", "run", "--go-on", "--mirror", bucket.as_uri()]
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    with running(*words, cwd=one) as process:
+        wait_for(bucket / "run" / FILE_NAME, r'(?s)("finish".*){3}', process)
+    copied = facts(read_journal(bucket / "run" / FILE_NAME))
+    with running(*words, cwd=other) as process:
+        assert process.wait(150) == 0
+    assert any("copied from" in line for line in printed(other))
+    found = facts(read_journal(other / "results" / "run" / FILE_NAME))
+    assert found[: len(copied)] == copied
+    assert sum(fact[0] == "finish" for fact in found) == 8
+    assert {path.name for path in (bucket / "run").iterdir()} >= {FILE_NAME, "report.html", "summary.md", "trials.csv"}
+    assert not (bucket / "run" / WRITER).exists()
+    assert main([*map(str, ["--resume", other / "results" / "run"])]) == 0
