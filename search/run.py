@@ -17,6 +17,7 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search.execution.ray_watchdog import watchdog
-from search.exit_codes import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, InputError, Parser
+from search.exit_codes import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, InputError
 from search.record.disk import check_writable, describe_os_error, is_out_of_space
 from search.record.events import Event, Opening, parse
 from search.record.journal import FILE_NAME, steady_clock
@@ -36,6 +37,7 @@ from search.record.run_lock import FILE_NAME as LOCK_NAME
 from search.record.run_lock import RunLockedError, lock_run
 from search.record.run_state import RunState
 from search.record.source import recorded_name, save_source
+from search.run_options import parser, wanted_nodes
 from search.space.machine import Machine, describe_machine, git_commit, package_versions, shm_warnings
 from search.space.space import Space, load_space
 from search.space.validation import SpaceError
@@ -59,7 +61,7 @@ if TYPE_CHECKING:  # Ray is imported when the input is known to be good
 COMMAND = ("python", "-m", "search.run")
 BEFORE_THE_FIRST_EVENT = {FILE_NAME, LOCK_NAME, "source"}  # in the folder of a run
 LEAVE_SECONDS = 5.0  # for the shutdown of Ray, which takes two to three if no part of it is lost
-MOST_MINUTES = 10_000  # to wait for nodes
+ON_END_SECONDS = 60.0  # for the command of --on-end
 OBEY_SECONDS = 8.0  # for a signal to end the study, which waits for no epoch
 
 Fitted = tuple[Space, Data, list[str]]
@@ -69,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        options = _parser().parse_args(words, argparse.Namespace(words=words))
+        options = parser().parse_args(words, argparse.Namespace(words=words))
         if options.parameters is not None:
             return _list_parameters(options.parameters)
         with Interrupts() as interrupts, _claimed_mirror(options) as mirror:
@@ -85,78 +87,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return OUT_OF_DISK if is_out_of_space(error) else FAILED
     except Interrupted as interrupted:
         return interrupted.exit_code  # before the run started
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="python -m search.run",
-        description="Find the training configurations worth running on this machine.",
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "space",
-        nargs="?",
-        type=space_path,
-        metavar="SPACE.yaml",
-        help="what to search, and towards what; or a name: " + ", ".join(sorted(shipped_spaces())),
-    )
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. --set budget.hours=0.25")
-    parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default: results")
-    parser.add_argument("--name", help="of the run's folder; default: the space file's name, the day and a number")
-    parser.add_argument(
-        "--resume", type=Path, metavar="RUN_DIR", help="go on with a run; --set budget.*=... extends it"
-    )
-    parser.add_argument(
-        "--go-on",
-        action="store_true",
-        help="begin the run of this --name, go on with it or repeat its end, whichever is due",
-    )
-    parser.add_argument(
-        "--warm-start",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="RUN_DIR",
-        help="begin with what this earlier run knows; of other data or another machine, as a hint what may be good",
-    )
-    parser.add_argument(
-        "--address",
-        default=os.environ.get("RAY_ADDRESS"),  # Ray sets it in the jobs that it runs
-        help="run on the Ray cluster at this address (auto: the one of this machine); default: $RAY_ADDRESS, if set",
-    )
-    parser.add_argument(
-        "--nodes",
-        action="append",
-        default=[],
-        metavar="LABEL=VALUE",
-        help="of a cluster, use the nodes with this label of Ray, e.g. ray.io/accelerator-type=H100",
-    )
-    parser.add_argument(
-        "--wait-for-nodes",
-        type=float,
-        default=0.0,
-        metavar="MINUTES",
-        help="of a cluster, wait so long for the first node with these labels (default 0)",
-    )
-    parser.add_argument(
-        "--mirror",
-        metavar="URI",
-        help="keep a copy of the run in a folder there, e.g. s3://BUCKET/runs; with --go-on, get it from there",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print the plan; start and write nothing")
-    parser.add_argument("--parameters", metavar="TRAINABLE", help="list what a space file of it may name; do no more")
-    parser.add_argument("--no-dashboard", action="store_true", help="do without the Ray dashboard")
-    return parser
-
-
-def space_path(text: str) -> Path:
-    """Return the path of a space file, which may be given by the name of one that comes with the package."""
-    return Path(text) if Path(text).exists() else shipped_spaces().get(text, Path(text))
-
-
-def shipped_spaces() -> dict[str, Path]:
-    """Return the space files that come with the package, by name."""
-    return {path.stem: path for path in Path(__file__).parent.glob("spaces/*.yaml")}
 
 
 def _list_parameters(trainable: str) -> int:
@@ -182,6 +112,7 @@ class _Job:
     known: list[dict[str, Any]]  # what earlier runs measured that is of use
     resume_command: str
     mirror: Mirror | None
+    on_end: str | None  # command of the user
 
 
 @contextmanager
@@ -266,7 +197,7 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
         opening["name"] = folder.name
         if source:
             save_source(source, folder)
-        job = _Job(space, data, folder, [], opening, known, _resume_command(folder, options), mirror)
+        job = _Job(space, data, folder, [], opening, known, _resume_command(folder, options), mirror, options.on_end)
         with lock_run(folder):
             return _run(job, cluster, interrupts)
 
@@ -291,7 +222,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
             raise InputError(f"{folder}: the run's data is {was}, but {data.name} is what is here")
         check_replay(folder, space, events)
         opening = {"command": [*COMMAND, *options.words], "budget": space.budget.model_dump()}
-        job = _Job(space, data, folder, events, opening, [], _resume_command(folder, options), mirror)
+        job = _Job(space, data, folder, events, opening, [], _resume_command(folder, options), mirror, options.on_end)
         if is_finished(events[-1], run_state, space):
             code = finish_run(folder, job.resume_command)
             if mirror:
@@ -349,8 +280,19 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
         code = finish_run(job.folder, job.resume_command, interrupted)
     if mirroring:
         mirroring.copy(everything=True)
+    if job.on_end:
+        _run_on_end(job.on_end, job.folder, code)
     interrupts.exit_within(LEAVE_SECONDS, code)
     return code
+
+
+def _run_on_end(command: str, folder: Path, code: int) -> None:
+    """Run the user's command at the end of a search; where it fails, say so."""
+    environment = {**os.environ, "SEARCH_RUN": str(folder.absolute()), "SEARCH_EXIT_CODE": str(code)}
+    try:
+        subprocess.run(command, shell=True, check=True, env=environment, timeout=ON_END_SECONDS)
+    except subprocess.SubprocessError as error:
+        print(f"--on-end: {error}", file=sys.stderr)
 
 
 def _watched(job: _Job, cluster: Cluster, progress: Progress, interrupts: Interrupts) -> AbstractContextManager[None]:
@@ -382,7 +324,7 @@ def _connected(options: argparse.Namespace, machine: Machine, interrupts: Interr
     """Connect to Ray, with signals deferred."""
     from search.execution.cluster import ClusterError, connect
 
-    labels, wait_seconds = _wanted_nodes(options)
+    labels, wait_seconds = wanted_nodes(options)
     interrupts.deferred = True
     threading.Thread(target=importlib.import_module, args=("search.study.study",), daemon=True).start()  # meanwhile
     if sys.stderr.isatty():  # it takes some seconds, in which a person would see nothing
@@ -398,22 +340,6 @@ def _connected(options: argparse.Namespace, machine: Machine, interrupts: Interr
             yield cluster
     except ClusterError as error:
         raise InputError(str(error)) from error
-
-
-def _wanted_nodes(options: argparse.Namespace) -> tuple[dict[str, list[str]], float]:
-    """Return the wanted values of each label, and for how many seconds to wait for a node that has them."""
-    labels: dict[str, list[str]] = {}
-    for text in options.nodes:
-        key, equals, value = text.partition("=")
-        if not (key and equals and value):
-            raise InputError(f"--nodes {text}: expected LABEL=VALUE, e.g. ray.io/accelerator-type=H100")
-        labels.setdefault(key, []).append(value)
-    if (labels or options.wait_for_nodes) and not options.address:
-        option = "--nodes" if labels else "--wait-for-nodes"
-        raise InputError(f"{option}: only a cluster has nodes to choose from; give its --address, too")
-    if not 0 <= options.wait_for_nodes <= MOST_MINUTES:
-        raise InputError(f"--wait-for-nodes {options.wait_for_nodes:g}: expected 0 to {MOST_MINUTES:,} minutes")
-    return labels, 60 * options.wait_for_nodes
 
 
 def _described(space: Space, data: Data, results: Path) -> dict[str, Any]:
@@ -484,6 +410,7 @@ def _resume_command(folder: Path, options: argparse.Namespace) -> str:
     words += [w for item in options.set if options.resume and item.startswith("data.root=") for w in ("--set", item)]
     words += ["--address", options.address] if options.address else []
     words += ["--mirror", options.mirror] if options.mirror else []
+    words += ["--on-end", options.on_end] if options.on_end else []
     words += [word for label in options.nodes for word in ("--nodes", label)]
     return shlex.join(words)
 

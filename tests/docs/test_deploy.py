@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from search.run import _parser
+from search.run_options import parser
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -38,7 +38,7 @@ def test_each_search_is_a_command_that_may_be_started_again(name: str) -> None:
     searches = commands(content(name))
     assert searches
     for words in searches:
-        options = _parser().parse_args(words)
+        options = parser().parse_args(words)
         assert (ROOT / options.space).is_file()
         assert options.go_on
         assert options.name

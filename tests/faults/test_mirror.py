@@ -218,6 +218,7 @@ def test_an_address_that_cannot_be_used_is_told_in_a_line(
 def test_the_same_command_on_another_machine_goes_on_from_the_copy(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
     words = ["space.yaml", "--name", "run", "--go-on", "--mirror", bucket.as_uri()]
+    words += ["--on-end", 'echo "$SEARCH_EXIT_CODE $SEARCH_RUN" > ended']
     one, other = tmp_path / "one", tmp_path / "other"
     one.mkdir()
     other.mkdir()
@@ -232,4 +233,5 @@ def test_the_same_command_on_another_machine_goes_on_from_the_copy(tmp_path: Pat
     assert sum(fact[0] == "finish" for fact in found) == 8
     assert {path.name for path in (bucket / "run").iterdir()} >= {FILE_NAME, "report.html", "summary.md", "trials.csv"}
     assert not (bucket / "run" / WRITER).exists()
+    assert (other / "ended").read_text() == f"0 {other}/results/run\n"
     assert main([*map(str, ["--resume", other / "results" / "run"])]) == 0

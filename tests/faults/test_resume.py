@@ -21,7 +21,8 @@ from search.record.events import Start
 from search.record.journal import FILE_NAME
 from search.record.run_lock import RunLockedError, lock_run
 from search.results import load
-from search.run import _made_folder, _parser, main
+from search.run import _made_folder, main
+from search.run_options import parser
 from search.space.space import load_space
 from tests.faults.processes import SPACE
 from tests.faults.simulation import Killed, a_space, killing, simulate
@@ -153,7 +154,7 @@ def test_two_runs_that_start_at_once_have_folders_of_their_own(tmp_path: Path, m
     taken.mkdir()
     names = iter([taken, free])
     monkeypatch.setattr("search.run._new_folder", lambda options: next(names))
-    assert _made_folder(_parser().parse_args(["space.yaml"])) == free
+    assert _made_folder(parser().parse_args(["space.yaml"])) == free
     assert free.is_dir()
 
 

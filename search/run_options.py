@@ -1,0 +1,104 @@
+"""Options of the command line of a search."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from search.exit_codes import InputError, Parser
+
+MOST_MINUTES = 10_000  # to wait for nodes
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    known = Parser(
+        prog="python -m search.run",
+        description="Find the training configurations worth running on this machine.",
+        allow_abbrev=False,
+    )
+    known.add_argument(
+        "space",
+        nargs="?",
+        type=space_path,
+        metavar="SPACE.yaml",
+        help="what to search, and towards what; or a name: " + ", ".join(sorted(shipped_spaces())),
+    )
+    known.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. --set budget.hours=0.25")
+    known.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default: results")
+    known.add_argument("--name", help="of the run's folder; default: the space file's name, the day and a number")
+    known.add_argument("--resume", type=Path, metavar="RUN_DIR", help="go on with a run; --set budget.*=... extends it")
+    known.add_argument(
+        "--go-on",
+        action="store_true",
+        help="begin the run of this --name, go on with it or repeat its end, whichever is due",
+    )
+    known.add_argument(
+        "--warm-start",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="RUN_DIR",
+        help="begin with what this earlier run knows; of other data or another machine, as a hint what may be good",
+    )
+    known.add_argument(
+        "--address",
+        default=os.environ.get("RAY_ADDRESS"),  # Ray sets it in the jobs that it runs
+        help="run on the Ray cluster at this address (auto: the one of this machine); default: $RAY_ADDRESS, if set",
+    )
+    known.add_argument(
+        "--nodes",
+        action="append",
+        default=[],
+        metavar="LABEL=VALUE",
+        help="of a cluster, use the nodes with this label of Ray, e.g. ray.io/accelerator-type=H100",
+    )
+    known.add_argument(
+        "--wait-for-nodes",
+        type=float,
+        default=0.0,
+        metavar="MINUTES",
+        help="of a cluster, wait so long for the first node with these labels (default 0)",
+    )
+    known.add_argument(
+        "--mirror",
+        metavar="URI",
+        help="keep a copy of the run in a folder there, e.g. s3://BUCKET/runs; with --go-on, get it from there",
+    )
+    known.add_argument("--dry-run", action="store_true", help="print the plan; start and write nothing")
+    known.add_argument("--parameters", metavar="TRAINABLE", help="list what a space file of it may name; do no more")
+    known.add_argument(
+        "--on-end",
+        metavar="COMMAND",
+        help="run this when the search has ended or was interrupted; it finds the run's folder in $SEARCH_RUN and the"
+        " exit code in $SEARCH_EXIT_CODE",
+    )
+    known.add_argument("--no-dashboard", action="store_true", help="do without the Ray dashboard")
+    return known
+
+
+def space_path(text: str) -> Path:
+    """Return the path of a space file, which may be given by the name of one that comes with the package."""
+    return Path(text) if Path(text).exists() else shipped_spaces().get(text, Path(text))
+
+
+def shipped_spaces() -> dict[str, Path]:
+    """Return the space files that come with the package, by name."""
+    return {path.stem: path for path in Path(__file__).parent.glob("spaces/*.yaml")}
+
+
+def wanted_nodes(options: argparse.Namespace) -> tuple[dict[str, list[str]], float]:
+    """Return the wanted values of each label, and for how many seconds to wait for a node that has them."""
+    labels: dict[str, list[str]] = {}
+    for text in options.nodes:
+        key, equals, value = text.partition("=")
+        if not (key and equals and value):
+            raise InputError(f"--nodes {text}: expected LABEL=VALUE, e.g. ray.io/accelerator-type=H100")
+        labels.setdefault(key, []).append(value)
+    if (labels or options.wait_for_nodes) and not options.address:
+        option = "--nodes" if labels else "--wait-for-nodes"
+        raise InputError(f"{option}: only a cluster has nodes to choose from; give its --address, too")
+    if not 0 <= options.wait_for_nodes <= MOST_MINUTES:
+        raise InputError(f"--wait-for-nodes {options.wait_for_nodes:g}: expected 0 to {MOST_MINUTES:,} minutes")
+    return labels, 60 * options.wait_for_nodes
