@@ -68,9 +68,11 @@ def main() -> None:
             continue
         arguments = ["--trainable", options.trainable, *place, *(f"{key}={value}" for key, value in config.items())]
         started = time.monotonic()
-        verdict = trainable.explain(config, last_metrics([*arguments, "--probe"]), resources)
+        metrics = last_metrics([*arguments, "--probe"])
+        verdict = trainable.explain(config, metrics, resources)
         changes = neighbours(trainable, config, resources, {}, verdict.bound_by if verdict else None)
-        tried = Comparisons(arguments, layout, 60 * options.minutes).run(changes)
+        step_seconds = metrics.get("step_seconds", 0.0)
+        tried = Comparisons(arguments, layout, 60 * options.minutes, step_seconds=step_seconds).run(changes)
         seconds = time.monotonic() - started
         measured = sum(each.estimate is not None for each in tried)
         for each in tried:

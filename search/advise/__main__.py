@@ -55,7 +55,7 @@ class Job:
     given: Mapping[str, Scalar | None]
     searched: Mapping[str, Sequence[Scalar]]  # values that the run's space lists
     verdict: Verdict | None = None  # None: not known before a probe
-    memory_fraction: float | None = None  # of the machine's memory, as measured
+    metrics: Mapping[str, float] | None = None  # of it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -117,7 +117,7 @@ def _of_run(options: argparse.Namespace) -> Job:
         given,
         {name: stated["values"] for name, stated in run.info.parameters.items() if "values" in stated},
         None if changes else trial.verdict,
-        None if changes else trial.metrics.get("peak_memory_fraction"),
+        None if changes else trial.metrics,
     )
 
 
@@ -175,12 +175,12 @@ def _advise(job: Job, options: argparse.Namespace) -> int:
     layout = job.trainable.layout(job.config, machine.resources)
     arguments = [*job.arguments, *assignments({k: v for k, v in job.config.items() if v is not None})]
     _changes(job, options.only, machine.resources)  # before anything runs
-    verdict, fraction = job.verdict, job.memory_fraction
-    if verdict is None or fraction is None:
+    verdict, metrics = job.verdict, job.metrics
+    if verdict is None or metrics is None or "peak_memory_fraction" not in metrics:
         _tell("probes the configuration")
         metrics = last_metrics([*arguments, "--probe"])
         verdict = job.trainable.explain(job.config, metrics, machine.resources)
-        fraction = metrics.get("peak_memory_fraction")
+    fraction = metrics.get("peak_memory_fraction")
     changes = _changes(job, options.only, machine.resources, verdict)
     together = hasattr(job.trainable, "turns")
     fitting = int(MAX_MEMORY / fraction) - 1 if fraction else MOST_AT_A_TIME
@@ -190,7 +190,15 @@ def _advise(job: Job, options: argparse.Namespace) -> int:
     if not in_json:
         text = f"{job.title}, on {machine}; {plural(len(changes), 'change')} to try in {minutes:g} min"
         print(wrap(". ".join([text, *([verdict.why] if verdict else [])])), flush=True)
-    comparisons = Comparisons(arguments, layout, 60 * minutes, together=together, most_at_a_time=most, told=_tell)
+    comparisons = Comparisons(
+        arguments,
+        layout,
+        60 * minutes,
+        step_seconds=metrics.get("step_seconds", 0.0),
+        together=together,
+        most_at_a_time=most,
+        told=_tell,
+    )
     tried = comparisons.run(changes)
     _tell("")
     text = as_json(tried, comparisons.rate) if in_json else f"\n{as_text(tried, job.command, job.given)}"

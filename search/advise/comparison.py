@@ -13,7 +13,7 @@ from search.train.turn_group import TurnError, TurnGroup
 from trainables.contract import Layout
 
 FEWEST_AT_A_TIME, MOST_AT_A_TIME = 3, 10  # changes in memory together
-SECONDS_OF_A_CHANGE = 7.0  # to start, and of its turns
+SECONDS_OF_A_CHANGE, STEPS_OF_A_CHANGE = 5.0, 24  # to start, and of its turns
 SCREENING_SHARE = 0.6  # of the time; the rest measures the promising ones again
 PATIENCE_SECONDS = 60.0  # at least, until a comparison ends that has not enough rounds
 
@@ -31,6 +31,7 @@ class Comparisons:
         layout: Layout,
         seconds: float,
         *,
+        step_seconds: float = 0.0,
         together: bool = True,
         most_at_a_time: int = MOST_AT_A_TIME,
         told: Told = lambda text: None,
@@ -39,13 +40,15 @@ class Comparisons:
     ) -> None:
         """`arguments`: of `trainables.train` for the configuration, which has that `layout`; `told`: hears progress.
 
-        `together`: configurations of one layout can have turns in one process; `most_at_a_time`: changes that fit into
-        memory beside the configuration.
+        `step_seconds`: of the configuration, as far as it is known; so many changes are tried at a time that their
+        turns fit into the time. `together`: configurations of one layout can have turns in one process;
+        `most_at_a_time`: changes that fit into memory beside the configuration.
         """
         self._arguments, self._layout = arguments, layout
         self._start_group, self._clock, self._told = start_group, clock, told
         self._together = together
         self._most = min(MOST_AT_A_TIME, most_at_a_time)
+        self._seconds_of_a_change = SECONDS_OF_A_CHANGE + STEPS_OF_A_CHANGE * step_seconds
         self._start, self._seconds = clock(), seconds
         self._rng = random.Random(0)
         self.rate = 0.0  # of the configuration, in the last round
@@ -57,7 +60,7 @@ class Comparisons:
             TurnError: the configuration itself cannot run here.
         """
         end = SCREENING_SHARE * self._seconds
-        most = min(self._most, max(FEWEST_AT_A_TIME, int(end / SECONDS_OF_A_CHANGE)))
+        most = min(self._most, max(FEWEST_AT_A_TIME, int(end / self._seconds_of_a_change)))
         waiting = list(tried)
         while waiting and self._clock() < self._start + end:
             alike = [each for each in waiting if each.is_slow_to_start == waiting[0].is_slow_to_start]

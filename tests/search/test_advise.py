@@ -145,6 +145,13 @@ def test_what_took_all_the_time_to_start_is_measured_all_the_same() -> None:
     assert found["slower"].estimate is not None
 
 
+def test_the_slower_a_step_the_fewer_are_tried_at_a_time() -> None:
+    changes = [change(f"change {number}", 1.0) for number in range(12)]
+    for step_seconds, at_first in ((0.0, 10), (0.3, 5), (5.0, 3)):
+        _, groups = tried(120, *changes, step_seconds=step_seconds)
+        assert len(groups.started[0]) == 1 + at_first, step_seconds
+
+
 def test_a_gain_is_measured_again_and_recommended_and_nothing_else_is() -> None:
     found, groups = tried(
         60, change("faster", 1.2), change("slower", 0.7), change("equal", 1.0), change("little", 1.02)
