@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -49,6 +50,7 @@ from search.execution.nodes import NodesError, NodesOfOneKind, choose_nodes, tot
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 20.0
+SETTINGS: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 class ClusterError(Exception):
@@ -84,27 +86,8 @@ def connect(
     Raises:
         ClusterError: nothing answers at `address`, Ray does not start, or there are no such nodes of one kind.
     """
-    settings = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
-        if address is None:
-            context = ray_hooks.init_ray(
-                address="local",  # also where another cluster runs on this machine, which Ray would join
-                num_cpus=machine.cores,
-                num_gpus=len(machine.gpus),
-                include_dashboard=dashboard,
-                dashboard_host="127.0.0.1",
-                **settings,
-            )
-        else:
-            host, colon, port = address.rpartition(":")
-            if colon:  # connect first: Ray itself retries for many minutes
-                host = host.removeprefix("ray://").strip("[]")
-                socket.create_connection((host, int(port)), CONNECT_TIMEOUT_SECONDS).close()
-            packages = [str(Path(package.__file__ or "").parent) for package in (search, trainables)]
-            why = f"no Ray cluster at {address}: no answer within {ANSWER_TIMEOUT_SECONDS:.0f} s"
-            # something other than Ray may listen there: `ray.init` would wait, and ignore signals
-            with watchdog(lambda: why, _exit, ANSWER_TIMEOUT_SECONDS):
-                context = ray.init(address=address, runtime_env={"py_modules": packages}, **settings)
+        dashboard_url = _start(machine, dashboard) if address is None else _join(address)
     except Exception as error:  # a bare Exception where Ray is not up within 30 s
         where = f"at {address}" if address else "on this machine"
         raise ClusterError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
@@ -114,19 +97,12 @@ def connect(
         except NodesError as error:
             raise ClusterError(f"the Ray cluster at {address}: {error}") from error
         nodes = chosen.live()
-        if address is None:
-            children = {child.name(): child for child in psutil.Process().children()}
-            names = [name for name in ("raylet", "gcs_server") if name in children]
-            loss_check = RayLossCheck({name: children[name] for name in names}, None)
-        else:
-            host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
-            loss_check = RayLossCheck({}, (host.strip("[]"), int(port)))
         yield Cluster(
             resources=total(nodes),
             machine=replace(chosen.machines.get(nodes[0].node_id, machine), num_nodes=len(nodes)),
             owned=address is None,
-            dashboard_url=context.dashboard_url,
-            why_lost=loss_check,
+            dashboard_url=dashboard_url,
+            why_lost=_loss_check(owned=address is None),
             notices=ray_hooks.notices(),
             nodes=chosen,
         )
@@ -134,6 +110,44 @@ def connect(
         ray.shutdown()
         if address is None:
             end_children()  # a part of Ray may have died and left its children running
+
+
+def _start(machine: Machine, dashboard: bool) -> str | None:
+    """Start Ray on this machine; return the dashboard's address."""
+    context = ray_hooks.init_ray(
+        address="local",  # also where another cluster runs on this machine, which Ray would join
+        num_cpus=machine.cores,
+        num_gpus=len(machine.gpus),
+        include_dashboard=dashboard,
+        dashboard_host="127.0.0.1",
+        **SETTINGS,
+    )
+    url: str | None = context.dashboard_url
+    return url
+
+
+def _join(address: str) -> str | None:
+    """Join the Ray at an address; return its dashboard's address."""
+    host, colon, port = address.rpartition(":")
+    if colon:  # connect first: Ray itself retries for many minutes
+        host = host.removeprefix("ray://").strip("[]")
+        socket.create_connection((host, int(port)), CONNECT_TIMEOUT_SECONDS).close()
+    packages = [str(Path(package.__file__ or "").parent) for package in (search, trainables)]
+    why = f"no Ray cluster at {address}: no answer within {ANSWER_TIMEOUT_SECONDS:.0f} s"
+    # something other than Ray may listen there: `ray.init` would wait, and ignore signals
+    with watchdog(lambda: why, _exit, ANSWER_TIMEOUT_SECONDS):
+        context = ray.init(address=address, runtime_env={"py_modules": packages}, **SETTINGS)
+    url: str | None = context.dashboard_url
+    return url
+
+
+def _loss_check(owned: bool) -> RayLossCheck:
+    """Return what tells that Ray is gone: by its processes where they are ours, else by its port."""
+    if owned:
+        children = {child.name(): child for child in psutil.Process().children()}
+        return RayLossCheck({name: children[name] for name in ("raylet", "gcs_server") if name in children}, None)
+    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    return RayLossCheck({}, (host.strip("[]"), int(port)))
 
 
 def _exit(why: str) -> None:

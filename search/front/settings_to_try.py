@@ -50,9 +50,11 @@ def neighbours(
             continue
         if parameter.affects != "probed" and name not in ALSO_LEARNED:
             continue
-        for value in _values(name, parameter, config.get(name), searched.get(name, ()), resources):
+        values = list(_values(name, parameter, config.get(name), searched.get(name, ()), resources))
+        for value in values:
             same = {"auto", meanings.get(name)} == {config.get(name), value}
-            if same or trainable.unavailable(name, value, resources):
+            twice = value == "auto" and meanings.get(name) in values
+            if same or twice or trainable.unavailable(name, value, resources):
                 continue
             try:
                 layout = trainable.layout({**config, name: value}, resources)

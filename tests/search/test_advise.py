@@ -52,6 +52,7 @@ def test_what_cannot_run_here_and_what_is_the_same_is_not_tried() -> None:
     found = of_vgg()
     assert values(found, "cuda_graphs") == []  # `auto` is false without a GPU
     assert "memory" not in values(found, "loader")
+    assert values(of_vgg(loader="workers"), "loader") == ["memory"]  # and not `auto`, which means the same
     assert "data_parallel" not in values(found, "strategy")
     assert "device" not in values(found, "loader")
     automatic = load_trainable("vgg19_cifar10").meanings_of_auto(Resources(2))["precision"]  # type: ignore[attr-defined]
