@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainables.network.vgg import vgg19
+from trainables.network.vgg import vgg
 from trainables.samples.cifar10 import Pictures
 from trainables.samples.loaders import PADDING, augmented, normalization
 from trainables.vgg19_settings import Vgg19Settings
@@ -36,7 +36,7 @@ def expert_step(
 ) -> Callable[[Tensor, Tensor], None]:
     """Return a training step; `compile` False: where this machine cannot compile."""
     torch.manual_seed(settings.seed)
-    model = vgg19(num_classes, width=settings.width).to(device).to(memory_format=torch.channels_last)
+    model = vgg(num_classes, width=settings.width).to(device).to(memory_format=torch.channels_last)
     network = torch.compile(model) if compile else model
     optimizer = torch.optim.SGD(
         model.parameters(),

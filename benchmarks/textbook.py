@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from trainables.contract import Data
-from trainables.network.vgg import vgg19
+from trainables.network.vgg import vgg
 from trainables.samples.cifar10 import Pictures, training_pictures
 from trainables.samples.loaders import MEAN, STD
 from trainables.vgg19_settings import Vgg19Settings
@@ -48,7 +48,7 @@ def textbook_loader(data: Data, batch_size: int, paths: Iterable[str] | None = N
 def textbook_step(settings: Vgg19Settings, num_classes: int) -> tuple[nn.Module, Any]:
     """Return the network, and a training step that takes a batch and optionally a learning rate."""
     torch.manual_seed(settings.seed)
-    model = vgg19(num_classes, width=settings.width).to(DEVICE)
+    model = vgg(num_classes, width=settings.width).to(DEVICE)
     criterion = nn.CrossEntropyLoss(label_smoothing=settings.label_smoothing)
     optimizer = torch.optim.SGD(
         model.parameters(), lr=1e-3, momentum=settings.momentum, weight_decay=settings.weight_decay, nesterov=True

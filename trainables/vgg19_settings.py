@@ -24,7 +24,8 @@ class Vgg19Settings(Settings):
     label_smoothing: float = parameter(
         0.1, "smoothing of the training loss's labels", low=0.0, high=0.9999, affects="trained"
     )
-    width: float = parameter(1.0, "channels as a multiple of VGG19's own", low=0.01)
+    depth: Literal[11, 13, 16, 19] = parameter(19, "layers with weights: VGG11, VGG13, VGG16 or VGG19")
+    width: float = parameter(1.0, "channels as a multiple of VGG's own", low=0.01)
     head: Literal["average_pooling", "fully_connected"] = parameter("average_pooling", "classifier")
     loader: Literal["auto", "workers", "memory", "device"] = parameter(
         "auto",
@@ -48,4 +49,4 @@ class Vgg19Settings(Settings):
 
     def that_shape_the_network(self) -> dict[str, Any]:
         """Return the settings on which the network's weights depend."""
-        return {"width": self.width, "head": self.head}
+        return {"depth": self.depth, "width": self.width, "head": self.head}

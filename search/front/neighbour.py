@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +26,7 @@ class Neighbour:
     layout: Layout | None = None  # of the configuration with the new value
     rounds: list[tuple[float, float]] = field(default_factory=list)
     measured_again: bool = False  # after it was found promising
+    between: float = 0.0  # variance of the logarithm of the ratio from one time to another, a minute or two later
     reason: str | None = None  # why it cannot run
 
     @property
@@ -40,7 +42,8 @@ class Neighbour:
     @property
     def estimate(self) -> Estimate | None:
         """Logarithm of the rate with the change over that without it; None: too few rounds."""
-        return log_ratio(self.rounds)
+        found = log_ratio(self.rounds)
+        return found and Estimate(found.mean, math.sqrt(found.deviation**2 + self.between))
 
     @property
     def is_gain(self) -> bool:
@@ -66,5 +69,14 @@ def gains(tried: Iterable[Neighbour]) -> list[Neighbour]:
 
 
 def updated(tried: Iterable[Neighbour], again: Mapping[tuple[str, Scalar], Neighbour]) -> list[Neighbour]:
-    """Return the neighbours, those replaced that were measured again."""
-    return [again.get((each.parameter, each.new), each) for each in tried]
+    """Return the neighbours, those replaced that were measured again.
+
+    What the two measurements of a change differ by more than their errors say, is of the time between them: a machine
+    that is shared gives a second thread now more and now less. It enters the intervals of all that were measured again.
+    """
+    pairs = [(each, again.get((each.parameter, each.new))) for each in tried]
+    estimates = [(each.estimate, later.estimate) for each, later in pairs if later is not None]
+    known = [(one, two) for one, two in estimates if one and two]
+    excess = [(one.mean - two.mean) ** 2 - one.deviation**2 - two.deviation**2 for one, two in known]
+    between = max(0.0, sum(excess) / len(excess)) if excess else 0.0
+    return [each if later is None else replace(later, between=between) for each, later in pairs]

@@ -13,7 +13,7 @@ from search.advise import __main__ as command
 from search.advise.answer import as_json, as_text
 from search.advise.comparison import MOST_AT_A_TIME, Comparisons
 from search.front.differences import FEWEST_ROUNDS
-from search.front.neighbour import Neighbour, gains
+from search.front.neighbour import Neighbour, gains, updated
 from search.front.settings_to_try import neighbours
 from search.train.turn_group import TurnError, TurnGroup
 from tests.trainables.own_files import LOOP, written
@@ -144,6 +144,25 @@ def test_what_took_all_the_time_to_start_is_measured_all_the_same() -> None:
     found, _ = tried(60, change("faster", 1.2), change("slower", 0.7), start_seconds=200.0)
     assert found["faster"].estimate is not None
     assert found["slower"].estimate is not None
+
+
+def measured(ratio: float, again: bool = False) -> Neighbour:
+    """A change with rounds that scatter by a percent."""
+    rounds = [(100 * ratio * (1 + 0.01 * (-1) ** number), 100.0) for number in range(20)]
+    return Neighbour("threads", 1, 2, layout=ONE, rounds=rounds, measured_again=again)
+
+
+def test_what_differs_from_one_time_to_another_enters_the_interval() -> None:
+    steady, unsteady = measured(1.4), measured(1.6)
+    key = ("threads", 2)
+    (found,) = updated([steady], {key: measured(1.4, again=True)})
+    assert found.estimate is not None
+    assert found.estimate.deviation == measured(1.4).estimate.deviation
+    (found,) = updated([unsteady], {key: measured(1.4, again=True)})
+    assert found.estimate is not None
+    assert found.estimate.mean == pytest.approx(math.log(1.4), abs=0.001)
+    assert found.estimate.low < math.log(1.25) < math.log(1.6) < found.estimate.high
+    assert updated([steady], {}) == [steady]
 
 
 def test_the_slower_a_step_the_fewer_are_tried_at_a_time() -> None:

@@ -10,14 +10,14 @@ from trainables.machine.array_cache import default_folder
 from trainables.network import autotune
 from trainables.network.autotune import choose_kernels
 from trainables.network.convolution import TILINGS, Convolution
-from trainables.network.vgg import vgg19
+from trainables.network.vgg import vgg
 
 LIBRARY = {size: {"library"} for size in (32, 16, 8, 4, 2)}
 
 
 def kernels(choice: str, device: str = "cpu") -> dict[int, set[str]]:
     """By the size of the maps."""
-    network = vgg19(width=0.05).to(device)
+    network = vgg(width=0.05).to(device)
     choose_kernels(
         network,
         choice,  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def test_one_contended_repetition_does_not_decide(monkeypatch: pytest.MonkeyPatc
 
 
 def test_measuring_leaves_weights_and_random_numbers_alone() -> None:
-    network = vgg19(width=0.05)
+    network = vgg(width=0.05)
     before = [p.clone() for p in network.parameters()]
     state = torch.get_rng_state()
     choose_kernels(network, "auto", batch_size=2, dtype=torch.float32, memory_format=torch.contiguous_format)

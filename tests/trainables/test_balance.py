@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.trainables.test_strategies import settings_of
-from trainables.network.vgg import vgg19
+from trainables.network.vgg import vgg
 from trainables.parallel.balance import cuts, layer_costs
 
 
@@ -52,7 +52,7 @@ def test_more_parts_than_layers_are_refused() -> None:
 def test_measuring_leaves_network_and_dropout_as_they_were(head: str) -> None:
     settings = settings_of("pipeline", precision="bf16", head=head)
     torch.manual_seed(0)
-    network = vgg19(width=0.01, head=settings.head)
+    network = vgg(width=0.01, head=settings.head)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     state = torch.get_rng_state()
     assert isinstance(network, torch.nn.Sequential)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.trainables.shapes import VGG_SHAPE
-from trainables.network.vgg import CONFIGURATION_E
+from trainables.network.vgg import CHANNELS, CONVOLUTIONS
 from trainables.prediction.flops import training_flops_per_sample
 from trainables.settings import checked
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
@@ -17,8 +17,8 @@ def settings(**config: object) -> Vgg19Settings:
 def test_vgg19_takes_as_many_operations_as_its_layers_say() -> None:
     """Forward, gradient of the weights, gradient of the input; the pictures themselves need none."""
     channels, size, forward = 3, 32, 0
-    for block in CONFIGURATION_E:
-        for channels_out in block:
+    for channels_out, number in zip(CHANNELS, CONVOLUTIONS[19], strict=True):
+        for _ in range(number):
             forward += 2 * 9 * channels * channels_out * size**2
             channels = channels_out
         size //= 2

@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor
 from tests.trainables.ranked import on_ranks
 from tests.trainables.shapes import VGG_SHAPE
 from tests.trainables.test_strategies import CPU, OFF, TOLERANCE, assert_same_weights, settings_of, several, trained
-from trainables.network.vgg import vgg19
+from trainables.network.vgg import vgg
 from trainables.stages import Timeline
 from trainables.strategies import get_strategy
 
@@ -34,7 +34,7 @@ def look(rank: int, world_size: int, config: dict[str, Any]) -> dict[str, Any]:
     """At one process while it trains on one batch again and again."""
     settings = settings_of("fsdp", **config)
     torch.manual_seed(0)
-    step = get_strategy("fsdp").build(vgg19(width=settings.width, head=settings.head), settings, VGG_SHAPE, CPU)
+    step = get_strategy("fsdp").build(vgg(width=settings.width, head=settings.head), settings, VGG_SHAPE, CPU)
     images, labels = torch.randn(16, 3, 32, 32), torch.arange(16) % 10
     mine = slice(16 * rank // world_size, 16 * (rank + 1) // world_size)
     timeline = Timeline(CPU)

@@ -11,7 +11,7 @@ from tests.trainables.shapes import VGG_SHAPE
 from tests.trainables.test_strategies import CPU, OFF, TOLERANCE, assert_same_weights, settings_of, several, trained
 from trainables.contract import Data
 from trainables.local_worker import LocalWorker
-from trainables.network.vgg import vgg19
+from trainables.network.vgg import vgg
 from trainables.parallel import ranks
 from trainables.strategies import get_strategy, share_of
 from trainables.strategies.parameter_server import Staleness
@@ -26,7 +26,7 @@ def repeated(rank: int, world_size: int, config: dict[str, Any]) -> tuple[list[f
     settings = settings_of("parameter_server", **ASYNCHRONOUS, **config)
     strategy = get_strategy("parameter_server")
     torch.manual_seed(0)
-    step = strategy.build(vgg19(width=settings.width), settings, VGG_SHAPE, CPU)
+    step = strategy.build(vgg(width=settings.width), settings, VGG_SHAPE, CPU)
     images, labels = torch.randn(16, 3, 32, 32), torch.arange(16) % 10
     first, last = share_of("parameter_server", rank, world_size).within(16)
     step.set_learning_rate(settings.learning_rate)
@@ -71,7 +71,7 @@ def moved(rank: int, world_size: int, server: str) -> torch.Tensor:
     settings = settings_of("parameter_server", server=server, momentum=0.0, weight_decay=0.1)
     strategy = get_strategy("parameter_server")
     torch.manual_seed(0)
-    step = strategy.build(vgg19(width=settings.width, norm=False).double(), settings, VGG_SHAPE, CPU)
+    step = strategy.build(vgg(width=settings.width, norm=False).double(), settings, VGG_SHAPE, CPU)
     weights = next(step.model.parameters())
     before = weights.detach().clone()
     images, labels = torch.randn(16, 3, 32, 32, dtype=torch.float64), torch.arange(16) % 10

@@ -19,7 +19,7 @@ from tests.trainables.test_strategies import (
 )
 from trainables import torch_trainable
 from trainables.contract import InfeasibleError, Resources
-from trainables.network.vgg import vgg19
+from trainables.network.vgg import vgg
 from trainables.stages import Timeline
 from trainables.strategies import get_strategy, pipeline
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
@@ -46,7 +46,7 @@ def gradients_in_stages(cut: int, parts: int) -> list[torch.Tensor]:
     """Gradients of a small VGG19 in `channels_last`, computed in one stage or, cut at a layer, in two."""
     settings = settings_of("pipeline", memory_format="channels_last", conv_kernel="library")
     torch.manual_seed(0)
-    model = cast(nn.Sequential, vgg19(width=settings.width)).to(memory_format=torch.channels_last)
+    model = cast(nn.Sequential, vgg(width=settings.width)).to(memory_format=torch.channels_last)
     layers = [model] if parts == 1 else [model[:cut], model[cut:]]
     stages = [pipeline._Computation(each, settings, CPU, None if each is layers[-1] else CPU) for each in layers]
     messages = [torch.randn(8, 3, 32, 32)]
@@ -82,7 +82,7 @@ def look(rank: int, world_size: int, config: dict[str, Any]) -> dict[str, Any]:
     """At one process while it trains on one batch again and again."""
     settings = settings_of("pipeline", **config)
     torch.manual_seed(0)
-    model = vgg19(width=settings.width, head=settings.head)
+    model = vgg(width=settings.width, head=settings.head)
     step = pipeline.build(model, settings, VGG_SHAPE, CPU)
     batch = torch.randn(16, 3, 32, 32), torch.arange(16) % 10
     none = torch.zeros(0, 3, 32, 32), torch.zeros(0, dtype=torch.int64)
@@ -116,7 +116,7 @@ def test_each_process_holds_and_trains_its_own_stage_alone(config: dict[str, Any
     views = on_ranks(look, 2, config)
     assert set(views[0]["losses"]) == {0.0}  # the loss is where the last stage is
     assert views[1]["losses"][-1] < views[1]["losses"][0]
-    every = [name for name, _ in vgg19(width=0.125, head=config.get("head", "average_pooling")).named_parameters()]
+    every = [name for name, _ in vgg(width=0.125, head=config.get("head", "average_pooling")).named_parameters()]
     assert views[0]["held"] + views[1]["held"] == every
     assert all(len(view["held"]) > 0 for view in views)
     assert set(views[0]["optimised"]) == set(every)

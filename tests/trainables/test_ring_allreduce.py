@@ -8,7 +8,7 @@ from torch import nn
 
 from tests.trainables.shapes import VGG_SHAPE
 from tests.trainables.test_strategies import CPU, OFF, settings_of, trained
-from trainables.network.vgg import vgg19
+from trainables.network.vgg import vgg
 from trainables.parallel import ranks, ring
 from trainables.parallel.ranks import bucket_groups
 from trainables.strategies import ring_allreduce
@@ -50,6 +50,6 @@ def test_what_fails_in_a_ring_fails_the_step(alone: None, monkeypatch: pytest.Mo
         raise RuntimeError("Connection closed by peer")
 
     monkeypatch.setattr(ring, "all_reduce", broken)
-    step = ring_allreduce.build(vgg19(width=0.01), settings_of("ring_allreduce"), VGG_SHAPE, CPU)
+    step = ring_allreduce.build(vgg(width=0.01), settings_of("ring_allreduce"), VGG_SHAPE, CPU)
     with pytest.raises(RuntimeError, match="Connection closed by peer"):
         step(torch.zeros(2, 3, 32, 32), torch.zeros(2, dtype=torch.int64), OFF)

@@ -12,7 +12,7 @@ import torch
 from tests.trainables.ranked import on_ranks
 from tests.trainables.shapes import VGG_SHAPE
 from trainables.network.normalization import synchronised
-from trainables.network.vgg import vgg19
+from trainables.network.vgg import vgg
 from trainables.parallel import ranks
 from trainables.plan import Plan
 from trainables.samples.cifar10 import Pictures
@@ -61,7 +61,7 @@ def trained(
     pictures = Pictures(*generate(settings.batch_size * STEPS, seed=0))
     chosen = get_strategy(strategy)
     plan = Plan(np.arange(len(pictures.labels)), settings.batch_size, 0, share_of(settings.strategy, rank, world_size))
-    model = vgg19(width=settings.width, norm=norm).double()
+    model = vgg(width=settings.width, norm=norm).double()
     if settings.batch_norm == "synchronised":
         model = synchronised(model)
     step = chosen.build(model, settings, VGG_SHAPE, CPU)
@@ -156,7 +156,7 @@ def losses_with(**config: Any) -> list[float]:
     """Of some steps on one batch."""
     settings = settings_of("single", **config)
     torch.manual_seed(0)
-    network = vgg19(width=settings.width, head=settings.head)
+    network = vgg(width=settings.width, head=settings.head)
     step = get_strategy("single").build(network, settings, VGG_SHAPE, CPU)
     images, labels = torch.randn(16, 3, 32, 32), torch.arange(16) % 10
     return [step(images, labels, OFF).item() for _ in range(6)]
@@ -180,7 +180,7 @@ def test_only_weights_decay() -> None:
     settings = replace(settings_of("single"), weight_decay=0.1, momentum=0.0)
     from trainables.step import optimizer
 
-    network = vgg19(width=0.01)
+    network = vgg(width=0.01)
     torch.nn.init.ones_(network[-1].bias)  # type: ignore[index]
     before = [p.detach().clone() for p in network.parameters()]
     update = optimizer(network, settings)

@@ -152,9 +152,9 @@ def test_an_estimate_counts_pictures_and_times_steps(few: Data) -> None:
 
 
 def parameters(width: float) -> int:
-    from trainables.network.vgg import vgg19
+    from trainables.network.vgg import vgg
 
-    return sum(p.numel() for p in vgg19(width=width).parameters())
+    return sum(p.numel() for p in vgg(width=width).parameters())
 
 
 def test_an_estimate_of_a_batch_larger_than_the_data_is_infeasible(few: Data) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from trainables.network.vgg import vgg19
+from trainables.network.vgg import vgg
 
 WIDTH, BATCH_SIZE = 0.125, 8  # 12 ms on 2 cores of Zen 4
 WARMUP_CALLS = 3
@@ -25,7 +25,7 @@ class ReferenceStep:
         self._clock = clock
         with torch.random.fork_rng(devices=[]):  # leaves the trial's random numbers as they were
             torch.manual_seed(0)
-            self._model = vgg19(width=WIDTH)
+            self._model = vgg(width=WIDTH)
             self._images = torch.rand(BATCH_SIZE, 3, 32, 32)
         for _ in range(WARMUP_CALLS):
             self()

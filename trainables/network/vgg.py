@@ -1,4 +1,4 @@
-"""VGG19 for 32x32 images: configuration E of Simonyan and Zisserman (arXiv:1409.1556), with variable width."""
+"""VGG for 32x32 images: configurations A, B, D and E of Simonyan and Zisserman (arXiv:1409.1556), of any width."""
 
 from itertools import pairwise
 from typing import Literal
@@ -9,17 +9,27 @@ from trainables.network.convolution import Convolution
 
 Head = Literal["average_pooling", "fully_connected"]
 
-CONFIGURATION_E = ((64, 64), (128, 128), (256, 256, 256, 256), (512, 512, 512, 512), (512, 512, 512, 512))
+Depth = Literal[11, 13, 16, 19]
+CHANNELS = (64, 128, 256, 512, 512)  # of the convolutions between two poolings
+CONVOLUTIONS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}  # by depth
 PICTURE_SIZE = 32
 
 
-def vgg19(num_classes: int = 10, *, width: float = 1.0, head: Head = "average_pooling", norm: bool = True) -> nn.Module:
+def vgg(
+    num_classes: int = 10,
+    *,
+    depth: Depth = 19,
+    width: float = 1.0,
+    head: Head = "average_pooling",
+    norm: bool = True,
+) -> nn.Module:
     """Build a network from images (batch, 3, 32, 32) to logits (batch, num_classes).
 
-    `width` scales the channels; 1.0 has 20.04 M parameters with 10 classes and the pooling head. `norm=False` omits
-    batch normalisation, so that the result for an image does not depend on the rest of its batch.
+    `depth` counts the layers with weights, where the paper's head has three. `width` scales the channels; at depth 19,
+    1.0 has 20.04 M parameters with 10 classes and the pooling head. `norm=False` omits batch
+    normalisation, so that the result for an image does not depend on the rest of its batch.
     """
-    blocks = [[scaled(channels, width) for channels in block] for block in CONFIGURATION_E]
+    blocks = [[scaled(channels, width)] * n for channels, n in zip(CHANNELS, CONVOLUTIONS[depth], strict=True)]
     layers: list[nn.Module] = []
     before, size = 3, PICTURE_SIZE
     for block in blocks:

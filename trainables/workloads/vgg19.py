@@ -14,7 +14,7 @@ from trainables.contract import Data
 from trainables.machine.processor import precision_of
 from trainables.network import autotune
 from trainables.network.autotune import choose_kernels
-from trainables.network.vgg import PICTURE_SIZE, vgg19
+from trainables.network.vgg import PICTURE_SIZE, vgg
 from trainables.plan import Batch, Batches, Indices, Plan
 from trainables.sample_shape import SampleShape
 from trainables.samples import cifar10, loaders
@@ -57,9 +57,9 @@ def units_per_sample(data: Data) -> int:
 
 
 def network(settings: Settings, shape: SampleShape) -> nn.Module:
-    """Build VGG19."""
+    """Build VGG19, or the shallower one of the settings."""
     own = _own(settings)
-    return vgg19(shape.num_classes, width=own.width, head=own.head)
+    return vgg(shape.num_classes, depth=own.depth, width=own.width, head=own.head)
 
 
 def tune(network: nn.Module, settings: Settings, batch_size: int) -> None:
