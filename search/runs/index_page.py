@@ -58,7 +58,6 @@ def index_page(runs: Sequence[ListedRun], folder: Path, now: float, refresh_seco
                 "link": _link(run, folder),
                 "state": run.state,
                 "mark": MARKS.get(run.state, ""),
-                "reason": run.reason,
                 "cells": {name: cells[number] for name, cells in columns.items()},
             }
             for number, run in enumerate(runs)
@@ -80,6 +79,7 @@ def _columns(runs: Sequence[ListedRun]) -> dict[str, list[Cell]]:
         "training": [Cell(Path(run.trainable).name) for run in runs],
         "owner": [Cell(run.owner) for run in runs],
         "machine": [Cell(run.machine) for run in runs],
+        "why it ended": [Cell(run.reason) for run in runs],
     }
     return {name: cells for name, cells in columns.items() if any(cell.text for cell in cells)}
 

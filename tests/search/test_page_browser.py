@@ -12,6 +12,8 @@ import pytest
 
 from search.page.page import write_page
 from search.results import load
+from search.runs.index_page import write_index
+from search.runs.listed_run import list_runs
 from tests.search.page_runs import empty, scaling, throughput
 from tests.search.runs import story, write_run
 
@@ -55,6 +57,31 @@ def opened(browser, tmp_path):
     yield open_page
     for context in contexts:
         context.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_list_of_runs_filters_sorts_and_leads_to_the_reports(browser, tmp_path, size):
+    write_page(load(write_run(tmp_path / "cifar", story())))
+    for number in (1, 2):
+        write_run(tmp_path / f"h200-{number}", throughput(trials=8 * number).events)
+    index = tmp_path / "index.html"
+    write_index(list_runs(tmp_path), index)
+    page = browser.new_context(viewport=SIZES[size]).new_page()
+    said = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(index.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size]["width"]
+    rows = "[...document.querySelectorAll('#runs tbody tr:not([hidden])')].map((row) => row.cells[0].textContent)"
+    page.locator("#runs th", has_text="complete").locator("button").click()
+    assert page.evaluate(rows) == ["h200-2", "cifar", "h200-1"]
+    page.fill("#words", "H200 ended")
+    assert page.evaluate(rows) == ["h200-2", "h200-1"]
+    assert page.text_content("#shown") == "2 of 3"
+    page.fill("#words", "")
+    page.get_by_role("link", name="cifar").click()
+    assert "report.html" in page.url
+    assert said == []
 
 
 def shown_trials(page):
