@@ -19,7 +19,7 @@ wrong: str = len(load("run").trials)
 
 
 @pytest.mark.slow
-def test_the_wheel_plans_the_quickstart_and_has_types(tmp_path):
+def test_the_wheel_plans_and_runs_the_quickstart_and_has_types(tmp_path):
     """Its dependencies are those of this environment."""
 
     def run(*command: object) -> subprocess.CompletedProcess[str]:
@@ -42,7 +42,11 @@ def test_the_wheel_plans_the_quickstart_and_has_types(tmp_path):
     assert installed.returncode == 0, installed.stderr
     planned = run("venv/bin/training-search", "run", "quickstart", "--dry-run")
     assert planned.returncode == 0, planned.stderr
-    assert "epochs       16 in all" in planned.stdout
+    assert "budget       6 epochs a trial" in planned.stdout
+    short = ("--set", "budget.trials=2", "--set", "budget.hours=0.02")
+    searched = run("venv/bin/training-search", "run", "quickstart", "--name", "first", "--no-dashboard", *short)
+    assert searched.returncode == 0, searched.stderr
+    assert (tmp_path / "results" / "first" / "report.html").exists()
     (tmp_path / "user.py").write_text(USER)
     checked = run("venv/bin/python", "-m", "mypy", "--strict", "user.py")
     assert checked.stdout.splitlines()[0].startswith("user.py:4: error: Incompatible types in assignment")

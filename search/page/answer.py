@@ -14,7 +14,7 @@ from search.record.trial import Trial
 from search.report.as_yaml import as_yaml
 from search.report.command import command, full_command, full_epochs
 from search.report.front_tables import not_told_apart
-from search.report.picks import Pick, against, no_front, outcome, picks_by_trial
+from search.report.picks import Pick, against, no_front, outcome, picks_by_trial, praise
 from search.text.configurations import format_setting
 from search.text.numbers import format_percent, join_words, plural
 from search.text.shell import continued
@@ -27,8 +27,6 @@ def answer(status: FrontStatus, summary: Mapping[str, list[str]]) -> Markup:
     if knee is None:
         reasons = prose([block for block in summary["Trials"] if block.startswith("- ")])
         return render("answer.html", trial=None, why=no_front(run), reasons=reasons)
-    others = any(pick.trial is not knee for pick in status.picks)
-    which = "the best compromise" if others else "best in everything"
     why = _why(run, [pick for pick in status.picks if pick.trial is knee])
     verdict = f" {_sentence(knee.verdict.why)}" if knee.verdict else ""
     percent = format_percent(run.front_probabilities[knee.trial_id])
@@ -45,7 +43,9 @@ def answer(status: FrontStatus, summary: Mapping[str, list[str]]) -> Markup:
     if knee.metrics.get("contended"):
         certainty.append("Other processes used the CPU while its rate was measured, so the rate may be too low.")
     facts = _facts(run, knee)
-    return render("answer.html", trial=knee, which=which, why=why + verdict, certainty=" ".join(certainty), **facts)
+    return render(
+        "answer.html", trial=knee, which=praise(run), why=why + verdict, certainty=" ".join(certainty), **facts
+    )
 
 
 def _how_often(trial: Trial) -> str:

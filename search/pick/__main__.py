@@ -31,6 +31,7 @@ from search.text.markdown import wrap
 from search.text.numbers import format_percent, plural
 from search.text.shell import continued
 
+EXAMPLES = {"--within": "val_loss=0.05", "--at-least": "val_accuracy=0.9", "--at-most": "peak_memory_gib=8"}
 PLUS_MINUS = "±: half of a 95% interval."
 VALIDATION_INTERVAL = (
     "The interval of a validation metric covers the choice of validation samples. It does not cover the random seed: "
@@ -101,7 +102,7 @@ def _bounds(option: str, texts: Sequence[str], low: float = -math.inf) -> list[t
         except ValueError:
             bound = math.nan
         if not (metric and equals and math.isfinite(bound) and bound >= low):
-            raise InputError(f"{option} {text}: expected METRIC=NUMBER, as in {option} peak_memory_gib=8")
+            raise InputError(f"{option} {text}: expected METRIC=NUMBER, as in {option} {EXAMPLES[option]}")
         found.append((metric, bound))
     return found
 

@@ -80,14 +80,12 @@ class Mirror:
         try:
             found, waited = self._writer(), 0.0
             if found is not None and not _is_gone(found):
-                log.warning(
-                    "%s: waiting %.0f s to see whether %s still writes", self.uri, SILENT_SECONDS, _named(found)
-                )
+                log.warning("%s", f"{self.uri}: waits up to {SILENT_SECONDS:.0f} s: {_named(found)} may write there")
                 while waited < SILENT_SECONDS and self._writer() == found:
                     sleep(SECONDS_BETWEEN / 6)
                     waited += SECONDS_BETWEEN / 6
                 if self._writer() not in (None, found):
-                    raise MirrorError(f"--mirror {self.uri}: {_named(found)} is writing there; choose another --name")
+                    raise MirrorError(f"--mirror {self.uri}: {_named(found)} is writing there: wait for it, or end it")
             self._sign()
             if (now := self._writer()) is None or now["token"] != self._token:
                 raise MirrorError(f"--mirror {self.uri}: another process began to write there at the same moment")

@@ -50,6 +50,13 @@ def best_name(metric: str, rate: str) -> str:
     return "most accurate" if metric == "val_accuracy" else f"best {metric}"
 
 
+def praise(run: Run) -> str:
+    """Return what the recommended trial is among those that can be compared; there must be a front."""
+    if len(run.state.candidates()) == 1:
+        return "the only trial that can be compared"
+    return "the best compromise" if len({pick.trial.trial_id for pick in picks(run)}) > 1 else "best in everything"
+
+
 def picks_by_trial(run: Run) -> list[list[Pick]]:
     """Return the picks, grouped by trial."""
     by_trial: dict[str, list[Pick]] = defaultdict(list)

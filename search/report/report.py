@@ -19,7 +19,7 @@ from search.record.trial import Trial
 from search.report.causes import where_time_goes
 from search.report.command import command, full_epochs
 from search.report.front_tables import front_section
-from search.report.picks import against, no_front, outcome, picks, picks_by_trial
+from search.report.picks import against, no_front, outcome, picks, picks_by_trial, praise
 from search.report.scaling import nodes_used, scaling_tables, strategy_tables
 from search.report.sweeps import batch_tables, loader_tables
 from search.text.configurations import format_setting
@@ -103,6 +103,8 @@ def closing_lines(run: Run) -> str:
         head = f"Pareto front: {plural(len(run.state.front()), 'point')} from {complete}"
         names = {group[0].trial.trial_id: join_words([pick.name for pick in group]) for group in groups}
         lines = [f"  {name}  {words}: {_measured(run, run.state.trials[name])}" for name, words in names.items()]
+        if len(run.state.candidates()) == 1:
+            lines.append(f"  It is {praise(run)}: nothing was chosen. A larger budget finds more.")
     else:
         head = wrap(f"No configuration to recommend: {no_front(run)}.")
         lines = [f"  {line}" for line in _reasons(run)[:3]]
@@ -116,9 +118,7 @@ def _answer(run: Run) -> list[str]:
     if not named:
         return [wrap(f"**No configuration to recommend**: {no_front(run)}.")]
     trial = named["knee"].trial
-    others = [pick.trial for pick in named.values() if pick.trial is not trial]
-    which = "the best compromise" if others else "best in everything"
-    return [wrap(f"**Run `{trial.trial_id}`, {which}: {_measured(run, trial)}.**")]
+    return [wrap(f"**Run `{trial.trial_id}`, {praise(run)}: {_measured(run, trial)}.**")]
 
 
 def _measured(run: Run, trial: Trial) -> str:
@@ -195,7 +195,7 @@ def _trials(run: Run) -> list[str]:
     if not trials:
         return ["No trial was started."]
     states = {state: total for state, total in run.state.counts().items() if total}
-    totals = {**states, "**started**": sum(states.values())}
+    totals = {**states, "**all**": sum(states.values())}
     blocks = [format_table({"state": list(totals), "trials": [str(total) for total in totals.values()]})]
     blocks += ["\n".join(wrap(f"- {line}", "  ") for line in _reasons(run))]
     if preparing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from search.record.journal import FILE_NAME, read_journal
 from search.record.run_lock import is_locked
 from search.record.run_state import RunState
 from search.space.machine import Machine
+from search.study.interrupt import BY_SIGNAL
 from search.text.numbers import plural
 
 SECONDS_PER_HOUR = 3600.0
@@ -115,15 +117,15 @@ def listed_run(folder: Path) -> ListedRun:
         state = RunState(read_journal(journal))
     except (OSError, ValueError) as error:
         return ListedRun(folder, "unreadable", owner, size, reason=str(error).removeprefix(f"{journal}: "))
-    info = state.info
+    info, running = state.info, is_locked(folder)
     return ListedRun(
         folder=folder,
-        state="running" if is_locked(folder) else "ended" if state.end is not None else "interrupted",
+        state=_state(state, running),
         owner=owner,
         journal_bytes=size,
         reason=state.end or "",
         began=info.time,
-        seconds=state.active_seconds(),
+        seconds=state.active_seconds(time.time() if running else None),
         space=Path(info.space_file).stem if info.space_file else "",
         trainable=info.trainable,
         machine=_machine_type(info.machine),
@@ -132,6 +134,13 @@ def listed_run(folder: Path) -> ListedRun:
         front=tuple(trial.trial_id for trial in state.front()),
         best=tuple(_best(state)),
     )
+
+
+def _state(run_state: RunState, running: bool) -> str:
+    """Return what has become of a run; an end by a signal is none."""
+    if running:
+        return "running"
+    return "interrupted" if run_state.end is None or run_state.end.startswith(BY_SIGNAL) else "ended"
 
 
 def _best(state: RunState) -> list[Best]:

@@ -18,6 +18,7 @@ from search.text.numbers import format_percent, plural
 from trainables.contract import Resources
 
 WIDTH, INDENT = 80, 13  # columns
+FEW_TRIALS = 3  # of full length, with which nothing can be compared
 
 
 def describe_plan(
@@ -64,7 +65,8 @@ def _estimate_lines(space: Space, guess: Estimate) -> list[str]:
         settings = ", ".join(f"{name}={format_setting(value)}" for name, value in config.items())
         return [*lines, *_entry("time", f"not estimated: {why} ({settings})")]
     if guess.trials is not None:
-        lines += _entry("trials", f"{_between(guess.trials)} of full length in {space.budget.hours:g} h")
+        few = "; too few to compare: more hours, or fewer epochs or samples" if guess.trials[0] < FEW_TRIALS else ""
+        lines += _entry("trials", f"{_between(guess.trials)} of full length in {space.budget.hours:g} h{few}")
     lines += _entry("time", _time(space, guess))
     lines += [f"{'':<{INDENT}}{line}" for line in _timings(space, guess)]
     disk = f"about {guess.disk_gib:.2f} GiB, for the checkpoints of a front of {KEPT_CHECKPOINTS}"

@@ -107,7 +107,7 @@ def test_a_second_writer_is_refused_and_one_that_is_gone_is_replaced(uri: str) -
 
     first = Mirror(uri, "run")
     busy(1.0)
-    with pytest.raises(MirrorError, match="process 7 on elsewhere is writing there; choose another --name"):
+    with pytest.raises(MirrorError, match="process 7 on elsewhere is writing there: wait for it, or end it"):
         Mirror(uri, "run").claim(busy)
     waited: list[float] = []
     second = Mirror(uri, "run")

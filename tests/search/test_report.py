@@ -195,7 +195,9 @@ def test_picks_that_are_one_trial_are_told_once(folder):
     text = summary(folder, recorder.events)
     assert "### Most accurate, knee and fastest: t0001" in text
     assert text.count("trainables.train") == 1
-    assert "Run `t0001`, best in everything" in text
+    assert "Run `t0001`, the only trial that can be compared" in text
+    recorder.complete("t0002", [0.4], 90.0, config(learning_rate=0.2))
+    assert "Run `t0001`, best in everything" in summary(folder, recorder.events)
 
 
 def test_a_command_gives_the_shell_the_exact_configuration(folder):
@@ -267,7 +269,7 @@ def test_accuracy_on_real_pictures_carries_no_warning(folder):
 
 def test_trials_are_counted_by_how_they_ended_with_reasons_grouped(folder):
     text = flat(summary(folder, story()).split("## Trials")[1])
-    for cells in ("complete | 6", "infeasible | 2", "stopped | 1", "failed | 2", "**started** | 12"):
+    for cells in ("complete | 6", "infeasible | 2", "stopped | 1", "failed | 2", "**all** | 12"):
         assert cells in text
     assert "infeasible, 2 trials (t0002, t0009): out of memory: 21.3 GiB" in text  # the two differ in figures only
     assert "failed, 1 trial (t0005): the loss is not finite" in text

@@ -95,7 +95,7 @@ def training_count(data: Data) -> tuple[int, int]:
     """
     train, _, classes = _counts(data)
     if not 0 < data.val_images < train:
-        raise DataError(f"data.val_images {data.val_images}: there are {train:,} training pictures")
+        raise DataError(_none_left(data.val_images, train))
     left = train - data.val_images
     return left if data.train_images is None else min(data.train_images, left), classes
 
@@ -257,6 +257,11 @@ def open_picture(path: Path) -> Any:
     return picture if picture.size == (SIZE, SIZE) else picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
 
 
+def _none_left(validation: int, train: int) -> str:
+    few = max(1, train // 5)
+    return f"data.val_images {validation}: of {train:,} training pictures none would be left; {few} of them would do"
+
+
 def split(labels: Labels, data: Data) -> tuple[Indices, Indices]:
     """Return the indices of training and of validation images: disjoint, stratified by class, always the same.
 
@@ -264,7 +269,7 @@ def split(labels: Labels, data: Data) -> tuple[Indices, Indices]:
         DataError: there are not enough images.
     """
     if not 0 < data.val_images < len(labels):
-        raise DataError(f"data.val_images {data.val_images}: there are {len(labels):,} training pictures")
+        raise DataError(_none_left(data.val_images, len(labels)))
     validation, training = stratified_sample(labels, data.val_images, SPLIT_SEED)
     if data.train_images is not None and data.train_images < len(training):
         chosen, _ = stratified_sample(labels[training], data.train_images, SPLIT_SEED)
