@@ -31,3 +31,11 @@ def test_the_readme_has_at_most_a_thousand_words_and_leads_to_each_document() ->
     text = (ROOT / "README.md").read_text()
     assert len(text.split()) <= 1000
     assert {f"docs/{path.name}" for path in ROOT.glob("docs/*.md")} <= set(re.findall(r"\]\(([^)\s]+)\)", text))
+
+
+def test_the_tutorial_asks_what_the_quickstart_asks() -> None:
+    text = (ROOT / "docs" / "tutorial.md").read_text()
+    quickstart = (ROOT / "spaces" / "quickstart.yaml").read_text()
+    (shown,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert all(line in quickstart for line in shown.splitlines())
+    assert not re.search(r"^[A-Z]{3,}$", text, re.MULTILINE)  # a place that is not filled in

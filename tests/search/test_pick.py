@@ -146,7 +146,7 @@ def test_a_run_that_has_completed_nothing_says_so(capsys, tmp_path):
     ("options", "message"),
     [
         (["--at-least", "images_per_secnd=4"], 'has no metric "images_per_secnd"; did you mean "images_per_second"?'),
-        (["--at-least", "4000"], "--at-least 4000: expected METRIC=NUMBER, as in --at-least peak_memory_gib=8"),
+        (["--at-least", "4000"], "--at-least 4000: expected METRIC=NUMBER, as in --at-least val_accuracy=0.9"),
         (["--at-most", "val_loss=low"], "--at-most val_loss=low: expected METRIC=NUMBER"),
         (["--at-most", "val_loss=nan"], "--at-most val_loss=nan: expected METRIC=NUMBER"),
         (["--accuracy-within", "-1"], "--accuracy-within -1: expected a fraction"),
