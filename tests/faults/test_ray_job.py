@@ -39,6 +39,7 @@ class Head:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_TMPDIR": str(self.folder),
+            "PATH": f"{RAY.parent}:{os.environ['PATH']}",  # jobs run in the environment of `ray start`
         }
         self.port, self.dashboard = 21_000 + 10 * number, 21_005 + 10 * number
         self.run(
