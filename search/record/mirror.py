@@ -87,7 +87,7 @@ class Mirror:
                 if self._writer() not in (None, found):
                     raise MirrorError(f"--mirror {self.uri}: {_named(found)} is writing there: wait for it, or end it")
             self._sign()
-            if (now := self._writer()) is None or now["token"] != self._token:
+            if not self._is_ours():
                 raise MirrorError(f"--mirror {self.uri}: another process began to write there at the same moment")
         except OSError as error:
             raise MirrorError(f"--mirror {self.uri}: {_first_line(error)}") from error
@@ -128,7 +128,7 @@ class Mirror:
             OSError: something could not be copied.
         """
         with self._lock:
-            if (writer := self._writer()) is None or writer["token"] != self._token:
+            if not self._is_ours():
                 raise MirrorError(f"--mirror {self.uri}: another process writes there now")
             self._sign()
             found = dict(_kept_files(folder, unfinished))
@@ -144,7 +144,7 @@ class Mirror:
     def release(self) -> None:
         """Say that nobody writes any more."""
         with suppress(OSError):
-            if (writer := self._writer()) is not None and writer["token"] == self._token:
+            if self._is_ours():
                 self._files.delete_file(self._path(WRITER))
 
     def _fetch(self, name: str, path: Path) -> None:
@@ -165,6 +165,10 @@ class Mirror:
         except ValueError:
             return {"token": "unreadable"}
         return found
+
+    def _is_ours(self) -> bool:
+        """Return whether this process is the writer."""
+        return (self._writer() or {}).get("token") == self._token
 
     def _sign(self) -> None:
         said = {"host": socket.gethostname(), "process": os.getpid(), "token": self._token, "time": time.time()}
