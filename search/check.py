@@ -27,6 +27,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError, Parser
 from search.front.roles import is_interval_end, rate_metric, rate_unit
 from search.space.machine import describe_machine
@@ -35,7 +37,7 @@ from search.text.markdown import wrap
 from search.text.metrics import CONTENDED
 from search.text.numbers import plus_minus
 from search.train.child_process import TrainingError, last_metrics
-from trainables.contract import DataError, Resources, Source, Trainable, load_trainable, source_of
+from trainables.contract import DataError, Metric, Resources, Source, Trainable, load_trainable, source_of
 
 STEPS = 8  # of each training that is compared
 BATCH_SIZE = 32
@@ -80,9 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     assert source is not None
     failed = False
-    for name, text, good in findings(check, trainable, source):
-        failed |= not good
-        print(wrap(f"{name:<{WIDTH}}{text}", " " * WIDTH), flush=True)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    with console.status("trains a few steps at a time, then measures"):  # on a terminal alone
+        for name, text, good in findings(check, trainable, source):
+            failed |= not good
+            console.print(wrap(f"{name:<{WIDTH}}{text}", " " * WIDTH))
     if failed:
         return FAILED
     print(f"\n{starting_space(trainable, source.path.name, check.root, check.batch_size, check.settings)}", end="")
@@ -115,8 +119,8 @@ def findings(check: Check, trainable: Trainable, source: Source) -> Iterator[tup
     """Yield name and text of each finding, and whether it is as it should be; ends at the first error of the file."""
     known, resources = trainable.METRICS or {}, describe_machine().resources
     yield "file", f"{source.path.name} (sha256 {source.digest})", True
-    own = {name: metric.unit for name, metric in known.items() if metric.role is not None}
-    yield "metrics", ", ".join(f"{name} ({unit})" if unit else name for name, unit in own.items()), True
+    own = {name: metric for name, metric in known.items() if metric.role is not None}
+    yield "metrics", ", ".join(_metric(name, metric) for name, metric in own.items()), True
     if not check.workload:
         yield "loop", "train(config, trial): samples, network and strategy are its own", True
         text, good = _first_report(check, own)
@@ -287,6 +291,13 @@ def _difference(a: Outcome, b: Outcome) -> float:
 
 def _values(outcome: Outcome) -> str:
     return ", ".join(f"{name} {value:.6g}" for name, value in _learned(outcome).items())
+
+
+def _metric(name: str, metric: Metric) -> str:
+    """Return a metric's name, unit and goal, and whether the goal is a guess."""
+    better = "lower" if metric.role == "loss" else "higher"
+    guess = ", as its name suggests" if metric.role_is_guess else ""
+    return f"{name} ({', '.join(filter(None, [metric.unit, f'{better} is better']))}{guess})"
 
 
 def _shape(described: object) -> str:

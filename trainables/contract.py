@@ -241,7 +241,10 @@ class MemoryNeed:
 
 
 class Worker(Protocol):
-    """One process of a trial, as the trainable sees it."""
+    """One process of a trial, as the trainable sees it.
+
+    An optional `on_step(epoch, step, steps)` is called after each step of an epoch, where `steps` of it are known.
+    """
 
     rank: int  # 0 in the process that writes checkpoints
     world_size: int  # processes of the trial; if several, `torch.distributed` is initialised before `train` is called

@@ -23,12 +23,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from trainables.build import network
 from trainables.contract import Data, DataError, InfeasibleError, OwnCodeError, Scalar, load_trainable
 from trainables.local_worker import LocalWorker, machine
+from trainables.loop import evaluate
 from trainables.machine.exception_chain import described
 from trainables.own_loop import OwnLoop
 from trainables.own_trainable import OwnTrainable
@@ -41,20 +43,27 @@ OTHER_SEED = 20090408
 
 def facts(trainable: OwnTrainable, data: Data) -> dict[str, Any]:
     """Return the facts by name."""
-    import torch
-
     settings = trainable.settings()
     workload = workload_of(settings)
     shape = workload.sample_shape(settings, data)
-    weights = network(settings, shape, torch.device("cpu")).parameters()
+    model = network(settings, shape, torch.device("cpu"))
+    _check_measures(trainable, model, data)
     return {
         "samples": workload.training_count(data),
         "input": tree_map(_text, shape.inputs),
         "target": tree_map(_text, shape.targets),
         "units": workload.units_per_sample(data),
-        "parameters": sum(weight.numel() for weight in weights),
+        "parameters": sum(weight.numel() for weight in model.parameters()),
         "flops": training_flops_per_sample(settings, shape),
     }
+
+
+def _check_measures(trainable: OwnTrainable, model: nn.Module, data: Data) -> None:
+    """Measure the first sample: a mistake in the file's `measures` is found before anything is trained."""
+    settings = trainable.settings()
+    workload = workload_of(settings)
+    inputs, targets = workload.first_batch(data)  # type: ignore[attr-defined]
+    evaluate(model, [(inputs, targets)], settings, torch.device("cpu"), rank=0, world_size=1)
 
 
 def _text(tensor: Tensor) -> str:

@@ -279,12 +279,15 @@ def _train_epoch(training: Training, epoch: int) -> float:
     torch.manual_seed(int(np.random.SeedSequence([settings.seed, epoch, worker.rank]).generate_state(1)[0]))
     total_steps = worker.epochs * plan.num_batches
     losses = torch.zeros(plan.num_batches, device=training.device)
+    on_step = getattr(worker, "on_step", None)
     instruments.resume()
     for i, (inputs, targets) in enumerate(_batches(training, epoch)):
         done = (epoch - 1) * plan.num_batches + i
         training.step.set_learning_rate(learning_rate(done, total_steps, settings.learning_rate))
         losses[i] = training.step(inputs, targets, instruments.timeline)
         instruments.step()
+        if on_step is not None:
+            on_step(epoch, i + 1, plan.num_batches)
     instruments.pause()
     values = ranks.summed(losses, worker.world_size).tolist()
     for i, value in enumerate(values, start=1):

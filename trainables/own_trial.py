@@ -81,6 +81,8 @@ class OwnTrial:
         self._steps, self._units, self._steps_per_epoch = 0, 0, 0
         self._started, self._seconds, self._resumed = math.inf, 0.0, 0.0
         self._marked = False
+        self._in_epoch = 0  # steps
+        self._on_step = None if probe else getattr(worker, "on_step", None)
         self.turns: StepListener | None = None  # hears of the steps, in place of the end of a probe
 
     def epochs(self) -> Iterator[int]:
@@ -138,7 +140,7 @@ class OwnTrial:
         found = {**values, "epoch_seconds": self._seconds, **self._instruments.metrics()}
         kept = {name: as_text(value_of_each(each)) for name, each in of_samples.items()}
         measurement = Measurement(epoch, found, kept if epoch == self.num_epochs else {})
-        self._seconds = 0.0
+        self._seconds, self._in_epoch = 0.0, 0
         started = time.perf_counter()
         if checkpoint is not None and self.rank == 0:
             _save(self.folder, Checkpoint(self._network, measurement, {"own": checkpoint}))
@@ -197,6 +199,9 @@ class OwnTrial:
         self._instruments.step(units * self.world_size)
         self._steps += 1
         self._units += units * self.world_size
+        self._in_epoch += 1
+        if self._on_step is not None and self._steps_per_epoch:
+            self._on_step(self._epoch + 1, self._in_epoch, self._steps_per_epoch)
         if self.turns is not None:
             self.turns.step(units * self.world_size)
         elif self.probe and self._may_stop(time.perf_counter() - self._started):

@@ -6,7 +6,7 @@ Prints one line per epoch; the folder has curves.csv, the checkpoint, and with -
 continues from the checkpoint. With --probe it only measures for some seconds: rate, stage times, memory, bottleneck.
 With --turns it measures the rates of several configurations in turns.
 With --json it prints one JSON object per line: {"data": ...}, {"epoch": 1, "metrics": {...}}, {"test": {...}},
-{"error": ...}.
+{"error": ...}, and at times within an epoch {"in_epoch": 1, "step": 20, "steps": 352}.
 Exit codes: 0 done, 1 failed, 2 bad input or a configuration that cannot run here, 130 interrupted.
 """
 
@@ -54,6 +54,7 @@ from trainables.settings import checked, did_you_mean, parsed
 
 LOST_ANOTHER = 75  # exit code of a rank that lost another rank
 ABORTED = -signal.SIGABRT  # by NCCL's watchdog, which ends the ranks that wait for another one
+STEP_SECONDS = 10.0  # between two messages within an epoch
 GRACE_SECONDS = 5.0  # for the lost rank to end, too
 BAD_INPUT = (ValueError, InfeasibleError, DataError)
 FAILURES = (FloatingPointError, OSError, OwnCodeError, DeviceLostError)
@@ -101,6 +102,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("train: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
         return 130
+
+
+class StepListener:
+    """Prints the step of an epoch that takes long, at most every `STEP_SECONDS`."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json, self._printed = as_json, time.monotonic()
+
+    def __call__(self, epoch: int, step: int, steps: int) -> None:
+        """See `contract.Worker`."""
+        if (now := time.monotonic()) - self._printed >= STEP_SECONDS and step < steps:
+            self._printed = now
+            report(f"epoch {epoch}: step {step:,} of {steps:,}", self._as_json, in_epoch=epoch, step=step, steps=steps)
 
 
 class TurnListener:
@@ -305,6 +319,8 @@ def _work(job: Job, rank: int) -> None:
     told: Listener = TurnListener(job.folder / ANSWERS) if job.turns else job.listener
     listener: Listener = told if rank == 0 else lambda measurement: True
     worker = LocalWorker(job.folder, job.epochs, job.data, resources, rank, job.layout.processes, listener)
+    if rank == 0:
+        worker.on_step = StepListener(job.as_json)
     if job.turns:
         if hasattr(trainable, "turns"):
             trainable.turns(job.turns, worker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -72,7 +73,10 @@ class FrontStatus:
     def interval(self, trial: Trial, metric: str) -> tuple[float, float] | None:
         """The ends of a metric's 95% interval; None: not known, or the value is exact."""
         half = self.run.state.half_interval(trial, metric)
-        return None if half is None else (trial.metrics[metric] - half, trial.metrics[metric] + half)
+        if half is None:
+            return None
+        least = 0.0 if metric == self.run.state.rate_metric else -math.inf
+        return max(trial.metrics[metric] - half, least), trial.metrics[metric] + half
 
 
 def front_status(run: Run) -> FrontStatus:

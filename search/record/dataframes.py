@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -64,7 +64,7 @@ class Run:
             columns[f"config.{name}"] = _settings([t.config.get(name) for t in trials])
         measured = [t.metrics for t in trials]
         for name in _metrics(state):
-            columns[name] = _floats(metrics.get(name, math.nan) for metrics in measured)
+            columns[name] = _metric(name, measured)
         verdicts = [t.verdict for t in trials]
         advice = [next(iter(gains(t.neighbours)), None) for t in trials]  # the best; all of it is in `state`
         columns |= {
@@ -93,7 +93,7 @@ class Run:
             "decision": _words(event.decision for _, _, event in rows),
         }
         for name in _metrics(self.state, tested=False):
-            columns[name] = _floats(event.metrics.get(name, math.nan) for _, _, event in rows)
+            columns[name] = _metric(name, [event.metrics for _, _, event in rows])
         return pd.DataFrame(columns)
 
     @cached_property
@@ -188,6 +188,12 @@ def _metrics(run_state: RunState, tested: bool = True) -> list[str]:
 
 def _words(values: Iterable[str | None]) -> Any:
     return pd.array(list(values), dtype="string")
+
+
+def _metric(name: str, measured: Sequence[Mapping[str, float]]) -> Any:
+    """Return the column of a metric; no rate is below zero, nor is the lower end of its interval."""
+    least = 0.0 if name.endswith("_per_second_low") else -math.inf
+    return _floats(max(metrics.get(name, math.nan), least) for metrics in measured)
 
 
 def _floats(values: Iterable[float | None]) -> Any:

@@ -97,17 +97,20 @@ def sections(run: Run) -> dict[str, list[str]]:
 
 def closing_lines(run: Run) -> str:
     """Return the last lines of a run in the terminal: the picks, and the files with the rest."""
-    groups = picks_by_trial(run)
+    groups, compared = picks_by_trial(run), run.state.candidates()
     if groups:
         complete = plural(run.state.counts()["complete"], "complete trial")
         head = f"Pareto front: {plural(len(run.state.front()), 'point')} from {complete}"
         names = {group[0].trial.trial_id: join_words([pick.name for pick in group]) for group in groups}
         lines = [f"  {name}  {words}: {_measured(run, run.state.trials[name])}" for name, words in names.items()]
-        if len(run.state.candidates()) == 1:
+        if len(compared) == 1:
             lines.append(f"  It is {praise(run)}: nothing was chosen. A larger budget finds more.")
     else:
         head = wrap(f"No configuration to recommend: {no_front(run)}.")
         lines = [f"  {line}" for line in _reasons(run)[:3]]
+    if contended := sum(bool(trial.metrics.get("contended")) for trial in compared):
+        text = f"Other processes used the cores while {contended} of {plural(len(compared), 'trial')} were measured"
+        lines.append(f"  {text}: their rates may be far too low.")
     where = f"{'Commands and conditions' if groups else 'More'}: {run.folder / FILE_NAME}, report.html"
     return "\n".join([head, *(wrap(line, " " * 9) for line in lines), wrap(where, "  ")])
 
@@ -139,19 +142,24 @@ def _picks(run: Run) -> list[str]:
             wrap(f"Configuration: {settings}."),
             f"```sh\n{command(run, trial)}\n```",
         ]
-    note = (
-        "The commands run where the search was started, without Ray. `--root DIR` or the environment variable "
-        "`TRAINING_SEARCH_DATA` names the folder of the data; the default is the same as in the search."
+    other_data = (
+        "`--root DIR` or the environment variable `TRAINING_SEARCH_DATA` names the folder of the data; the default is "
+        "the same as in the search."
         if not run.info.source
-        else "The commands run where the search was started, without Ray. `--root DIR` names other data."
+        else "`--root DIR` names other data."
     )
+    note = f"Each command repeats the training of the search where the search was started, without Ray. {other_data}"
     folder = shlex.quote(f"{run.folder}")
     middle = next(pick.trial for pick in picks(run) if pick.name == "knee")
     train = continued(["python -m search.train", folder, f"--trial {middle.trial_id}"])
     wish = _example_requirement(run)
     pick = continued(["python -m search.pick", folder, wish])
-    heading = f"To train one in full ({plural(full_epochs(run.info), 'epoch')}), and to pick by other requirements:"
-    blocks += [wrap(note), heading, f"```sh\n{train}\n{pick}\n```"]
+    length = plural(full_epochs(run.info), "epoch")
+    heading = (
+        f"To train one for {length} with its test metrics and a comparison with the search, and to pick by other "
+        "requirements:"
+    )
+    blocks += [wrap(note), wrap(heading), f"```sh\n{train}\n{pick}\n```"]
     if hasattr(find_trainable(run.info.trainable), "turns") and not middle.neighbours:
         advise = continued(["python -m search.advise", folder, f"--trial {middle.trial_id}"])
         blocks += ["To measure which single change of a setting would make one faster:", f"```sh\n{advise}\n```"]
@@ -261,7 +269,7 @@ def _conditions(run: Run) -> str:
         "Ended": run_state.end or "not yet, or interrupted",
         "Wall time": f"{format_duration(run_state.active_seconds())} from {started:%Y-%m-%d %H:%M} UTC",
         "Seed": info.seed,
-        "Commit": info.commit or "unknown (not run from a git checkout)",
+        "Commit": info.commit or "unknown (the program is in no git checkout, as in a Ray job)",
         "Versions": ", ".join(f"{name} {version}" for name, version in info.versions.items()),
     }
     return "\n".join(wrap(f"- {name}: {text}", "  ") for name, text in lines.items() if text not in (None, ""))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from search.front.intervals import half_interval
-from search.front.roles import rate_unit
+from search.front.roles import FIRST_RATE, rate_unit
 from search.record.trial import Trial
 from search.report.causes import bound, stages, verdicts
 from search.text.configurations import format_setting
@@ -79,6 +79,8 @@ def loader_tables(trials: Sequence[Trial], varying: Sequence[str], without_effec
         slowest, fastest = ranked[0], ranked[-1]
         ratio = fastest.rate / slowest.rate
         note = f"Fastest: {named[fastest.trial_id]}, {ratio:.2f} times the rate of {named[slowest.trial_id]}."
+        if not point_of(fastest).differs_from(point_of(slowest)):
+            note = f"The rates cannot be told apart: {ratio:.2f} times between the outermost is within their intervals."
         without = [_forward_backward(t) for t in rows if not t.config.get("num_workers")]
         with_workers = [t for t in rows if t.config.get("num_workers")]
         if without and with_workers:
@@ -147,13 +149,19 @@ def batch_tables(trials: Sequence[Trial], varying: Sequence[str], without_effect
         points = [point_of(trial) for trial in runs]
         if point := saturation(points):
             best = max((p for p in points if p.batch_size > point.batch_size), key=lambda p: p.rate)
-            tie = "" if best.differs_from(point) else ", a tie"
-            text = [
-                f"Saturated at batch_size {format_setting(point.batch_size)}: of the larger ones "
-                f"{format_setting(best.batch_size)} is the fastest, at {best.rate / point.rate:.2f} times its "
-                f"rate{tie}.",
-                *_why_saturated(runs[points.index(point)], runs[-1]),
-            ]
+            size, larger = (format_setting(p.batch_size) for p in (point, best))
+            if best.rate > SLOWER * point.rate:
+                text = [
+                    f"Whether the rate is saturated at batch_size {size} is not known: that of {larger} is "
+                    f"{best.rate / point.rate:.2f} times as high, which is within their intervals."
+                ]
+            else:
+                tie = "" if best.differs_from(point) else ", a tie"
+                text = [
+                    f"Saturated at batch_size {size}: of the larger ones {larger} is the fastest, at "
+                    f"{best.rate / point.rate:.2f} times its rate{tie}.",
+                    *_why_saturated(runs[points.index(point)], runs[-1]),
+                ]
         else:
             largest = format_setting(points[-1].batch_size)
             text = [f"Not saturated: batch_size {largest} is faster than all smaller ones."]
@@ -165,7 +173,7 @@ def batch_tables(trials: Sequence[Trial], varying: Sequence[str], without_effect
 
 
 def _why_saturated(trial: Trial, largest: Trial) -> list[str]:
-    """Explain saturation by the time per image: a larger batch shortens only the update and the communication."""
+    """Explain saturation by the time per sample: a larger batch shortens only the update and the communication."""
     row, total = stages(trial), sum(stages(trial).values())
     if not total:
         return []
@@ -178,16 +186,21 @@ def _why_saturated(trial: Trial, largest: Trial) -> list[str]:
     fractions = {name: part / total for name, part in parts.items()}
     shares = ", ".join(f"{format_percent(part)} {name}" for name, part in fractions.items() if part >= 0.005)
     text = [
-        f"Why: an image takes {format_number(total / trial.config['batch_size'])} ms there: {shares}. A larger batch "
-        "reduces only the update and the communication per image, "
+        f"Why: {_one_unit(trial)} takes {format_number(total / trial.config['batch_size'])} ms there: {shares}. "
+        "A larger batch reduces only the update and the communication for each, "
         f"{format_percent(fractions['update and communication'])} of the time."
     ]
     each, later = (_forward_backward(t) / t.config["batch_size"] for t in (trial, largest))
     if later > SLOWER * each > 0:
         size = format_setting(largest.config["batch_size"])
-        text.append(f"At batch_size {size} forward and backward take {later / each:.2f} times as long per image.")
+        text.append(f"At batch_size {size} forward and backward take {later / each:.2f} times as long for each.")
     fraction = trial.metrics.get("fraction_of_ceiling", math.nan)
     return text + [f"It reaches {fraction:.0%} of the machine's ceiling."] * math.isfinite(fraction)
+
+
+def _one_unit(trial: Trial) -> str:
+    """Return `an image` or `a sample`; a sample that is counted in tokens is one all the same."""
+    return "an image" if trial.rate_metric == FIRST_RATE else "a sample"
 
 
 def utilization(trials: Sequence[Trial]) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from search.limits import MAX_COUNT
 from trainables.contract import Resources
 
 GIB = 2**30
+WORKING = ("user", "nice", "system", "irq", "softirq", "steal")  # what a core's time may go to, but waiting
 SMALL_SHM_GIB = 0.25  # a container's default is 64 MiB
 
 # Packages whose version can change a result, by their names in pip.
@@ -132,6 +134,34 @@ def usable_cores(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgrou
     quotas += _control_group_limits(proc, cgroups, "cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us")
     quota = min((pair[0] / pair[1] for pair in quotas if len(pair) == 2 and min(pair) > 0), default=math.inf)
     return max(1, math.floor(min(bound, quota)))
+
+
+class CoresOfOthers:
+    """Meter of the cores that other processes used, of those that this process is bound to, since it was made."""
+
+    def __init__(self) -> None:
+        self._start = self._now()
+
+    def __call__(self) -> float:
+        """Return the mean number of cores; 0.0 where the system does not say."""
+        seconds, taken = (now - start for now, start in zip(self._now(), self._start, strict=True))
+        return max(0.0, taken / seconds) if seconds > 0 else 0.0
+
+    @staticmethod
+    def _now() -> tuple[float, float]:
+        """Seconds of a clock, and CPU seconds of all processes but this one and its children."""
+        import psutil
+
+        process = psutil.Process()
+        cores = process.cpu_affinity() if hasattr(process, "cpu_affinity") else None
+        by_core = psutil.cpu_times(percpu=True)
+        counted = by_core if cores is None else [by_core[core] for core in cores if core < len(by_core)]
+        used = sum(sum(getattr(times, name, 0.0) for name in WORKING) for times in counted)
+        own = sum(process.cpu_times()[:4])  # user and system time, then those of children that have ended
+        for child in process.children(recursive=True):
+            with suppress(psutil.Error):  # it has just ended
+                own += sum(child.cpu_times()[:2])
+        return time.perf_counter(), used - own
 
 
 def memory_limit_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> float:

@@ -18,6 +18,11 @@ from search.text.numbers import format_percent, plural
 from trainables.contract import Resources
 
 WIDTH, INDENT = 80, 13  # columns
+BUSY_CORES = 0.2  # used by others: with more, threads that wait for each other become much slower
+BUSY = (
+    "other processes used {cores:.1f} cores during this timing, so that training may be many times faster without "
+    "them: end them, or wait, before the search"
+)
 FEW_TRIALS = 3  # of full length, with which nothing can be compared
 
 
@@ -69,6 +74,8 @@ def _estimate_lines(space: Space, guess: Estimate) -> list[str]:
         lines += _entry("trials", f"{_between(guess.trials)} of full length in {space.budget.hours:g} h{few}")
     lines += _entry("time", _time(space, guess))
     lines += [f"{'':<{INDENT}}{line}" for line in _timings(space, guess)]
+    if guess.cores_of_others >= BUSY_CORES:
+        lines += _entry("warning", BUSY.format(cores=guess.cores_of_others))
     disk = f"about {guess.disk_gib:.2f} GiB, for the checkpoints of a front of {KEPT_CHECKPOINTS}"
     return [*lines, *_entry("disk", disk)]
 

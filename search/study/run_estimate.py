@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from search.space.machine import CoresOfOthers
 from search.space.parameters import Choice, Range
 from search.space.space import Space
 from trainables.contract import Config, Cost, Data, InfeasibleError, OwnCodeError, load_trainable
@@ -44,6 +45,7 @@ class Estimate:
     probes: Span | None  # before trials, for the settings that affect only rates
     seconds: Span | None  # of the whole run
     disk_gib: float | None  # None: not known, or nothing is kept
+    cores_of_others: float = 0.0  # that other processes used during the timing, in the mean
 
     @property
     def costs(self) -> list[Cost]:
@@ -57,11 +59,13 @@ def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_co
     if space.evaluation == "probe":
         seconds = _bounded(space, None if trials is None else _scaled(PROBE_SECONDS, (trials, trials)))
         return Estimate((), None, None, None, seconds, None)
+    others = CoresOfOthers()
     timed = tuple(_timed(space, data, clock))
+    cores_of_others = others()
     costs = [each.cost for each in timed if each.cost is not None]
     epochs, probes = _epochs(space), _probes(space)
     if not costs:
-        return Estimate(timed, None, epochs, probes, None, None)
+        return Estimate(timed, None, epochs, probes, None, None, cores_of_others)
     epoch_seconds = [  # of training and validation
         (c.samples_per_epoch + FORWARD * data.val_images * (c.samples_per_epoch > 0)) / c.samples_per_second
         for c in costs
@@ -71,7 +75,8 @@ def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_co
     kept = min(KEPT_CHECKPOINTS, trials or KEPT_CHECKPOINTS) + space.concurrent_trials
     sizes = [cost.checkpoint_bytes for cost in costs if cost.checkpoint_bytes is not None]
     disk = kept * max(sizes) / GIB if sizes else None
-    return Estimate(timed, _fitting(space, epoch), epochs, probes, _bounded(space, working), disk)
+    seconds = _bounded(space, working)
+    return Estimate(timed, _fitting(space, epoch), epochs, probes, seconds, disk, cores_of_others)
 
 
 def samples(space: Space) -> Iterator[dict[str, Any]]:

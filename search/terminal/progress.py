@@ -2,6 +2,7 @@
 
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -30,12 +31,15 @@ from search.record.events import (
 )
 from search.record.run_state import RunState
 from search.record.trial import Trial
-from search.terminal.trial_rows import front_title
+from search.terminal.budget_use import budget_use
+from search.terminal.trial_rows import activity, front_title
 from search.terminal.view import View
 from search.text.configurations import format_optional, format_settings
-from search.text.durations import format_duration
+from search.text.durations import format_duration, rough_duration
 from search.text.markdown import wrap
 from search.text.numbers import format_number, format_ratio, plural
+
+QUIET_SECONDS = 60.0  # without a message, before one says what runs
 
 
 class Progress:
@@ -53,18 +57,21 @@ class Progress:
         self._run_state = run_state
         self._view = View(run_state)
         self._live: Live | None = None
-        self._closed = False
+        self._closed = threading.Event()
+        self._announced = clock()
+        self._reminder = threading.Thread(target=self._remind, name="progress", daemon=True)
 
     def __call__(self, event: Event) -> None:
         """Show what an event changed."""
         with self._run_state.lock:
             self._view.forget()
-            line = None if self._live or self._closed else event_line(self._run_state, event)
+            line = None if self._live or self._closed.is_set() else event_line(self._run_state, event)
         if line is not None:
             self.announce(line)
 
     def announce(self, text: str) -> None:
         """Print a message, wrapped at words: above the live view if there is one, otherwise in at most 80 columns."""
+        self._announced = self._clock()
         if self._live is None:
             text = "\n".join(wrap(line, "  ") for line in text.splitlines())
         self._console.print(text, soft_wrap=self._live is None, highlight=False, markup=False)
@@ -73,6 +80,8 @@ class Progress:
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(console=self._console, refresh_per_second=2, get_renderable=self._drawn)
             self._live.start()
+        else:
+            self._reminder.start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -80,11 +89,19 @@ class Progress:
 
     def close(self) -> None:
         """Leave the last state on the screen and print no further event; later output appears below it."""
-        self._closed = True
+        self._closed.set()
         if self._live is not None:
             self._live.stop()  # draws a last time
             self._live = None
             self.announce("")
+
+    def _remind(self) -> None:
+        """Say now and then what runs, while there is no event."""
+        while not self._closed.wait(QUIET_SECONDS / 10):
+            if self._clock() - self._announced >= QUIET_SECONDS:
+                with self._run_state.lock:
+                    line = running_line(self._run_state, self._clock())
+                self.announce(line)
 
     def _drawn(self) -> RenderableType:
         try:
@@ -95,6 +112,15 @@ class Progress:
             return Text(f"the view cannot be drawn: {error!r}")
 
 
+def running_line(run_state: RunState, now: float) -> str:
+    """Return what runs, and the time left."""
+    running = [trial for trial in run_state.trials.values() if trial.state == "running"]
+    names = [f"{trial.trial_id} {activity(run_state, trial)}" for trial in running]
+    use = budget_use(run_state, now) if run_state.opening is not None else None
+    left = f"; {rough_duration(use.seconds_left)} left" if use is not None and use.seconds_left else ""
+    return f"running: {', '.join(names) or 'no trial at the moment'}{left}"
+
+
 def event_line(run_state: RunState, event: Event) -> str | None:
     """Return the line for an event where the output cannot be redrawn; None if the event needs none."""
     trial = run_state.trials.get(getattr(event, "trial_id", ""))
@@ -102,7 +128,9 @@ def event_line(run_state: RunState, event: Event) -> str | None:
         case Opening():
             return f"{event.name}: {event.data.description}"
         case Resume():
-            return f"{run_state.info.name} continues: {plural(len(run_state.trials), 'trial')} so far"
+            begun = [t for t in run_state.trials.values() if t.state == "running" and t.epochs]
+            again = "".join(f"; {t.trial_id} goes on after epoch {t.epochs}" for t in begun)
+            return f"{run_state.info.name} continues: {plural(len(run_state.trials), 'trial')} so far{again}"
         case Retry():
             return f"{event.trial_id} is retried: {event.reason}"
         case Wait():

@@ -105,6 +105,7 @@ def _train(job: Job, interrupts: Interrupts) -> int:
         on_epoch=progress.update,
         on_data=lambda description: progress.announce(wrap(f"data: {description}")),
         on_other=lambda line: print(line, file=sys.stderr),
+        on_step=progress.update_step,
     )
     progress.announce(wrap(f"{job.trial.trial_id} of {job.run.name}: {' '.join(settings(job.run, job.trial))}"))
     if epochs := read_curves(job.folder):

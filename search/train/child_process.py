@@ -36,6 +36,7 @@ class Reports:
     on_epoch: Callable[[Epoch], None]
     on_data: Callable[[str], None]
     on_other: Callable[[str], None]  # any line that is no report, such as a warning
+    on_step: Callable[[int, int, int], None] = lambda epoch, step, steps: None  # within an epoch that takes long
     data: str = ""
     test_metrics: dict[str, float] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
@@ -49,6 +50,8 @@ class Reports:
         match message:
             case {"epoch": int(number), "metrics": dict(metrics)}:
                 self.on_epoch(Epoch(number, metrics))
+            case {"in_epoch": int(number), "step": int(step), "steps": int(steps)}:
+                self.on_step(number, step, steps)
             case {"data": str(description)}:
                 self.data = description
                 self.on_data(description)

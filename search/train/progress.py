@@ -20,6 +20,8 @@ from search.text.markdown import WIDTH
 from search.text.numbers import plus_minus
 from search.train.child_process import Epoch
 
+STEP_LINE_SECONDS = 60.0
+
 
 class Progress:
     """Display of the epochs that have ended. `labels`: the metrics to show, by name; `clock` returns seconds."""
@@ -36,6 +38,8 @@ class Progress:
         self._console, self._clock, self._start = console or Console(), clock, clock()
         self._ends: list[tuple[int, float]] = []  # number of each ended epoch, and its end
         self._cells: list[str] = []
+        self._steps: tuple[int, int, int] | None = None  # epoch that runs, its steps so far, and all of them
+        self._told = self._start  # when the last line was printed
         self._live: Live | None = None
 
     @property
@@ -46,6 +50,7 @@ class Progress:
     def update(self, epoch: Epoch) -> None:
         """Show an epoch that has ended. The first one may come from a checkpoint."""
         self._ends.append((epoch.number, self._clock()))
+        self._steps, self._told = None, self._clock()
         metrics = epoch.metrics
         self._cells = []
         for name, label in self._labels.items():
@@ -54,6 +59,13 @@ class Progress:
                 self._cells.append(f"{value} {unit}" if "/" in unit else f"{label} {value}")
         if self._live is None:
             self.announce(progress_line(epoch.number, self._epochs, self._cells, self._seconds_left()))
+
+    def update_step(self, epoch: int, step: int, steps: int) -> None:
+        """Show how far an epoch is, in a line of its own at most once a minute where there is no bar."""
+        self._steps = epoch, step, steps
+        if self._live is None and self._clock() - self._told >= STEP_LINE_SECONDS:
+            self._told = self._clock()
+            self.announce(f"epoch {epoch}/{self._epochs}: step {step:,} of {steps:,}")
 
     def announce(self, text: str) -> None:
         """Print a text, above the bar where there is one."""
@@ -83,9 +95,11 @@ class Progress:
         now, left = self._clock(), self._seconds_left()
         if math.isfinite(left):
             left = max(0.0, left - (now - self._ends[-1][1]))
-        shown = [f"epoch {self.last_epoch}/{self._epochs}", format_duration(now - self._start), *_time_left(left)]
+        epoch, step, steps = self._steps or (self.last_epoch, 0, 1)
+        within = [f"step {step:,}/{steps:,}"] if self._steps else []
+        shown = [f"epoch {epoch}/{self._epochs}", *within, format_duration(now - self._start), *_time_left(left)]
         width = min(27, min(self._console.width, WIDTH) // 3)
-        bar = ProgressBar(total=self._epochs, completed=self.last_epoch, width=width)
+        bar = ProgressBar(total=self._epochs, completed=self.last_epoch + step / steps, width=width)
         row = Table.grid(padding=(0, 2, 0, 0))
         row.add_row(bar, Text(" · ".join(shown), no_wrap=True, overflow="ellipsis"))
         return Group(row, Text("  ".join(self._cells), no_wrap=True, overflow="ellipsis"))

@@ -1,5 +1,6 @@
 """The check of a training file before a search."""
 
+import itertools
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -205,3 +206,24 @@ def test_the_help_of_the_check_says_what_it_does_and_how_long_it_takes(capsys: p
     assert "Trains 8 steps in one process" in printed
     assert "Takes one to two minutes" in printed
     assert f"{check.STEPS} steps" in printed
+
+
+def test_a_mistake_in_measures_is_found_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "_trained", lambda *arguments, **settings: pytest.fail("trained"))
+    path = written(tmp_path, "rows.py", ('return {"val_loss"', 'return {"val_los"'))
+    found = [*check.findings(check.Check(Path(path), None, {}), load_trainable(path), source_of(path))]
+    name, text, good = found[-1]
+    assert (name, good) == ("error", False)
+    assert "measures returned val_los, val_sign; METRICS declares val_loss, val_sign" in text
+
+
+def test_a_metric_is_told_with_its_goal_and_whether_that_is_a_guess(tmp_path: Path) -> None:
+    path = written(tmp_path, "rows.py")
+    _, (name, text, _), *_ = itertools.islice(
+        check.findings(check.Check(Path(path), None, {}), load_trainable(path), source_of(path)), 2
+    )
+    assert name == "metrics"
+    assert text.startswith("val_loss (")
+    assert "lower is better, as its name suggests)" in text

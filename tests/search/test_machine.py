@@ -4,10 +4,12 @@ import math
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from search.space.machine import (
+    CoresOfOthers,
     Gpu,
     Machine,
     cpu_name,
@@ -267,3 +269,35 @@ def test_where_there_is_no_repository_or_no_git_there_is_no_commit(tmp_path, mon
     assert git_commit(tmp_path / "nowhere") is None
     monkeypatch.setenv("PATH", "")
     assert git_commit(tmp_path) is None
+
+
+class Processes:
+    """A `psutil` with one process that may use cores 1 and 2 of four, and one child."""
+
+    Error = OSError
+
+    def __init__(self):
+        self.by_core, self.own, self.of_child = [0.0] * 4, 0.0, 0.0
+
+    def cpu_times(self, percpu):
+        assert percpu
+        return [SimpleNamespace(user=used, nice=0.0, system=0.0, idle=1e6) for used in self.by_core]
+
+    def Process(self):
+        child = SimpleNamespace(cpu_times=lambda: (self.of_child, 0.0, 0.0, 0.0))
+        return SimpleNamespace(
+            cpu_affinity=lambda: [1, 2],
+            cpu_times=lambda: (self.own, 0.0, 0.0, 0.0, 0.0),
+            children=lambda recursive: [child],
+        )
+
+
+def test_what_other_processes_use_of_the_cores_is_what_this_one_and_its_children_do_not(monkeypatch):
+    system, clock = Processes(), iter([0.0, 10.0, 10.0, 10.0])
+    monkeypatch.setitem(sys.modules, "psutil", system)
+    monkeypatch.setattr("search.space.machine.time.perf_counter", lambda: next(clock))
+    others = CoresOfOthers()
+    system.by_core, system.own, system.of_child = [10.0, 9.0, 6.0, 10.0], 4.0, 3.0
+    assert others() == pytest.approx(0.8)
+    system.own = 20.0  # counted in ticks: more than the cores say
+    assert others() == 0.0

@@ -123,3 +123,9 @@ def test_long_lists_of_values_are_wrapped():
     assert max(map(len, lines)) <= 80
     first = next(i for i, line in enumerate(lines) if line.startswith("  batch_size      100000, "))
     assert lines[first + 1].startswith(" " * 18 + "1000")
+
+
+def test_a_timing_beside_other_processes_is_said_to_be_one():
+    busy = " ".join(plan(replace(GUESS, cores_of_others=1.34)).split())
+    assert "warning other processes used 1.3 cores during this timing" in busy
+    assert "warning" not in plan(replace(GUESS, cores_of_others=0.1))

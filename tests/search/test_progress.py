@@ -1,4 +1,5 @@
 import io
+import itertools
 import os
 import subprocess
 import sys
@@ -10,8 +11,9 @@ import pytest
 from rich.console import Console
 
 from search.record.run_state import RunState
-from search.terminal.progress import Progress
-from tests.search.runs import INFO, Recorder, config, story, typed
+from search.terminal import progress as progress_module
+from search.terminal.progress import Progress, running_line
+from tests.search.runs import INFO, STARTED_AT, Recorder, config, story, typed
 
 GENERATED = {"name": "generated", "description": "generated: 2,000 pictures"}
 
@@ -122,7 +124,7 @@ def test_what_happened_before_a_resume_is_taken_in_silently():
     progress = Progress(run_state, Console(file=out))
     assert out.getvalue() == ""
     show(progress, run_state, events[at : at + 1])
-    assert out.getvalue() == "throughput-2026-11-20-1 continues: 7 trials so far\n"
+    assert out.getvalue() == "throughput-2026-11-20-1 continues: 7 trials so far; t0007 goes on after epoch 2\n"
 
 
 def on_a_terminal(monkeypatch, environment):
@@ -228,3 +230,22 @@ sys.exit(7)
     errors = run.stderr.read()
     run.stderr.close()
     assert (run.wait(), errors) == (7, b"")
+
+
+def test_a_log_says_what_runs_where_nothing_happens_for_a_while(monkeypatch):
+    monkeypatch.setattr(progress_module, "QUIET_SECONDS", 0.1)
+    out, events = io.StringIO(), story()
+    at = next(n for n, event in enumerate(events) if event["event"] == "start" and event["trial_id"] == "t0007")
+    run_state = RunState(typed(events[: at + 1]))
+    now = itertools.count(STARTED_AT + 600.0)
+    with Progress(run_state, Console(file=out, width=80), lambda: next(now)):
+        deadline = time.monotonic() + 20
+        while out.getvalue().count("\n") < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    lines = out.getvalue().splitlines()
+    assert lines[0].startswith("running: t0007 epoch 1/3; about ")
+    assert lines[0].endswith(" left")
+
+
+def test_a_log_says_so_where_no_trial_runs():
+    assert running_line(RunState(), 0.0) == "running: no trial at the moment"

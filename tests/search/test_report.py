@@ -336,3 +336,15 @@ def test_the_last_lines_of_a_run_name_its_picks_and_its_summary(folder):
     assert lines[0] == "Pareto front: 3 points from 6 complete trials"
     assert lines[1].startswith("  t0003  most accurate: val_accuracy 0.7100")
     assert lines[-1] == f"Commands and conditions: {folder}/summary.md, report.html"
+
+
+def test_the_last_lines_say_that_rates_were_measured_beside_other_processes(folder):
+    events = story()
+    for event in events:
+        if event["event"] == "measurement" and event["trial_id"] in ("t0003", "t0007"):
+            event["metrics"]["contended"] = 1.0
+    write_run(folder, events)
+    said = "Other processes used the cores while 2 of 5 trials were measured: their rates may be far too low."
+    assert said in flat(closing_lines(load(folder)))
+    write_run(folder, story())
+    assert "Other processes" not in closing_lines(load(folder))

@@ -260,3 +260,15 @@ print(load(sys.argv[1]).front.trial_id.tolist())
         [sys.executable, "-c", program, str(folder)], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == "['t0003', 't0007', 't0011']\n"
+
+
+def test_the_lower_end_of_a_rate_is_not_below_zero(tmp_path):
+    recorder = Recorder()
+    recorder.start("t0001", **config())
+    recorder.measure("t0001", 1, val_accuracy=0.4, **interval(100.0, 130.0))
+    recorder.finish("t0001")
+    write_run(tmp_path, recorder.events)
+    run = load(tmp_path)
+    for table in (run.trials, run.curves):
+        assert table["images_per_second_low"].tolist() == [0.0]
+        assert table["images_per_second_high"].tolist() == [230.0]

@@ -139,3 +139,8 @@ def test_a_run_of_probes_takes_at_most_what_they_take():
     found = estimate(space_of(evaluation="probe", objectives=objectives, budget={"trials": 4}), DATA)
     assert found.timed == ()
     assert found.seconds[1] == pytest.approx(START_SECONDS + 4 * (10.0 + TRIAL_OVERHEAD_SECONDS))
+
+
+def test_what_other_processes_use_during_the_timing_is_in_the_estimate(pictures, monkeypatch):
+    monkeypatch.setattr("search.study.run_estimate.CoresOfOthers", lambda: lambda: 1.5)
+    assert estimate(space_of(), DATA).cores_of_others == 1.5

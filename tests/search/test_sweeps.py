@@ -191,3 +191,24 @@ def test_what_loader_processes_cost_the_training_beside_them_is_said():
 def test_a_run_that_varied_neither_has_no_such_tables():
     trials = [trial(precision=p, batch_size=32, num_workers=0) for p in ("bf16", "fp32")]
     assert loader_tables(trials, ["precision"]) == batch_tables(trials, ["precision"]) == []
+
+
+def test_rates_within_their_intervals_are_not_ranked():
+    rates = {32: 100.0, 64: 120.0, 128: 130.0}
+    text = flat(batch_tables([trial(rate, 60.0, batch_size=size) for size, rate in rates.items()], []))
+    assert "Whether the rate is saturated at batch_size 32 is not known: that of 128 is 1.30 times as high" in text
+    slow = [
+        trial(rate, 60.0, loader="workers", num_workers=n, milliseconds={"load": 5, "forward": 9})
+        for n, rate in enumerate((100.0, 130.0))
+    ]
+    text = flat(loader_tables(slow, ["num_workers"]))
+    assert "The rates cannot be told apart: 1.30 times between the outermost is within their intervals." in text
+
+
+def test_a_rate_that_is_not_of_images_is_one_of_samples():
+    other = sweep()
+    for each in other:
+        each.rate_metric = "tokens_per_second"
+        for event in each.curve.values():
+            event.metrics["tokens_per_second"] = event.metrics["images_per_second"]
+    assert "Why: a sample takes" in flat(batch_tables(other, []))

@@ -320,3 +320,30 @@ def test_the_real_network_trains_in_full_in_one_process_and_in_two(tmp_path, str
     assert (trained / "checkpoint.pt").exists()
     assert "--train-samples 120" in " ".join((trained / "summary.md").read_text().split())
     assert float(rows_of(trained / "result.csv")[0]["seconds"]) > 0
+
+
+def test_within_a_long_epoch_a_line_a_minute_says_how_far_it_is(progress, shown):
+    for step in range(1, 130):
+        progress.clock.now += 1.0
+        progress.update_step(1, step, 352)
+    assert shown.getvalue().splitlines() == ["epoch 1/200: step 60 of 352", "epoch 1/200: step 120 of 352"]
+    ended(progress, 1, 1.0)
+    progress.update_step(2, 1, 352)
+    assert len(shown.getvalue().splitlines()) == 3
+
+
+def test_the_bar_of_a_terminal_is_within_the_epoch():
+    shown = Console(file=io.StringIO(), width=80, force_terminal=True)
+    progress = Progress(8, {}, {}, shown, Clock())
+    with progress:
+        progress.update_step(3, 88, 352)
+    with shown.capture() as capture:
+        shown.print(progress._view())
+    assert "epoch 3/8 · step 88/352" in capture.get()
+
+
+def test_a_step_that_the_training_reports_is_passed_on():
+    heard = []
+    reports = Reports(print, print, print, on_step=lambda *step: heard.append(step))
+    reports.receive('{"in_epoch": 2, "step": 10, "steps": 352}')
+    assert heard == [(2, 10, 352)]

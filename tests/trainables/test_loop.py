@@ -389,3 +389,10 @@ def test_validation_does_not_depend_on_the_seed(folder: Path, few: Data, monkeyp
         trained(folder / str(seed), replace(few), {"seed": seed}, epochs=1)
     assert seen[0] == seen[1]
     assert len(seen[0]) == 40
+
+
+def test_steps_are_told_by_their_epoch(folder: Path, few: Data) -> None:
+    heard = list[tuple[int, int, int]]()
+    trained(folder, few, epochs=2, on_step=lambda *step: heard.append(step))
+    steps = heard[-1][2]
+    assert heard == [(epoch, step, steps) for epoch in (1, 2) for step in range(1, steps + 1)]

@@ -252,3 +252,11 @@ def test_a_loop_that_marks_nothing_leaves_no_random_state_behind(tmp_path: Path,
     before = torch.get_rng_state()
     trained(path, tmp_path / "trial", epochs=1)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_steps_are_told_by_their_epoch(tmp_path: Path, name: str) -> None:
+    path, heard = written(tmp_path, name, text=LOOP), list[tuple[int, int, int]]()
+    worker = worker_of(path, tmp_path / "trial", 2, on_step=lambda *step: heard.append(step))
+    load_trainable(path).train({"threads": 1}, worker)
+    steps = heard[-1][2]
+    assert heard == [(epoch, step, steps) for epoch in (1, 2) for step in range(1, steps + 1)]

@@ -1,7 +1,9 @@
 """The command that trains one configuration: what it prints, writes and refuses."""
 
 import csv
+import itertools
 import json
+import math
 import multiprocessing
 from pathlib import Path
 
@@ -34,6 +36,12 @@ def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def rows_of(folder: Path) -> list[dict[str, str]]:
     with (folder / "curves.csv").open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+@pytest.fixture(autouse=True)
+def no_lines_within_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no epoch take so long, as one does on a busy machine."""
+    monkeypatch.setattr(train, "STEP_SECONDS", math.inf)
 
 
 def test_one_line_an_epoch_a_table_and_a_test(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,3 +214,16 @@ def test_a_folder_in_which_another_process_trains_is_left_alone(
     assert "another process is training there" in capsys.readouterr().err
     assert not (folder / "curves.csv").exists()
     assert main(["--trainable", "replay", "--folder", str(folder), "--epochs", "1"]) == 0
+
+
+def test_within_a_long_epoch_a_line_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = itertools.count(0.0, 4.0)
+    monkeypatch.setattr("trainables.train.time.monotonic", lambda: next(now))
+    monkeypatch.setattr(train, "STEP_SECONDS", 10.0)
+    for as_json, first in ((False, "epoch 2: step 3 of 6"), (True, '{"in_epoch": 2, "step": 3, "steps": 6}')):
+        on_step = train.StepListener(as_json)
+        for step in range(1, 7):
+            on_step(2, step, 6)
+        assert capsys.readouterr().out.splitlines() == [first]  # the last step is that of the epoch's line

@@ -64,7 +64,7 @@ class OwnFile:
     def sample_shape(self, settings: Settings, data: Data) -> SampleShape:
         """Return the shape of the first training sample, as the file's `collate` arranges it."""
         if data.root not in self._shapes:
-            inputs, targets = tree_map(lambda x: x[0], self._first_batch(data))
+            inputs, targets = tree_map(lambda x: x[0], self.first_batch(data))
             self._shapes[data.root] = shape_of(inputs, targets)
         return self._shapes[data.root]
 
@@ -72,7 +72,7 @@ class OwnFile:
         """Return what the file's `units` says of the first sample; 1 without it."""
         if not hasattr(self._module, "units"):
             return 1
-        inputs, targets = tree_map(lambda x: x[0], self._first_batch(data))
+        inputs, targets = tree_map(lambda x: x[0], self.first_batch(data))
         return int(self._module.units(inputs, targets))
 
     def network(self, settings: Settings, shape: SampleShape) -> nn.Module:
@@ -192,7 +192,8 @@ class OwnFile:
             self._datasets[key] = found
         return self._datasets[key]
 
-    def _first_batch(self, data: Data) -> Batch:
+    def first_batch(self, data: Data) -> Batch:
+        """Return a batch of the first training sample."""
         samples = _Samples(self._dataset("train", data), "train", self._path)
         first = samples.__getitems__([(0, 0)])
         if isinstance(first, LoadFailure):
