@@ -2,7 +2,7 @@
 
     python benchmarks/advice.py [--data folder --root pictures] [--minutes 2] [--only WORD ...]
 
-For each configuration the neighbours are tried as `python -m search.advise` does. Each recommended change then takes
+For each configuration the neighbours are tried as `python -m search.advise` does. The recommended changes then take
 turns beside the configuration once more, in new processes and for 40 rounds. A gain holds if the fresh ratio is within
 the interval that was published. The last line is one JSON object.
 """
@@ -26,16 +26,27 @@ from search.train.child_process import last_metrics
 from trainables.contract import Data, InfeasibleError, load_trainable
 
 NARROW = {"width": 0.03125, "batch_size": 256}
+TRAINER_LOADS = {"loader": "workers", "num_workers": 0}
+FP32 = {"precision": "fp32", "memory_format": "contiguous", "conv_kernel": "library"}  # as in a plain PyTorch loop
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "input-bound, loading in the trainer": {**NARROW, "loader": "workers", "num_workers": 0},
+    "input-bound, loading in the trainer": {**NARROW, **TRAINER_LOADS},
     "input-bound, one loader process": {**NARROW, "loader": "workers", "num_workers": 1},
+    "plain loop, a 32nd of the width, one thread": {**FP32, **TRAINER_LOADS, **NARROW, "batch_size": 32, "threads": 1},
+    "plain loop, an eighth of the width": {**FP32, **TRAINER_LOADS, "width": 0.125, "batch_size": 16},
+    "plain loop, a quarter of the width": {**FP32, "width": 0.25, "batch_size": 64, "allocator": "system"},
+    "plain loop, VGG11, small batches, one thread": {
+        **FP32,
+        "depth": 11,
+        "width": 0.125,
+        "batch_size": 8,
+        "threads": 1,
+    },
     "a quarter of the width, fp32": {"precision": "fp32", "width": 0.25},
-    "a quarter of the width, library kernels": {"precision": "fp32", "width": 0.25, "conv_kernel": "library"},
-    "a quarter of the width, contiguous images": {"memory_format": "contiguous", "width": 0.25},
     "a quarter of the width, one thread": {"threads": 1, "width": 0.25},
-    "a quarter of the width, system allocator": {"allocator": "system", "width": 0.25},
-    "small batches, a quarter of the width": {"batch_size": 8, "width": 0.25},
+    "a quarter of the width, small batches": {"batch_size": 8, "width": 0.25},
     "two processes, a quarter of the width": {"strategy": "ddp", "width": 0.25},
+    "two processes, small batches": {**FP32, "strategy": "ddp", "width": 0.0625, "batch_size": 16},
+    "a parameter server": {"strategy": "parameter_server", "width": 0.125, "batch_size": 64},
     "defaults, half the width": {"width": 0.5},
 }
 SECONDS_AFTER = 120.0  # for a fresh measurement
@@ -81,11 +92,11 @@ def main() -> None:
         found = gains(tried)
         if not found:
             print(f"| {name} | {measured} | {seconds:.0f} | none | | | |", flush=True)
-        for each in found:
-            fresh = each.again()
-            Comparisons(arguments, layout, SECONDS_AFTER).compare(
-                [fresh], SECONDS_AFTER, MOST_ROUNDS, until_decided=False
-            )
+        again = [each.again() for each in found]
+        if again:
+            later = Comparisons(arguments, layout, SECONDS_AFTER)
+            later.compare(again, SECONDS_AFTER, MOST_ROUNDS, until_decided=False)
+        for each, fresh in zip(found, again, strict=True):
             rows.append(_row(name, each, fresh, seconds))
             change = f"`{each.parameter}` {each.old} → {each.new}"
             published, again, holds = (rows[-1][key] for key in ("published", "fresh", "holds"))
