@@ -68,7 +68,8 @@ class Comparisons:
             self.compare(together, end, FEWEST_ROUNDS)
         again = [each.again() for each in promising(tried)]
         if again:
-            self.compare(again, self._seconds, MOST_ROUNDS)
+            # ending where the orders are decided would favour those who are ahead by luck
+            self.compare(again, self._seconds, MOST_ROUNDS, until_decided=False)
         return updated(tried, {(each.parameter, each.new): each for each in again if each.estimate})
 
     def compare(self, tried: Sequence[Neighbour], end: float, rounds: int, *, until_decided: bool = True) -> None:

@@ -13,6 +13,9 @@ from trainables.contract import Layout, Scalar
 MIN_GAIN = 0.03  # of the rate; a smaller one is not recommended
 PROMISING = 0.01  # logarithm of a ratio, for which a neighbour is measured again
 MOST_PROMISING = 3
+# Standard deviation of the logarithm of a ratio from one time to another some minutes later, and its weight as a number
+# of pairs. Measured on shared virtual cores (results/LOG.md, 2026-11-26); on a machine of one's own it is smaller.
+USUAL_DRIFT, USUAL_WEIGHT = 0.03, 2.0
 
 
 @dataclass(eq=False)
@@ -73,10 +76,15 @@ def updated(tried: Iterable[Neighbour], again: Mapping[tuple[str, Scalar], Neigh
 
     What the two measurements of a change differ by more than their errors say, is of the time between them: a machine
     that is shared gives a second thread now more and now less. It enters the intervals of all that were measured again.
+    So few pairs tell little of it; USUAL_DRIFT counts as much as two exact ones.
     """
     pairs = [(each, again.get((each.parameter, each.new))) for each in tried]
     estimates = [(each.estimate, later.estimate) for each, later in pairs if later is not None]
     known = [(one, two) for one, two in estimates if one and two]
-    excess = [(one.mean - two.mean) ** 2 - one.deviation**2 - two.deviation**2 for one, two in known]
-    between = max(0.0, sum(excess) / len(excess)) if excess else 0.0
+    total, weight = USUAL_WEIGHT * USUAL_DRIFT**2, USUAL_WEIGHT
+    for one, two in known:
+        errors = one.deviation**2 + two.deviation**2
+        precision = USUAL_DRIFT**2 / (USUAL_DRIFT**2 + errors)
+        total, weight = total + precision * ((one.mean - two.mean) ** 2 - errors), weight + precision
+    between = max(0.0, total / weight)
     return [each if later is None else replace(later, between=between) for each, later in pairs]

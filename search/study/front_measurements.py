@@ -150,8 +150,9 @@ class FrontMeasurements:
                 changed = {"parameter": each.parameter, "old": each.old, "value": each.new}
                 rates, again = list(each.rounds[-1]), each.measured_again
                 self._journal.append("neighbour", trial_id=trial.trial_id, **changed, rates=rates, again=again)
-            found = [each.estimate for each in tried]
-            decided = all(estimate is not None and estimate.is_decided for estimate in found)
+            # what is measured again is published: ending where it is decided would favour luck
+            decided = all(each.estimate is not None and each.estimate.is_decided for each in tried)
+            decided &= not any(each.measured_again for each in tried)
             return not decided and measurement.epoch < rounds and self._clock() < end
 
         ended = self._run(task, goes_on)
