@@ -3,13 +3,14 @@
 PYTHON ?= python3
 SPACE ?= spaces/quickstart.yaml
 VENV := .venv/bin
+IN_PARALLEL := -n 2 --dist loadgroup
 
 .PHONY: search test check slow faults gpu docs setup tools
 search: setup
 	$(VENV)/python -m search.run $(SPACE)
 
 test: check
-	$(VENV)/python -m pytest
+	$(VENV)/python -m pytest $(IN_PARALLEL)
 
 slow: tools
 	$(VENV)/python -m pytest -m slow

@@ -3,7 +3,7 @@
     python benchmarks/advice.py [--data folder --root pictures] [--minutes 2] [--only WORD ...]
 
 For each configuration the neighbours are tried as `python -m search.advise` does. The recommended changes then take
-turns beside the configuration once more, in new processes and for 40 rounds. A gain holds if the fresh ratio is within
+turns beside the configuration once more, in new processes and for a minute or 40 rounds. A gain holds if the fresh ratio is within
 the interval that was published. The last line is one JSON object.
 """
 
@@ -18,7 +18,9 @@ from command_line import conditions, parser_of
 
 from search.advise.comparison import Comparisons
 from search.front.differences import MOST_ROUNDS
+from search.front.intervals import relative_deviation
 from search.front.neighbour import Neighbour, gains
+from search.front.roles import rate_metric
 from search.front.settings_to_try import neighbours
 from search.space.machine import describe_machine
 from search.text.numbers import format_ratio
@@ -41,6 +43,16 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
         "batch_size": 8,
         "threads": 1,
     },
+    "plain loop, a 16th of the width": {**FP32, **TRAINER_LOADS, "width": 0.0625, "batch_size": 64},
+    "plain loop, VGG16, one thread": {
+        **FP32,
+        **TRAINER_LOADS,
+        "depth": 16,
+        "width": 0.0625,
+        "batch_size": 16,
+        "threads": 1,
+    },
+    "plain loop, VGG13, a quarter of the width": {**FP32, "depth": 13, "width": 0.25, "batch_size": 16},
     "a quarter of the width, fp32": {"precision": "fp32", "width": 0.25},
     "a quarter of the width, one thread": {"threads": 1, "width": 0.25},
     "a quarter of the width, small batches": {"batch_size": 8, "width": 0.25},
@@ -49,7 +61,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "a parameter server": {"strategy": "parameter_server", "width": 0.125, "batch_size": 64},
     "defaults, half the width": {"width": 0.5},
 }
-SECONDS_AFTER = 120.0  # for a fresh measurement
+SECONDS_AFTER = 60.0  # for a fresh measurement
 
 
 def main() -> None:
@@ -66,8 +78,8 @@ def main() -> None:
     data = trainable.locate_data(Data(name=options.data, root=options.root))
     place = ["--data", data.name, *(["--root", data.root] if data.root else [])]
     print(f"{trainable.describe_data(data)}; {conditions()}")
-    print("| configuration | tried | s | change | times the rate | measured again | holds |")
-    print("| --- | ---: | ---: | --- | ---: | ---: | --- |")
+    print("| configuration | error of a rate | tried | s | change | times the rate | measured again | holds |")
+    print("| --- | ---: | ---: | ---: | --- | ---: | ---: | --- |")
     rows: list[dict[str, Any]] = []
     for name, config in CONFIGURATIONS.items():
         if options.only and not any(word in name for word in options.only):
@@ -75,7 +87,7 @@ def main() -> None:
         try:
             layout = trainable.layout(config, resources)
         except InfeasibleError as error:
-            print(f"| {name} | - | - | cannot run here: {error} | | | |", flush=True)
+            print(f"| {name} | - | - | - | cannot run here: {error} | | | |", flush=True)
             continue
         arguments = ["--trainable", options.trainable, *place, *(f"{key}={value}" for key, value in config.items())]
         started = time.monotonic()
@@ -83,7 +95,9 @@ def main() -> None:
         verdict = trainable.explain(config, metrics, resources)
         changes = neighbours(trainable, config, resources, {}, verdict.bound_by if verdict else None)
         step_seconds = metrics.get("step_seconds", 0.0)
-        tried = Comparisons(arguments, layout, 60 * options.minutes, step_seconds=step_seconds).run(changes)
+        deviation = relative_deviation(metrics, rate_metric(metrics))
+        told = {"rate_deviation": deviation, "step_seconds": step_seconds}
+        tried = Comparisons(arguments, layout, 60 * options.minutes, **told).run(changes)
         seconds = time.monotonic() - started
         measured = sum(each.estimate is not None for each in tried)
         for each in tried:
@@ -91,7 +105,7 @@ def main() -> None:
                 print(f"{name}, {each.parameter} {each.new}: {each.reason}", file=sys.stderr, flush=True)
         found = gains(tried)
         if not found:
-            print(f"| {name} | {measured} | {seconds:.0f} | none | | | |", flush=True)
+            print(f"| {name} | {deviation:.1%} | {measured} | {seconds:.0f} | none | | | |", flush=True)
         again = [each.again() for each in found]
         if again:
             later = Comparisons(arguments, layout, SECONDS_AFTER)
@@ -101,7 +115,7 @@ def main() -> None:
             change = f"`{each.parameter}` {each.old} → {each.new}"
             published, again, holds = (rows[-1][key] for key in ("published", "fresh", "holds"))
             print(
-                f"| {name} | {measured} | {seconds:.0f} | {change} | {format_ratio(*published)} | "
+                f"| {name} | {deviation:.1%} | {measured} | {seconds:.0f} | {change} | {format_ratio(*published)} | "
                 f"{format_ratio(*again)} | {'yes' if holds else 'no'} |",
                 flush=True,
             )

@@ -24,7 +24,9 @@ from search.advise.answer import as_json, as_text
 from search.advise.comparison import MOST_AT_A_TIME, Comparisons
 from search.commandline import find_trial, given_settings, load_run, print_output
 from search.exit_codes import BAD_INPUT, DONE, INTERRUPTED, InputError, Parser
+from search.front.intervals import relative_deviation
 from search.front.neighbour import Neighbour
+from search.front.roles import rate_metric
 from search.front.settings_to_try import neighbours
 from search.record.dataframes import Run
 from search.record.trial import Trial
@@ -117,7 +119,7 @@ def _of_run(options: argparse.Namespace) -> Job:
         given,
         {name: stated["values"] for name, stated in run.info.parameters.items() if "values" in stated},
         None if changes else trial.verdict,
-        None if changes else trial.metrics,
+        None if changes else trial.own_metrics,
     )
 
 
@@ -194,6 +196,7 @@ def _advise(job: Job, options: argparse.Namespace) -> int:
         arguments,
         layout,
         60 * minutes,
+        rate_deviation=relative_deviation(metrics, rate_metric(metrics)),
         step_seconds=metrics.get("step_seconds", 0.0),
         together=together,
         most_at_a_time=most,

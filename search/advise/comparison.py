@@ -31,6 +31,7 @@ class Comparisons:
         layout: Layout,
         seconds: float,
         *,
+        rate_deviation: float = 0.0,
         step_seconds: float = 0.0,
         together: bool = True,
         most_at_a_time: int = MOST_AT_A_TIME,
@@ -40,13 +41,14 @@ class Comparisons:
     ) -> None:
         """`arguments`: of `trainables.train` for the configuration, which has that `layout`; `told`: hears progress.
 
+        `rate_deviation`: relative standard error of one measurement of the configuration's rate.
         `step_seconds`: of the configuration, as far as it is known; so many changes are tried at a time that their
         turns fit into the time. `together`: configurations of one layout can have turns in one process;
         `most_at_a_time`: changes that fit into memory beside the configuration.
         """
         self._arguments, self._layout = arguments, layout
         self._start_group, self._clock, self._told = start_group, clock, told
-        self._together = together
+        self._together, self._rate_deviation = together, rate_deviation
         self._most = min(MOST_AT_A_TIME, most_at_a_time)
         self._seconds_of_a_change = SECONDS_OF_A_CHANGE + STEPS_OF_A_CHANGE * step_seconds
         self._start, self._seconds = clock(), seconds
@@ -70,7 +72,9 @@ class Comparisons:
         if again:
             # ending where the orders are decided would favour those who are ahead by luck
             self.compare(again, self._seconds, MOST_ROUNDS, until_decided=False)
-        return updated(tried, {(each.parameter, each.new): each for each in again if each.estimate})
+        return updated(
+            tried, {(each.parameter, each.new): each for each in again if each.estimate}, self._rate_deviation
+        )
 
     def compare(self, tried: Sequence[Neighbour], end: float, rounds: int, *, until_decided: bool = True) -> None:
         """Take turns for so many rounds, or until all orders are decided, or until second `end` after the start.

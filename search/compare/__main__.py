@@ -1,11 +1,14 @@
 """Compare two or more runs: fronts, hypervolume, shared configurations, and differences in conditions.
 
-    python -m search.compare RUN RUN [RUN ...] [--figure FILE.png] [--settle [--minutes 2]]
+    python -m search.compare RUN RUN [RUN ...] [--figure FILE.png] [--settle [--minutes 2]] [--fail-if CONDITION]
 
 The runs must have the same objectives. If their machines differ, the rates compare the machines, not the searches.
 With --settle, the trainings of the runs take turns in the configurations that they share, on this machine: after a
 change of a training file or of the data, it says how much faster or slower that made each of them.
-Exit codes: 0 done, 2 bad input, 130 interrupted.
+With --fail-if "images_per_second<0.95" the exit code is 1 if a later run surely has less than 0.95 times the rate of the
+first, in the mean of the configurations that both measured; "val_accuracy<-0.01": if its accuracy is surely lower by
+more than 0.01; "hypervolume<0.98": if its front has less than 0.98 times the hypervolume.
+Exit codes: 0 done, 1 a condition of --fail-if holds, 2 bad input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -29,8 +32,9 @@ from search.compare.comparison import (
     sides,
     together,
 )
+from search.compare.fail_if import EXAMPLE, HYPERVOLUME, Outcome, outcomes, parsed
 from search.compare.settled import Settled, settle, trainings
-from search.exit_codes import InputError, Parser
+from search.exit_codes import DONE, FAILED, InputError, Parser
 from search.front.affects import is_learned
 from search.space.machine import describe_machine
 from search.text.configurations import format_setting, format_settings
@@ -48,15 +52,25 @@ OTHER = "†"  # marks what is of different machines
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the comparison and return the exit code."""
-    return run_command("search.compare", lambda: _answer(arguments))
+    failed: list[Outcome] = []
+    code = run_command("search.compare", lambda: _answer(arguments, failed))
+    return FAILED if code == DONE and failed else code
 
 
-def _answer(arguments: Sequence[str] | None) -> str:
+def _answer(arguments: Sequence[str] | None, failed: list[Outcome]) -> str:
+    """Return the comparison as text; conditions that hold are added to `failed`."""
     parser = Parser(prog="python -m search.compare", description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of runs, finished or not")
     parser.add_argument("--figure", type=Path, metavar="FILE", help=f"draw the fronts: {', '.join(FIGURES)}")
     parser.add_argument("--settle", action="store_true", help="measure shared configurations again, in turns")
     parser.add_argument("--minutes", type=float, default=2.0, metavar="N", help="for --settle (default 2)")
+    parser.add_argument(
+        "--fail-if",
+        action="append",
+        default=[],
+        metavar="CONDITION",
+        help=f"exit code 1 if a run surely has this against the first: {EXAMPLE}",
+    )
     options = parser.parse_args(arguments)
     if not options.minutes > 0:
         raise InputError(f"--minutes {options.minutes:g}: expected more than 0")
@@ -64,10 +78,19 @@ def _answer(arguments: Sequence[str] | None) -> str:
     if figure is not None and figure.suffix.lower() not in FIGURES:
         raise InputError(f"--figure {figure}: expected a name that ends in {', '.join(FIGURES)}")
     named = sides([load_run(folder) for folder in options.runs])
+    conditions = [parsed(text, named) for text in options.fail_if]
     each_training = trainings(named, describe_machine()) if options.settle else []
     text = comparison(named)
+    found = _in_turns(named, each_training, 60 * options.minutes) if options.settle else []
     if options.settle:
-        text += "\n\n" + "\n\n".join(_settled(named, each_training, 60 * options.minutes))
+        text += "\n\n" + "\n\n".join(_settled(named, found))
+    if conditions:
+        ratios = {
+            side.letter: [each.ratios[side.letter] for each in found if side.letter in each.ratios] for side in named
+        }
+        told = [each for one in conditions for each in outcomes(one, named, _rows(named, one.metric), ratios)]
+        failed += [each for each in told if each.failed]
+        text += "\n\n## Conditions\n\n" + "\n".join(wrap(f"- {each.text}", "  ") for each in told)
     if figure is not None:
         try:
             from matplotlib.figure import Figure
@@ -235,7 +258,16 @@ def _legend(named: Sequence[Side], rows: Sequence[Shared], names: Sequence[str],
     return " ".join(notes)
 
 
-def _settled(named: Sequence[Side], arguments: Sequence[Sequence[str]], seconds: float) -> Iterator[str]:
+def _rows(named: Sequence[Side], metric: str) -> list[Shared]:
+    return [] if metric == HYPERVOLUME else shared(named, metric)
+
+
+def _in_turns(named: Sequence[Side], arguments: Sequence[Sequence[str]], seconds: float) -> list[Settled]:
+    rows = shared(named, named[0].run.state.rate_metric)
+    return settle(rows, [side.letter for side in named], arguments, seconds) if rows else []
+
+
+def _settled(named: Sequence[Side], found: Sequence[Settled]) -> Iterator[str]:
     """Table of the shared configurations that had turns."""
     state = named[0].run.state
     rows, letters = shared(named, state.rate_metric), [side.letter for side in named]
@@ -243,7 +275,6 @@ def _settled(named: Sequence[Side], arguments: Sequence[Sequence[str]], seconds:
     if not rows:
         yield "No configuration was measured in two runs."
         return
-    found = settle(rows, letters, arguments, seconds)
     names = [n for n in state.parameters() if len({repr(each.config.get(n)) for each in found}) > 1]
     columns = {
         "configuration": [format_settings(each.config, names) or "the only one" for each in found],

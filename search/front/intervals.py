@@ -26,6 +26,12 @@ def half_interval(metrics: Metrics, metric: str, val_images: int | None = None) 
     return half if math.isfinite(half) and half > 0 else None
 
 
+def relative_deviation(metrics: Metrics, metric: str) -> float:
+    """Standard error of a metric as a part of its value; 0: not known."""
+    half = half_interval(metrics, metric)
+    return half / HALF_95 / metrics[metric] if half and metrics[metric] > 0 else 0.0
+
+
 def merge_repeats(first: Metrics, repeats: Sequence[Metrics]) -> dict[str, float]:
     """The metrics of a trial, those with a 95% interval (`_low`, `_high`) merged with what repeats of it measured."""
     merged = dict(first)

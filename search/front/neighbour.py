@@ -13,9 +13,9 @@ from trainables.contract import Layout, Scalar
 MIN_GAIN = 0.03  # of the rate; a smaller one is not recommended
 PROMISING = 0.01  # logarithm of a ratio, for which a neighbour is measured again
 MOST_PROMISING = 3
-# Standard deviation of the logarithm of a ratio from one time to another some minutes later, and its weight as a number
-# of pairs. Measured on shared virtual cores (results/LOG.md, 2026-11-26); on a machine of one's own it is smaller.
-USUAL_DRIFT, USUAL_WEIGHT = 0.03, 2.0
+# Part of a rate's relative deviation by which the ratio of two rates differs some minutes later, too: what slows the
+# machine slows not all configurations alike. Measured on two shared virtual cores (results/LOG.md, 2026-11-26).
+PART_OF_DRIFT = 1 / 3
 
 
 @dataclass(eq=False)
@@ -71,20 +71,19 @@ def gains(tried: Iterable[Neighbour]) -> list[Neighbour]:
     return promising(each for each in tried if each.is_gain)
 
 
-def updated(tried: Iterable[Neighbour], again: Mapping[tuple[str, Scalar], Neighbour]) -> list[Neighbour]:
+def updated(
+    tried: Iterable[Neighbour], again: Mapping[tuple[str, Scalar], Neighbour], rate_deviation: float
+) -> list[Neighbour]:
     """Return the neighbours, those replaced that were measured again.
 
     What the two measurements of a change differ by more than their errors say, is of the time between them: a machine
     that is shared gives a second thread now more and now less. It enters the intervals of all that were measured again.
-    So few pairs tell little of it; USUAL_DRIFT counts as much as two exact ones.
+    So few pairs tell little of it, so it is at least PART_OF_DRIFT of the `rate_deviation`: the relative standard
+    error of one measurement of the rate, the machine's drift included.
     """
     pairs = [(each, again.get((each.parameter, each.new))) for each in tried]
     estimates = [(each.estimate, later.estimate) for each, later in pairs if later is not None]
     known = [(one, two) for one, two in estimates if one and two]
-    total, weight = USUAL_WEIGHT * USUAL_DRIFT**2, USUAL_WEIGHT
-    for one, two in known:
-        errors = one.deviation**2 + two.deviation**2
-        precision = USUAL_DRIFT**2 / (USUAL_DRIFT**2 + errors)
-        total, weight = total + precision * ((one.mean - two.mean) ** 2 - errors), weight + precision
-    between = max(0.0, total / weight)
+    excess = [(one.mean - two.mean) ** 2 - one.deviation**2 - two.deviation**2 for one, two in known]
+    between = max((PART_OF_DRIFT * rate_deviation) ** 2, sum(excess) / len(excess) if excess else 0.0)
     return [each if later is None else replace(later, between=between) for each, later in pairs]

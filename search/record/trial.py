@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from search.front.intervals import merge_repeats
+from search.front.intervals import merge_repeats, relative_deviation
 from search.front.neighbour import Neighbour, updated
 from search.front.roles import FIRST_RATE
 from search.front.seeds import over_seeds
@@ -95,7 +95,8 @@ class Trial:
     @property
     def neighbours(self) -> list[Neighbour]:
         """Configurations that differ in one setting and had turns beside this one; of some only the second attempt."""
-        return updated(self._neighbours[False].values(), self._neighbours[True])
+        deviation = relative_deviation(self.own_metrics, self.rate_metric)
+        return updated(self._neighbours[False].values(), self._neighbours[True], deviation)
 
     def apply(self, event: Measurement | Retry | Finish | Repeat | Again | BesideNeighbour | OnTestSet) -> None:
         """Take in an event of this trial."""

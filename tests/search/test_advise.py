@@ -13,7 +13,7 @@ from search.advise import __main__ as command
 from search.advise.answer import as_json, as_text
 from search.advise.comparison import MOST_AT_A_TIME, Comparisons
 from search.front.differences import FEWEST_ROUNDS
-from search.front.neighbour import USUAL_DRIFT, Neighbour, gains, updated
+from search.front.neighbour import Neighbour, gains, updated
 from search.front.settings_to_try import neighbours
 from search.train.turn_group import TurnError, TurnGroup
 from tests.trainables.own_files import LOOP, written
@@ -155,16 +155,19 @@ def measured(ratio: float, again: bool = False) -> Neighbour:
 def test_what_differs_from_one_time_to_another_enters_the_interval() -> None:
     steady, unsteady = measured(1.4), measured(1.6)
     key = ("threads", 2)
-    (found,) = updated([steady], {key: measured(1.4, again=True)})
+    (found,) = updated([steady], {key: measured(1.4, again=True)}, 0.0)
     assert found.estimate is not None
     alone = measured(1.4).estimate
     assert alone is not None
-    assert alone.deviation < found.estimate.deviation < USUAL_DRIFT
-    (found,) = updated([unsteady], {key: measured(1.4, again=True)})
+    assert found.estimate.deviation == alone.deviation
+    (found,) = updated([steady], {key: measured(1.4, again=True)}, 0.15)
+    assert found.estimate is not None
+    assert found.estimate.deviation == pytest.approx(math.hypot(alone.deviation, 0.05))
+    (found,) = updated([unsteady], {key: measured(1.4, again=True)}, 0.0)
     assert found.estimate is not None
     assert found.estimate.mean == pytest.approx(math.log(1.4), abs=0.001)
     assert found.estimate.low < math.log(1.25) < math.log(1.6) < found.estimate.high
-    assert updated([steady], {}) == [steady]
+    assert updated([steady], {}, 0.15) == [steady]
 
 
 def test_the_slower_a_step_the_fewer_are_tried_at_a_time() -> None:

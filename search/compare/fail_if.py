@@ -1,0 +1,137 @@
+"""Conditions with which a comparison fails, for a job that checks each change of a training."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from search.compare.comparison import Shared, Side, compared_metrics, hypervolumes, not_comparable, other_machines
+from search.exit_codes import InputError
+from search.front.affects import is_learned
+from search.front.differences import Estimate
+from search.front.intervals import HALF_95
+from search.text.numbers import format_number, format_percent, format_ratio, join_words
+
+HYPERVOLUME = "hypervolume"
+EXAMPLE = '"images_per_second<0.95", "val_accuracy<-0.01" or "hypervolume<0.98"'
+
+
+@dataclass(frozen=True)
+class FailIf:
+    """Bound of what the later run has against the first: a ratio of rates or hypervolumes, else a difference."""
+
+    metric: str
+    below: bool
+    bound: float
+
+    def __str__(self) -> str:
+        return f"{self.metric}{'<' if self.below else '>'}{self.bound:g}"
+
+    def is_met(self, estimate: Estimate) -> bool:
+        """Return whether the whole 95% interval is beyond the bound."""
+        return estimate.high < self.bound if self.below else estimate.low > self.bound
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a condition found for one of the runs, in words."""
+
+    text: str
+    failed: bool
+
+
+def parsed(text: str, named: Sequence[Side]) -> FailIf:
+    """Return the condition of an option.
+
+    Raises:
+        InputError: it is none, the runs have no such metric, or they do not compare in it.
+    """
+    found = re.fullmatch(r"\s*([\w.]+)\s*([<>])\s*(\S+)\s*", text)
+    try:
+        metric, sign, bound = found[1], found[2], float(found[3])  # type: ignore[index]
+    except (TypeError, ValueError):
+        raise InputError(f'--fail-if "{text}": expected METRIC<NUMBER or METRIC>NUMBER, as in {EXAMPLE}') from None
+    known = [*compared_metrics(named), HYPERVOLUME]
+    if metric not in known or not math.isfinite(bound):
+        raise InputError(f'--fail-if "{text}": expected a number for one of {join_words(known)}')
+    learned = _is_learned(metric, named)
+    if not learned and bound <= 0:
+        raise InputError(f'--fail-if "{text}": a ratio is above 0, as in {metric}<0.95')
+    if (metric == HYPERVOLUME or learned) and (reasons := not_comparable(named)):
+        raise InputError(f'--fail-if "{text}": {"; ".join(reasons)}')
+    if not learned and other_machines(named):
+        raise InputError(f'--fail-if "{text}": the runs are from different machines, which have other rates')
+    return FailIf(metric, sign == "<", bound)
+
+
+def outcomes(
+    condition: FailIf, named: Sequence[Side], rows: Sequence[Shared], ratios: dict[str, list[Estimate]]
+) -> Iterable[Outcome]:
+    """Yield what the condition finds for each run but the first.
+
+    `rows`: shared configurations of the metric; `ratios`: by letter, logarithms of ratios that turns have measured,
+    which count in place of the rows.
+    """
+    base, metric = named[0].letter, condition.metric
+    for side in named[1:]:
+        letter = side.letter
+        if metric == HYPERVOLUME:
+            volumes = hypervolumes(named)
+            if not volumes or not volumes[0][0]:
+                yield Outcome(f"`{condition}`: {base} has no front; nothing was compared", failed=False)
+                continue
+            share = volumes[0][named.index(side)] / volumes[0][0]
+            failed = condition.is_met(Estimate(share, 0.0))
+            yield Outcome(f"`{condition}`: {letter} has {format_percent(share)} of {base}'s{_fails(failed)}", failed)
+            continue
+        both = [row for row in rows if {letter, base} <= row.readings.keys()]
+        learned = _is_learned(metric, named)
+        if learned:
+            known = [each for row in both if (each := _difference(row, letter, base))]
+        else:
+            known = ratios.get(letter) or [each for row in both if (each := _log_ratio(row, letter, base))]
+        if not known:
+            yield Outcome(f"`{condition}`: {letter} shares no configuration with {base} whose interval is known", False)
+            continue
+        mean = _mean(known)
+        over = f"over {len(known)} shared configuration{'s' * (len(known) > 1)}"
+        if learned:
+            failed = condition.is_met(mean)
+            ends = f"{format_number(mean.mean)} ({format_number(mean.low)} to {format_number(mean.high)})"
+            text = f"{letter} minus {base} is {ends}"
+        else:
+            ratio, low, high = mean.ratio
+            failed = high < condition.bound if condition.below else low > condition.bound
+            text = f"{letter} has {format_ratio(ratio, low, high)} times the rate of {base}"
+        yield Outcome(f"`{condition}`: {text}, {over}{_fails(failed)}", failed)
+
+
+def _is_learned(metric: str, named: Sequence[Side]) -> bool:
+    return metric != HYPERVOLUME and is_learned(named[0].run.info.trainable, metric)
+
+
+def _fails(failed: bool) -> str:
+    return ": **failed**" if failed else ""
+
+
+def _difference(row: Shared, letter: str, base: str) -> Estimate | None:
+    one, other = row.readings[letter], row.readings[base]
+    if one.half is None or other.half is None:
+        return None
+    return Estimate(one.value - other.value, math.hypot(one.half, other.half) / HALF_95)
+
+
+def _log_ratio(row: Shared, letter: str, base: str) -> Estimate | None:
+    ratio, half = row.ratio(letter, base)
+    return None if half is None or ratio <= 0 else Estimate(math.log(ratio), half / ratio / HALF_95)
+
+
+def _mean(known: Sequence[Estimate]) -> Estimate:
+    """Return the mean of independent estimates; its error is that of theirs, or by their scatter where that is larger."""
+    number, means = len(known), [each.mean for each in known]
+    stated = math.sqrt(sum(each.deviation**2 for each in known)) / number
+    scatter = stdev(means) / math.sqrt(number) if number > 2 else 0.0
+    return Estimate(fmean(means), max(stated, scatter))

@@ -1,0 +1,125 @@
+"""Conditions with which a comparison fails: what they find, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search.compare.__main__ import main
+from search.front.differences import Estimate
+from tests.search.runs import INFO, Recorder, config, write_run
+
+
+def run(folder: Path, name: str, *trials: tuple[float, float], **changed: Any) -> Path:
+    """A run with one trial for each accuracy and rate, all with intervals of 2%."""
+    recorder = Recorder(name=name, **changed)
+    for number, (accuracy, rate) in enumerate(trials, start=1):
+        trial_id = f"t{number:04d}"
+        recorder.start(trial_id, **config(32 * 2**number))
+        ends = {"images_per_second_low": 0.98 * rate, "images_per_second_high": 1.02 * rate}
+        ends |= {"val_accuracy_low": accuracy - 0.01, "val_accuracy_high": accuracy + 0.01}
+        recorder.measure(trial_id, 1, val_accuracy=accuracy, images_per_second=rate, **ends)
+        recorder.finish(trial_id)
+    return write_run(folder / name, recorder.events)
+
+
+def code_of(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+    code = main([f"{word}" for word in words])
+    out, err = capsys.readouterr()
+    return code, " ".join((out + err).split())
+
+
+@pytest.mark.parametrize(
+    ("condition", "code", "text"),
+    [
+        ("images_per_second<0.95", 1, "B has 0.90 (0.88 to 0.92) times the rate of A, over 2 shared configurations"),
+        ("images_per_second<0.91", 0, "B has 0.90 (0.88 to 0.92) times the rate of A"),  # not surely
+        ("images_per_second<0.8", 0, "B has 0.90"),
+        ("images_per_second>0.5", 1, "B has 0.90"),
+        (
+            "val_accuracy<-0.02",
+            1,
+            "B minus A is -0.0400 (-0.0500 to -0.0300), over 2 shared configurations: **failed**",
+        ),
+        ("val_accuracy<-0.035", 0, "B minus A is -0.0400"),
+        ("hypervolume<0.9", 1, "of A's: **failed**"),
+        ("hypervolume<0.01", 0, "of A's"),
+    ],
+)
+def test_a_condition_fails_where_it_surely_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], condition: str, code: int, text: str
+) -> None:
+    before = run(tmp_path, "before", (0.70, 100.0), (0.60, 200.0))
+    after = run(tmp_path, "after", (0.66, 90.0), (0.56, 180.0))
+    found, told = code_of(capsys, before, after, "--fail-if", condition)
+    assert text in told
+    assert found == code
+    assert ("**failed**" in told) == bool(code)
+
+
+def test_several_conditions_are_all_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = (run(tmp_path, name, (0.7, 100.0)) for name in ("one", "other"))
+    words = ["--fail-if", "images_per_second<0.95", "--fail-if", "val_accuracy<-0.1"]
+    code, told = code_of(capsys, one, other, *words)
+    assert code == 0
+    assert "`images_per_second<0.95`: B has 1.00" in told
+    assert "`val_accuracy<-0.1`: B minus A is 0" in told
+
+
+def test_runs_without_a_shared_configuration_fail_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = run(tmp_path, "one", (0.7, 100.0))
+    recorder = Recorder(name="other")
+    recorder.complete("t0001", [0.5], 50.0, config(999))
+    other = write_run(tmp_path / "other", recorder.events)
+    code, told = code_of(capsys, one, other, "--fail-if", "images_per_second<0.95")
+    assert code == 0
+    assert "B shares no configuration with A whose interval is known" in told
+
+
+def test_what_turns_have_measured_counts_in_place_of_separate_measurements() -> None:
+    from search.compare.comparison import Side
+    from search.compare.fail_if import FailIf, outcomes
+
+    class Info:
+        trainable = "vgg19_cifar10"
+
+    class Run:
+        info = Info()
+
+    sides: Any = [Side("A", Run()), Side("B", Run())]  # type: ignore[arg-type]
+    (found,) = outcomes(FailIf("images_per_second", True, 0.95), sides, [], {"B": [Estimate(-0.2, 0.01)]})
+    assert found.failed
+    assert "B has 0.82 (0.80 to 0.83) times the rate of A, over 1 shared configuration" in found.text
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("images_per_second", "expected METRIC<NUMBER or METRIC>NUMBER"),
+        ("images_per_second<fast", "expected METRIC<NUMBER or METRIC>NUMBER"),
+        ("accuracy<0.9", "expected a number for one of images_per_second, val_accuracy and hypervolume"),
+        ("images_per_second<-0.1", "a ratio is above 0"),
+    ],
+)
+def test_bad_conditions_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], condition: str, message: str
+) -> None:
+    one, other = (run(tmp_path, name, (0.7, 100.0)) for name in ("one", "other"))
+    assert main([str(one), str(other), "--fail-if", condition]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_rates_of_other_machines_and_accuracies_of_other_data_are_no_condition(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = run(tmp_path, "one", (0.7, 100.0))
+    elsewhere = run(tmp_path, "elsewhere", (0.7, 100.0), machine={**INFO["machine"], "cores": 12})
+    code, told = code_of(capsys, one, elsewhere, "--fail-if", "images_per_second<0.95")
+    assert code == 2
+    assert "the runs are from different machines" in told
+    data = {"name": "cifar10", "description": "cifar10: 10,000 pictures"}
+    code, told = code_of(capsys, one, run(tmp_path, "fewer", (0.7, 100.0), data=data), "--fail-if", "val_accuracy<-0.1")
+    assert code == 2
+    assert "the data differ" in told
