@@ -3,8 +3,8 @@
     python benchmarks/advice.py [--data folder --root pictures] [--minutes 2] [--only WORD ...]
 
 For each configuration the neighbours are tried as `python -m search.advise` does. The recommended changes then take
-turns beside the configuration once more, in new processes and for a minute or 40 rounds. A gain holds if the fresh ratio is within
-the interval that was published. The last line is one JSON object.
+turns beside the configuration once more, in new processes and for 100 s or 40 rounds. A gain holds if the fresh
+ratio is within the interval that was published. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "a parameter server": {"strategy": "parameter_server", "width": 0.125, "batch_size": 64},
     "defaults, half the width": {"width": 0.5},
 }
-SECONDS_AFTER = 60.0  # for a fresh measurement
+SECONDS_AFTER = 100.0  # for a fresh measurement
 
 
 def main() -> None:
@@ -96,8 +96,10 @@ def main() -> None:
         changes = neighbours(trainable, config, resources, {}, verdict.bound_by if verdict else None)
         step_seconds = metrics.get("step_seconds", 0.0)
         deviation = relative_deviation(metrics, rate_metric(metrics))
-        told = {"rate_deviation": deviation, "step_seconds": step_seconds}
-        tried = Comparisons(arguments, layout, 60 * options.minutes, **told).run(changes)
+        comparisons = Comparisons(
+            arguments, layout, 60 * options.minutes, rate_deviation=deviation, step_seconds=step_seconds
+        )
+        tried = comparisons.run(changes)
         seconds = time.monotonic() - started
         measured = sum(each.estimate is not None for each in tried)
         for each in tried:

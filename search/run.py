@@ -152,6 +152,8 @@ def _resuming_if_begun(options: argparse.Namespace, mirror: Mirror | None) -> ar
 
 def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror | None) -> int:
     """Start a new run."""
+    if options.on and not options.dry_run:
+        raise InputError("--on: belongs to --dry-run; a search runs on this machine or at --address")
     if options.space is None:
         raise InputError("no space file: python -m search.run spaces/quickstart.yaml, or --resume RUN_DIR")
     space = load_space(options.space, options.set)
@@ -168,17 +170,10 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
     for earlier in options.warm_start:
         read_run(earlier)
     machine = describe_machine()
-    local = machine.resources
-    fitted = None if options.address else _fitted(space, local)  # report bad input before starting Ray
     if options.dry_run:
-        from search.study.plan import describe_plan
-        from search.study.run_estimate import estimate
-
-        share = space.resources_per_trial(local)
-        space, data, left_out = fitted or _fitted(space, local)
-        described = load_trainable(space.trainable or "").describe_data(data)
-        print(describe_plan(space, described, machine, share, left_out, estimate(space, data)))
+        print(_plan(space, options.on or machine, elsewhere=options.on is not None))
         return DONE
+    fitted = None if options.address else _fitted(space, machine.resources)  # report bad input before starting Ray
     with _connected(options, machine, interrupts) as cluster:
         space, data, left_out = fitted or _fitted(space, cluster.resources)
         source = source_of(space.trainable or "")
@@ -200,6 +195,21 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
         job = _Job(space, data, folder, [], opening, known, _resume_command(folder, options), mirror, options.on_end)
         with lock_run(folder):
             return _run(job, cluster, interrupts)
+
+
+def _plan(space: Space, machine: Machine, elsewhere: bool) -> str:
+    """Return the plan of a search on a machine; `elsewhere`: not on this one, so that nothing is timed."""
+    from search.study.plan import describe_plan
+    from search.study.run_estimate import estimate, untimed
+
+    whole = Resources(machine.cores, len(machine.gpus), machine.num_nodes)
+    share = space.resources_per_trial(whole)
+    space, left_out = space.restrict_to(share)
+    trainable = load_trainable(space.trainable or "")
+    if elsewhere:
+        return describe_plan(space, "as it is found there", machine, share, left_out, untimed(space))
+    data = trainable.locate_data(space.data)
+    return describe_plan(space, trainable.describe_data(data), machine, share, left_out, estimate(space, data))
 
 
 def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror | None) -> int:

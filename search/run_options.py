@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import re
 from pathlib import Path
 
 from search.exit_codes import InputError, Parser
+from search.space.machine import Gpu, Machine
 
 MOST_MINUTES = 10_000  # to wait for nodes
+MOST_NODES, MOST_GPUS = 1000, 64  # of --on: nodes, and GPUs of one
+CORES_PER_GPU = 8  # assumed by --on, as clouds have them
 
 
 def parser() -> argparse.ArgumentParser:
@@ -67,6 +72,12 @@ def parser() -> argparse.ArgumentParser:
         help="keep a copy of the run in a folder there, e.g. s3://BUCKET/runs; with --go-on, get it from there",
     )
     known.add_argument("--dry-run", action="store_true", help="print the plan; start and write nothing")
+    known.add_argument(
+        "--on",
+        metavar="MACHINE",
+        type=stated_machine,
+        help="with --dry-run: plan for another machine, e.g. 8xH100 or 2x8xH100 (two nodes); nothing is timed",
+    )
     known.add_argument("--parameters", metavar="TRAINABLE", help="list what a space file of it may name; do no more")
     known.add_argument(
         "--on-end",
@@ -86,6 +97,20 @@ def space_path(text: str) -> Path:
 def shipped_spaces() -> dict[str, Path]:
     """Return the space files that come with the package, by name."""
     return {path.stem: path for path in Path(__file__).parent.glob("spaces/*.yaml")}
+
+
+def stated_machine(text: str) -> Machine:
+    """Return the machine that `--on` names as [NODES x] GPUS x TYPE; nothing else of it is known.
+
+    Raises:
+        ArgumentTypeError: it names none.
+    """
+    found = re.fullmatch(r"(?:(\d+)x)?(\d+)x([A-Za-z][\w.-]*)", text)
+    nodes, gpus = (int(found[1] or 1), int(found[2])) if found else (0, 0)
+    if not found or not (0 < nodes <= MOST_NODES and 0 < gpus <= MOST_GPUS):
+        raise argparse.ArgumentTypeError(f'"{text}": expected e.g. 8xH100, or 2x8xH100 for two nodes')
+    cores = CORES_PER_GPU * nodes * gpus
+    return Machine("", cores, math.inf, gpus=(Gpu(found[3], 0.0),) * nodes * gpus, num_nodes=nodes)
 
 
 def wanted_nodes(options: argparse.Namespace) -> tuple[dict[str, list[str]], float]:

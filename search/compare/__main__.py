@@ -5,9 +5,9 @@
 The runs must have the same objectives. If their machines differ, the rates compare the machines, not the searches.
 With --settle, the trainings of the runs take turns in the configurations that they share, on this machine: after a
 change of a training file or of the data, it says how much faster or slower that made each of them.
-With --fail-if "images_per_second<0.95" the exit code is 1 if a later run surely has less than 0.95 times the rate of the
-first, in the mean of the configurations that both measured; "val_accuracy<-0.01": if its accuracy is surely lower by
-more than 0.01; "hypervolume<0.98": if its front has less than 0.98 times the hypervolume.
+With --fail-if "images_per_second<0.95" the exit code is 1 if a later run surely has less than 0.95 times the rate of
+the first, in the mean of the configurations that both measured; "val_accuracy<-0.01": if its accuracy is surely lower
+by more than 0.01; "hypervolume<0.98": if its front has less than 0.98 times the hypervolume.
 Exit codes: 0 done, 1 a condition of --fail-if holds, 2 bad input, 130 interrupted.
 """
 

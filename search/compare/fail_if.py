@@ -130,7 +130,7 @@ def _log_ratio(row: Shared, letter: str, base: str) -> Estimate | None:
 
 
 def _mean(known: Sequence[Estimate]) -> Estimate:
-    """Return the mean of independent estimates; its error is that of theirs, or by their scatter where that is larger."""
+    """Return the mean of independent estimates; its error is theirs, or by their scatter where that is larger."""
     number, means = len(known), [each.mean for each in known]
     stated = math.sqrt(sum(each.deviation**2 for each in known)) / number
     scatter = stdev(means) / math.sqrt(number) if number > 2 else 0.0

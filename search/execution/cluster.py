@@ -19,6 +19,7 @@ import trainables
 from search.execution.ray_watchdog import RayLossCheck, end_children, watchdog
 from search.exit_codes import BAD_INPUT
 from search.space.machine import Machine
+from search.space.space import MOST_CONCURRENT_TRIALS
 from trainables.contract import Resources
 
 # Ray reads these when it is imported or when its processes start.
@@ -68,6 +69,16 @@ class Cluster:
     why_lost: Callable[[], str | None] = lambda: None  # called every second; None: Ray is alive
     notices: Sequence[str] = ()  # what the run should print about this Ray
     nodes: NodesOfOneKind = field(default_factory=NodesOfOneKind)
+
+    def concurrent_trials(self, at_start: int) -> int:
+        """Return how many trials may run at a time: as many as at the start for each of the nodes that there were."""
+        if self.owned:
+            return at_start
+        try:
+            now = len(self.nodes.live())
+        except NodesError:  # a new node that does not answer yet
+            return at_start
+        return min(MOST_CONCURRENT_TRIALS, max(1, at_start * now // self.machine.num_nodes))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import ray
@@ -11,7 +11,7 @@ import ray.actor
 import ray.exceptions
 
 from search.execution.failure_attribution import are_in_step, attribute_failure, rank_names
-from search.execution.nodes import describe_layout
+from search.execution.nodes import describe_layout, lost_nodes
 from search.execution.oom import kernel_oom_kills
 from search.execution.protocol import Died, Ended, GroupError, Message, Place, Task
 from trainables.contract import Layout, Measurement
@@ -27,19 +27,20 @@ _polls: set[asyncio.Task[None]] = set()  # of ranks; asyncio itself keeps weak r
 class Group:
     """State of one worker group. The pool decides who leases it; trials and workers call the other methods.
 
-    `timeout_seconds`: how long a rank may be silent. `reports_nodes`: add the number of nodes to each measurement.
+    `timeout_seconds`: how long a rank may be silent. `on_cluster`: its nodes may be lost, and each measurement says how
+    many there are.
     """
 
-    def __init__(self, number: int, layout: Layout, timeout_seconds: float, reports_nodes: bool) -> None:
+    def __init__(self, number: int, layout: Layout, timeout_seconds: float, on_cluster: bool) -> None:
         self.number, self.layout = number, layout
         self.leased_to: str | None = None  # a trial
         self.places: dict[int, Place] = {}  # by rank
         self.closing = False
         self.dead: str | None = None  # the reason; none of its processes is left
-        self._timeout_seconds, self._reports_nodes = timeout_seconds, reports_nodes
+        self._timeout_seconds, self._on_cluster = timeout_seconds, on_cluster
         self._workers: dict[int, ray.actor.ActorHandle] = {}  # by rank
         self._oom_kills: dict[int, int] = {}  # by rank: the kernel's count when the rank last answered
-        self._lost: Ended | None = None  # set when a rank was found silent
+        self._lost: Ended | Died | None = None  # set when a rank was found silent, or a node is about to go
         self._changed = asyncio.Condition()
         self._task: Task | None = None
         self._task_number = 0
@@ -100,7 +101,7 @@ class Group:
             loop.call_later(self._timeout_seconds, self._end_unreported, task_number, measurement.epoch)
         self._reports[measurement.epoch].add(rank)
         if rank == 0:
-            if self._reports_nodes:
+            if self._on_cluster:
                 measurement = replace(measurement, metrics={**measurement.metrics, "nodes": self._num_nodes()})
             self._messages.put_nowait(measurement)
         return await self._answer_to(measurement.epoch)
@@ -173,7 +174,9 @@ class Group:
         if error is not None:
             first_line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip()
             what = type(error).__name__ if rank is None else f"the worker of rank {rank} died{self._where(rank)}"
-            end, kills = Died(f"{what}: {first_line}"), kernel_oom_kills()
+            places = {place.node_id for place in self.places.values()}
+            lost = bool(self._on_cluster and await asyncio.to_thread(lost_nodes, places))
+            end, kills = Died(f"{what}: {first_line}", lost), kernel_oom_kills()
             oom = isinstance(error, ray.exceptions.OutOfMemoryError)
             if oom or kills > min(self._oom_kills.values(), default=kills):
                 end = Ended("infeasible", f"out of host memory: {end.reason}")
@@ -219,6 +222,13 @@ class Group:
 
     def _pass_end_on(self) -> None:
         self._messages.put_nowait(attribute_failure(self._ends, self.layout.processes, self._timeout_seconds))
+
+    def leave_nodes(self, draining: Collection[str]) -> None:
+        """End the group if one of its nodes will soon be taken away; its trial goes on elsewhere."""
+        if any(place.node_id in draining for place in self.places.values()) and not (self.closing or self.dead):
+            self._lost = Died("its node will soon be taken away", node_lost=True)
+            self.kill()
+            self._messages.put_nowait(self._lost)
 
     def _lose(self, reason: str) -> None:
         if self.closing or self.dead:

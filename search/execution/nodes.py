@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import ray
 import ray.exceptions
-from ray._private.state import available_resources_per_node
+from ray._private.state import available_resources_per_node, state
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from search.space.machine import Gpu, Machine, describe_machine
@@ -18,6 +21,7 @@ from trainables.contract import Layout, Resources
 
 DESCRIBE_TIMEOUT_SECONDS = 60.0
 NODES_POLL_SECONDS = 1.0
+ANSWER_TIMEOUT_SECONDS = 2.0  # of a raylet
 NODE_ID = "ray.io/node-id"
 ACCELERATOR = "ray.io/accelerator-type"
 
@@ -51,12 +55,14 @@ class Kind:
 class NodesOfOneKind:
     """Nodes that may run trials: of one kind, with one of the wanted values for each of the `labels`.
 
-    `kind` None: the cluster is this machine alone, and nothing is asked.
+    `kind` None: the cluster is this machine alone, and nothing is asked. `wait_seconds`: how long trials wait for nodes
+    that the cluster has lost.
     """
 
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     kind: Kind | None = None
     machines: dict[str, Machine] = field(default_factory=dict)  # by node; each is asked once
+    wait_seconds: float = 0.0
 
     def live(self) -> list[Node]:
         """Return the live ones that are of one size. Ray takes some ten seconds to find that a node is lost."""
@@ -105,7 +111,7 @@ def choose_nodes(labels: Mapping[str, Sequence[str]], wait_seconds: float = 0.0)
         said = ", ".join(f"{key}={value}" for key, values in labels.items() for value in values)
         raise NodesError(f"no node has {said}; there are {', '.join(known) or 'no such labels'}")
     nodes = [node for node in nodes if node.resources.gpus] or nodes
-    chosen = NodesOfOneKind(labels)
+    chosen = NodesOfOneKind(labels, wait_seconds=wait_seconds)
     chosen.describe(nodes)
     kinds = {kind_of(chosen.machines[node.node_id]): node for node in nodes}
     if len(kinds) > 1:
@@ -116,13 +122,40 @@ def choose_nodes(labels: Mapping[str, Sequence[str]], wait_seconds: float = 0.0)
 
 
 def live_nodes() -> list[Node]:
-    """Return all live nodes."""
-    found = []
+    """Return all live nodes but those that will soon be taken away."""
+    found, draining = [], draining_nodes()
     for node in ray.nodes():
-        if node["Alive"]:
+        if node["Alive"] and node["NodeID"] not in draining:
             cpus, gpus = (int(node["Resources"].get(name, 0)) for name in ("CPU", "GPU"))
             found.append(Node(node["NodeID"], Resources(cpus=cpus, gpus=gpus), node.get("Labels") or {}))
     return found
+
+
+def draining_nodes() -> Collection[str]:
+    """Return the nodes that will soon be taken away, by a preemption or because the cluster shrinks."""
+    draining: Mapping[str, int] = state.get_draining_nodes()
+    return draining.keys()
+
+
+def lost_nodes(node_ids: Iterable[str]) -> list[str]:
+    """Return those of the nodes that are gone or will soon be taken away.
+
+    Ray takes some ten seconds to find that a node is gone; one whose raylet does not answer is.
+    """
+    nodes, draining = {node["NodeID"]: node for node in ray.nodes()}, draining_nodes()
+    return [
+        node_id
+        for node_id in node_ids
+        if node_id in draining or not (node := nodes.get(node_id)) or not node["Alive"] or not _answers(node)
+    ]
+
+
+def _answers(node: Mapping[str, Any]) -> bool:
+    with contextlib.suppress(OSError):
+        address = node["NodeManagerAddress"], int(node["NodeManagerPort"])
+        socket.create_connection(address, ANSWER_TIMEOUT_SECONDS).close()
+        return True
+    return False
 
 
 def has_labels(node: Node, labels: Mapping[str, Sequence[str]]) -> bool:

@@ -18,10 +18,12 @@ from search.execution.group import Group
 from search.execution.nodes import (
     NODE_ID,
     NODES_POLL_SECONDS,
+    Node,
     NodesError,
     NodesOfOneKind,
     describe_layout,
     describe_resources,
+    draining_nodes,
     has_free,
     total,
 )
@@ -48,6 +50,7 @@ class WorkerPool:
     ) -> None:
         self._capacity = capacity  # of the nodes that are alive
         self._full_capacity = capacity  # with the nodes that were lost
+        self._short_since: float | None = None  # time of the loop since when nodes are lost
         self._nodes = nodes
         self._storage = storage
         self._reserve_cpus = reserve_cpus
@@ -65,12 +68,12 @@ class WorkerPool:
         Raises:
             InfeasibleError: the layout is larger than the whole pool.
             GroupError: the group did not start, or the nodes that it needs are lost.
-            BusyError: others on the cluster use what it needs; ask again.
+            BusyError: others on the cluster use what it needs, or it waits for nodes that were lost; ask again.
         """
         if not self._fits(layout, [], self._full_capacity):
             there = describe_resources(self._full_capacity)
             raise InfeasibleError(f"{describe_layout(layout)}: more than the {there} there are")
-        if self._full_capacity.nodes > 1 and self._following_nodes is None:
+        if self._nodes.kind is not None and self._following_nodes is None:
             self._following_nodes = asyncio.create_task(self._follow_nodes())
         while True:
             await self._wait_for_nodes(layout)
@@ -113,24 +116,38 @@ class WorkerPool:
     async def _follow_nodes(self) -> None:
         while True:
             with contextlib.suppress(NodesError):  # a new node that does not answer yet
-                self._capacity = total(await asyncio.to_thread(self._nodes.live))
+                self._take_in(await asyncio.to_thread(self._nodes.live))
+            draining = await asyncio.to_thread(draining_nodes)
             for group in list(self._groups.values()):
+                group.leave_nodes(draining)
                 if not group.is_ready:
                     await group.notify()  # its nodes may be gone
             await asyncio.sleep(NODES_POLL_SECONDS)
 
+    def _take_in(self, nodes: list[Node]) -> None:
+        """Note what the live nodes have; they may be more than at the start."""
+        self._capacity = total(nodes)
+        if not (self._full_capacity.cpus > self._capacity.cpus or self._full_capacity.gpus > self._capacity.gpus):
+            self._full_capacity, self._short_since = self._capacity, None
+        elif self._short_since is None:
+            self._short_since = asyncio.get_running_loop().time()
+
     async def _wait_for_nodes(self, layout: Layout) -> None:
-        """Wait until the cluster has the nodes for a layout.
+        """Wait a moment for the nodes of a layout.
 
         Raises:
-            GroupError: it lost some of them, and did not get them back in time.
+            BusyError: the cluster lost some of them; ask again.
+            GroupError: it did not get them back in time.
         """
-        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        now = asyncio.get_running_loop().time
+        deadline, patience = now() + BUSY_AFTER_SECONDS, max(self._timeout_seconds, self._nodes.wait_seconds)
         while not self._fits(layout, []):
-            if asyncio.get_running_loop().time() > deadline:
-                left = describe_resources(self._capacity)
+            left = describe_resources(self._capacity)
+            if self._short_since is not None and now() > self._short_since + patience:
                 raise GroupError(f"{describe_layout(layout)}: more than the {left} that the cluster still has")
-            await asyncio.sleep(NODES_POLL_SECONDS)
+            if now() > deadline:
+                raise BusyError(f"waits for {describe_layout(layout)}; the cluster has lost nodes, and {left} left")
+            await asyncio.sleep(LEASE_POLL_SECONDS)
 
     async def _lease_when_it_fits(self, layout: Layout, trial_id: str) -> int | None:
         """Return the number of a group as soon as there is room for it; None: nodes that it needs were lost."""
@@ -171,7 +188,7 @@ class WorkerPool:
         return True
 
     async def _start(self, layout: Layout, trial_id: str) -> int:
-        group = Group(next(self._numbers), layout, self._timeout_seconds, self._full_capacity.nodes > 1)
+        group = Group(next(self._numbers), layout, self._timeout_seconds, self._nodes.kind is not None)
         group.leased_to = trial_id
         self._groups[group.number] = group
         loop = asyncio.get_running_loop()

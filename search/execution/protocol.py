@@ -62,9 +62,10 @@ class Ended:
 
 @dataclass(frozen=True)
 class Died:
-    """Death of the group, and of its task with it."""
+    """Death of the group, and of its task with it. `node_lost`: a node of it is gone, or will soon be."""
 
     reason: str
+    node_lost: bool = False
 
 
 Message = Measurement | Ended | Died

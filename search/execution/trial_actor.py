@@ -20,6 +20,7 @@ from trainables.contract import InfeasibleError, Measurement, Resources, load_tr
 BUSY_POLL_SECONDS = 2.0
 STOP_TIMEOUT_SECONDS = 30.0  # for the workers of a trial that is stopped
 MAX_RETRIES = 1
+MAX_NODES_LOST = 10  # of a trial; those are no fault of its own
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class TrialActor(tune.Trainable):  # type: ignore[misc]  # Ray has no types
         self._task: Task = config["task"]
         self._resources: Resources = config["resources"]
         self._last_epoch: int = config["last_epoch"]  # measured before a resume; -1: none
-        self._retries, self._max_retries = 0, config["retries"]
+        self._retries, self._max_retries, self._nodes_lost = 0, config["retries"], 0
         self._seconds_before: float = config["seconds_before"]
         self._setup_seconds = 0.0
         self._submitted_at = 0.0
@@ -139,8 +140,8 @@ class TrialActor(tune.Trainable):  # type: ignore[misc]  # Ray has no types
                     return self._finish("failed", f"it returned without having reported {reported}")
                 case Ended(state=state, reason=reason, metrics=metrics):
                     return self._finish(state, reason, metrics)
-                case Died(reason=reason):
-                    return self._retry(reason)
+                case Died(reason=reason, node_lost=node_lost):
+                    return self._retry(reason, node_lost)
 
     def _submit(self) -> Waiting | None:
         """Hand the task to workers; return that the trial waits for them, or that it did so until now."""
@@ -163,10 +164,13 @@ class TrialActor(tune.Trainable):  # type: ignore[misc]  # Ray has no types
         self._client.release()
         return Finished(state, reason, seconds, self._setup_seconds, metrics or {})
 
-    def _retry(self, reason: str) -> Outcome:
-        if self._retries == self._max_retries:
+    def _retry(self, reason: str, node_lost: bool = False) -> Outcome:
+        if node_lost and self._nodes_lost < MAX_NODES_LOST:
+            self._nodes_lost += 1
+        elif self._retries == self._max_retries:
             return self._finish("failed", f"{reason} (after {self._retries} retry)" if self._retries else reason)
-        self._retries += 1
+        else:
+            self._retries += 1
         self._seconds_before = self._seconds()
         self._client.release()
         return Retried(reason)

@@ -21,6 +21,11 @@ from search.execution.trial_actor import DiskFull, Finished, Measured, Retried, 
 class Decider(Protocol):
     """Receiver of Tune's events: a journaled Advisor."""
 
+    @property
+    def concurrent_trials(self) -> int:
+        """Number of trials that may run at a time now."""
+        ...
+
     def propose(self) -> Proposal | None:
         """Return the next trial; None: there will be none."""
         ...
@@ -56,6 +61,7 @@ class _Adapter:
         super().__init__()
         self._decider, self._check, self._errors = decider, check, errors
         self._trial_ids: dict[str, str] = {}  # by Tune's names of the trials
+        self._running: set[str] = set()  # likewise
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune pickles its parts into snapshots that nobody reads
@@ -69,18 +75,22 @@ class _Adapter:
 
 
 class AdvisorSearcher(_Adapter, Searcher):  # type: ignore[misc]  # Ray has no types
-    """Asks the decider for proposals."""
+    """Asks the decider for proposals, while it has room for another trial."""
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Return the configuration of the next trial, or FINISHED."""
+        """Return the configuration of the next trial, None where it has to wait, or FINISHED."""
+        if len(self._running) >= self._decider.concurrent_trials:
+            return None
         proposal = self._decider.propose()
         if proposal is None:
             return str(Searcher.FINISHED)
         self._trial_ids[trial_id] = proposal.trial_id
+        self._running.add(trial_id)
         return self._decider.trial_config(proposal)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Pass on the crash of a trial's actor; any other end was in the trial's last result."""
+        self._running.discard(trial_id)
         if error:
             self._check()  # the signal that ends the run may have ended the actor: not the trial's failure
             with self._keep_error():
@@ -134,7 +144,7 @@ class Check(_Adapter, Stopper):  # type: ignore[misc]  # Ray has no types
         return False
 
 
-def run_trials(decider: Decider, concurrent_trials: int, storage: str, check: Callable[[], None]) -> None:
+def run_trials(decider: Decider, most_at_a_time: int, storage: str, check: Callable[[], None]) -> None:
     """Run what the decider proposes until it proposes nothing more, or `check` raises.
 
     Raises whatever the decider raises, e.g. OSError when the journal cannot be written.
@@ -152,7 +162,7 @@ def run_trials(decider: Decider, concurrent_trials: int, storage: str, check: Ca
             search_alg=AdvisorSearcher(decider, check, errors),
             scheduler=AdvisorScheduler(decider, check, errors),
             stop=Check(decider, check, errors),
-            max_concurrent_trials=concurrent_trials,
+            max_concurrent_trials=most_at_a_time,
             reuse_actors=True,
             storage_path=storage,
             verbose=0,

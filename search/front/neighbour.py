@@ -15,7 +15,7 @@ PROMISING = 0.01  # logarithm of a ratio, for which a neighbour is measured agai
 MOST_PROMISING = 3
 # Part of a rate's relative deviation by which the ratio of two rates differs some minutes later, too: what slows the
 # machine slows not all configurations alike. Measured on two shared virtual cores (results/LOG.md, 2026-11-26).
-PART_OF_DRIFT = 1 / 3
+PART_OF_DRIFT, MOST_DRIFT = 1 / 3, 0.045
 
 
 @dataclass(eq=False)
@@ -78,12 +78,12 @@ def updated(
 
     What the two measurements of a change differ by more than their errors say, is of the time between them: a machine
     that is shared gives a second thread now more and now less. It enters the intervals of all that were measured again.
-    So few pairs tell little of it, so it is at least PART_OF_DRIFT of the `rate_deviation`: the relative standard
-    error of one measurement of the rate, the machine's drift included.
+    So few pairs tell little of it, so it is at least PART_OF_DRIFT of the `rate_deviation`, or MOST_DRIFT: the
+    relative standard error of one measurement of the rate, the machine's drift included.
     """
     pairs = [(each, again.get((each.parameter, each.new))) for each in tried]
     estimates = [(each.estimate, later.estimate) for each, later in pairs if later is not None]
     known = [(one, two) for one, two in estimates if one and two]
     excess = [(one.mean - two.mean) ** 2 - one.deviation**2 - two.deviation**2 for one, two in known]
-    between = max((PART_OF_DRIFT * rate_deviation) ** 2, sum(excess) / len(excess) if excess else 0.0)
+    between = max(min(PART_OF_DRIFT * rate_deviation, MOST_DRIFT) ** 2, sum(excess) / len(excess) if excess else 0.0)
     return [each if later is None else replace(later, between=between) for each, later in pairs]

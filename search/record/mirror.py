@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
-import shutil
 import socket
 import threading
 import time
@@ -27,6 +27,7 @@ from search.record.run_state import RunState
 
 WRITER = "writer.json"  # names the process that writes the copy, for as long as it does
 SECONDS_BETWEEN = 30.0  # two copies, unless a trial finishes
+PIECE_BYTES = 2**20
 SILENT_SECONDS = 90.0  # after which a writer that changes nothing is taken to be gone
 UNFINISHED = (".part", ".partial")
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Mirror:
             raise MirrorError("--mirror: keys belong into the environment, as AWS_ACCESS_KEY_ID and so on")
         self._lock = threading.Lock()
         self._copied: dict[str, tuple[int, int]] = {}  # size and time of change, by path within the folder
-        self._token = uuid.uuid4().hex
+        self._token, self._signed_at = uuid.uuid4().hex, -math.inf
         self._no_file = fs.FileType.NotFound
         try:
             files, base = fs.FileSystem.from_uri(uri)
@@ -128,9 +129,7 @@ class Mirror:
             OSError: something could not be copied.
         """
         with self._lock:
-            if not self._is_ours():
-                raise MirrorError(f"--mirror {self.uri}: another process writes there now")
-            self._sign()
+            self._sign_again()
             found = dict(_kept_files(folder, unfinished))
             for name in sorted(found, key=lambda name: name == JOURNAL):
                 if self._copied.get(name) != found[name]:
@@ -173,10 +172,24 @@ class Mirror:
     def _sign(self) -> None:
         said = {"host": socket.gethostname(), "process": os.getpid(), "token": self._token, "time": time.time()}
         self._put(WRITER, lambda stream: stream.write(json.dumps(said).encode()))
+        self._signed_at = time.monotonic()
+
+    def _sign_again(self) -> None:
+        if not self._is_ours():
+            raise MirrorError(f"--mirror {self.uri}: another process writes there now")
+        self._sign()
 
     def _write(self, name: str, path: Path) -> None:
+        """Write a file; where that takes long, show that this process is still there."""
+
+        def write(stream: Any) -> None:
+            while piece := file.read(PIECE_BYTES):
+                stream.write(piece)
+                if time.monotonic() - self._signed_at >= SECONDS_BETWEEN:
+                    self._sign_again()
+
         with path.open("rb") as file:
-            self._put(name, lambda stream: shutil.copyfileobj(file, stream, 2**20))
+            self._put(name, write)
 
     def _put(self, name: str, write: Callable[[Any], object]) -> None:
         """Write a file whole: an object appears when it is complete, and a local file gets its name then."""

@@ -33,9 +33,9 @@ def describe_plan(
     lines = [
         *_entry("trainable", Path(space.trainable or "").name),
         *_entry("data", data),
-        *_entry("machine", str(machine)),
+        *_entry("machine", str(machine) if machine.cpu_name else _stated(machine)),
     ]
-    lines += [row for remark in shm_warnings(machine) for row in _entry("", remark)]
+    lines += [row for remark in shm_warnings(machine) * bool(machine.cpu_name) for row in _entry("", remark)]
     nodes = f", on {share.nodes} nodes" if share.nodes > 1 else ""
     lines += _entry("per trial", f"{plural(share.cpus, 'core')}, {plural(share.gpus, 'GPU')}{nodes}")
     lines += [row for o in space.objectives for row in _entry("objective", f"{o.metric}, {o.goal}")]
@@ -55,6 +55,10 @@ def describe_plan(
 
 
 def _estimate_lines(space: Space, guess: Estimate) -> list[str]:
+    if not guess.timed and space.evaluation != "probe":
+        lines = _entry("epochs", f"{_between(guess.epochs)} in all") if guess.epochs else []
+        ends = "" if guess.seconds is None else f"; at most {rough_duration(guess.seconds[1])}"
+        return [*lines, *_entry("time", f"not estimated: nothing was timed on such a machine{ends}")]
     if not guess.timed:
         time = "until it is stopped" if guess.seconds is None else f"at most {rough_duration(guess.seconds[1])}"
         return _entry("time", f"{time}: a probe takes up to {PROBE_SECONDS[1]:.0f} s")
@@ -116,6 +120,14 @@ def _timings(space: Space, guess: Estimate) -> list[str]:
         lines.append(f"{found}  {settings}{why}".rstrip())
     most = WIDTH - INDENT
     return [line if len(line) <= most else f"{line[: most - 1]}…" for line in lines]
+
+
+def _stated(machine: Machine) -> str:
+    """Return a machine of which only the GPUs are known."""
+    each = len(machine.gpus) // machine.num_nodes
+    nodes = f"{machine.num_nodes} nodes with " if machine.num_nodes > 1 else ""
+    cores = f"{machine.cores // machine.num_nodes} cores{' each' if machine.num_nodes > 1 else ''} assumed"
+    return f"{nodes}{plural(each, 'GPU')} {machine.gpus[0].name}; {cores}. What its memory holds is not known here"
 
 
 def _between(span: Span) -> str:

@@ -79,6 +79,11 @@ def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_co
     return Estimate(timed, _fitting(space, epoch), epochs, probes, seconds, disk, cores_of_others)
 
 
+def untimed(space: Space) -> Estimate:
+    """Return what is known of a run on another machine, where nothing can be timed."""
+    return Estimate((), None, _epochs(space), _probes(space), _bounded(space, None), None)
+
+
 def samples(space: Space) -> Iterator[dict[str, Any]]:
     """Yield the configurations to time: all parameters in the middle of their values, then at each end."""
     seen = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +20,11 @@ from search.execution.protocol import Function, Task
 from search.execution.trial_actor import Finished, Measured
 from search.front.targets import with_targets
 from search.record.journal import Event, Journal
-from search.space.space import Space
+from search.space.space import MOST_CONCURRENT_TRIALS, Space
 from search.study.front_measurements import FrontMeasurements
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable, source_of
 
+NODES_POLL_SECONDS = 2.0
 OUT_OF_TIME = "budget.hours is spent"
 MAX_ALIKE_FAILURES = 5  # of the first trials; more would fail alike
 
@@ -43,14 +45,19 @@ class Study:
         pool_name: str,
         events: Sequence[Event] = (),
         clock: Callable[[], float] = time.monotonic,
+        cluster: Cluster | None = None,
     ) -> None:
-        """Take up a run where `events`, its journal so far, leave it; `resources` are those of one trial."""
+        """Take up a run where `events`, its journal so far, leave it; `resources` are those of one trial.
+
+        `cluster`: one whose nodes come and go; None: the number of trials at a time stays as it is.
+        """
         self._space = space
         self._data = data
         self._folder = folder
         self._journal = journal
         self._resources = resources
-        self._pool_name = pool_name
+        self._pool_name, self._cluster = pool_name, cluster
+        self._nodes_known_until, self._concurrent_trials = -math.inf, space.concurrent_trials
         source = source_of(space.trainable) if space.trainable else None
         self._digest = source.digest if source else ""
         self._advisor = Advisor(space)
@@ -67,8 +74,16 @@ class Study:
 
     @property
     def concurrent_trials(self) -> int:
-        """Maximum number of trials that run at a time."""
-        return self._space.concurrent_trials
+        """Number of trials that may run at a time now; that of the space file is of the nodes at the start."""
+        if self._cluster is not None and self._clock() >= self._nodes_known_until:
+            self._concurrent_trials = self._cluster.concurrent_trials(self._space.concurrent_trials)
+            self._nodes_known_until = self._clock() + NODES_POLL_SECONDS
+        return self._concurrent_trials
+
+    @property
+    def most_at_a_time(self) -> int:
+        """Number of trials that may ever run at a time."""
+        return self._space.concurrent_trials if self._cluster is None else MOST_CONCURRENT_TRIALS
 
     @property
     def out_of_time(self) -> bool:
@@ -243,7 +258,9 @@ def run_study(
     `check` is called several times a second, and may raise to end the run.
     """
     with workers.worker_pool(cluster.resources, not cluster.owned, cluster.nodes) as pool:
-        study = Study(space, data, folder, journal, space.resources_per_trial(cluster.resources), pool.name, events)
+        resources = space.resources_per_trial(cluster.resources)
+        joined = None if cluster.owned else cluster
+        study = Study(space, data, folder, journal, resources, pool.name, events, cluster=joined)
         complete_study(study, pool, check)
 
 
@@ -251,7 +268,7 @@ def complete_study(study: Study, pool: workers.Pool, check: Callable[[], None]) 
     """Run the study on workers that may outlive it."""
     if (layout := study.next_layout()) is not None:
         pool.actor.warm.remote(layout)  # the group starts while Tune does; both take seconds
-    tune.run_trials(study, study.concurrent_trials, pool.storage, check)
+    tune.run_trials(study, study.most_at_a_time, pool.storage, check)
     reason = study.why_ended()
     front = study.front_measurements(pool.actor, check)
     front.repeat()

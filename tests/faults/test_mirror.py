@@ -136,6 +136,23 @@ def test_a_writer_that_was_replaced_writes_nothing_more(uri: str, run: Path) -> 
     assert mirror._writer() == STRANGER
 
 
+def test_a_long_upload_shows_that_its_writer_is_there(uri: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror, signed = claimed(uri), list[float]()
+    monkeypatch.setattr("search.record.mirror.SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr(mirror, "_sign", lambda: signed.append(0.0))
+    mirror.copy(run)
+    assert len(signed) >= 1 + 3  # the checkpoint alone has three pieces
+
+    def replaced() -> None:
+        other = Mirror(uri, "run")
+        other._sign()
+
+    monkeypatch.setattr(mirror, "_sign", replaced)
+    (run / "trials" / "t0003" / "checkpoint.pt").write_bytes(os.urandom(3_000_000))
+    with pytest.raises(MirrorError, match="another process writes there now"):
+        mirror.copy(run)
+
+
 def test_another_run_of_the_same_name_is_not_overwritten(uri: str, run: Path, tmp_path: Path) -> None:
     claimed(uri).copy(run)
     other = write_run(tmp_path / "other", story(seed=5))

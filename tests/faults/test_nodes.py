@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from search.record.events import Wait
+from search.record.journal import FILE_NAME, read_journal
 from search.results import Run, load
 from search.space.space import parse_space
 from tests.trainables.own_files import written
@@ -33,6 +35,8 @@ budget: {epochs: 1, repeats: 0}
 ON_NODES = """\
 import sys, threading, time
 from pathlib import Path
+import ray
+from ray.core.generated import autoscaler_pb2
 from ray.cluster_utils import Cluster
 from ray.util import placement_group_table
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
@@ -43,13 +47,33 @@ if "--mixed" in sys.argv:
         cluster.add_node(num_cpus=2, num_gpus=8, labels={"ray.io/accelerator-type": kind})
 cluster.wait_for_nodes()
 
-def lose_a_node():
+def wait_for_a_measurement():
     journal = Path("results/run/journal.jsonl")
     while not (journal.exists() and '"measurement"' in journal.read_text()):
         time.sleep(0.05)
+
+def used_node():
     groups = [group for group in placement_group_table().values() if group["state"] == "CREATED"]
     used = {node for group in groups for node in group["bundles_to_node_id"].values()}
-    cluster.remove_node(next(node for node in others if node.node_id in used), allow_graceful=False)
+    return next(node for node in others if node.node_id in used)
+
+def lose_a_node():
+    wait_for_a_measurement()
+    cluster.remove_node(used_node(), allow_graceful=False)
+
+def drain_a_node():
+    wait_for_a_measurement()
+    node, deadline = used_node(), time.time_ns() // 10**6 + 60_000
+    client = ray._raylet.GcsClient(address=cluster.address)
+    reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+    assert client.drain_node(node.node_id, reason, "preempted", deadline)[0]
+    while '"retry"' not in Path("results/run/journal.jsonl").read_text():
+        time.sleep(0.05)
+    cluster.remove_node(node, allow_graceful=False)
+
+def add_a_node():
+    wait_for_a_measurement()
+    cluster.add_node(num_cpus=2)
 
 def lose_the_file():
     while not Path("results/run/source/rows.py").exists():
@@ -58,6 +82,10 @@ def lose_the_file():
 
 if "--lose-a-node" in sys.argv:
     threading.Thread(target=lose_a_node, daemon=True).start()
+if "--drain-a-node" in sys.argv:
+    threading.Thread(target=drain_a_node, daemon=True).start()
+if "--add-a-node" in sys.argv:
+    threading.Thread(target=add_a_node, daemon=True).start()
 if "--lose-the-file" in sys.argv:
     threading.Thread(target=lose_the_file, daemon=True).start()
 from search.run import main
@@ -137,11 +165,35 @@ def test_a_trial_whose_node_is_gone_goes_on_from_its_checkpoint_on_others(tmp_pa
 
 
 @pytest.mark.slow
+def test_a_trial_leaves_a_node_that_will_be_taken_away_before_it_is(tmp_path: Path) -> None:
+    """As before a preemption, of which the cloud tells a minute or two before."""
+    space = LOSING.replace("placement: {values: [pack, spread]}", "seed: {values: [0, 1]}")
+    run = run_on_nodes(tmp_path, 3, space, "--drain-a-node")
+    assert run.trials.state.tolist() == ["complete", "complete"], run.trials.reason.tolist()
+    assert run.trials.epochs.tolist() == [3, 3]
+    journal = (tmp_path / "results" / "run" / "journal.jsonl").read_text()
+    assert journal.count("its node will soon be taken away") == 1
+
+
+@pytest.mark.slow
+def test_a_node_that_joins_runs_another_trial_at_the_same_time(tmp_path: Path) -> None:
+    space = LOSING.replace("placement: {values: [pack, spread]}", "seed: {values: [0, 1, 2, 3]}")
+    run = run_on_nodes(tmp_path, 1, space.replace("world_size: 2", "world_size: 1"), "--add-a-node")
+    assert run.trials.state.tolist() == ["complete"] * 4, run.trials.reason.tolist()
+    trials = list(run.state.trials.values())
+    ended = [trial.started_at + trial.seconds for trial in trials]
+    assert trials[1].started_at < ended[0]  # as soon as the node is there
+    assert len(run.curves) == 12
+
+
+@pytest.mark.slow
 def test_a_trial_that_needs_the_node_that_is_gone_fails_and_others_do_not(tmp_path: Path) -> None:
     space = LOSING.replace("placement: {values: [pack, spread]}", "world_size: {values: [2, 1]}")
     rows: Any = run_on_nodes(tmp_path, 2, space.replace("world_size: 2, ", ""), "--lose-a-node").trials.iloc
     wide, narrow = rows
-    assert (wide.state, wide.retries) == ("failed", 1)
+    assert (wide.state, wide.retries) == ("failed", 2)  # the loss of the node costs no retry
+    waits = [event for event in read_journal(tmp_path / "results/run" / FILE_NAME) if isinstance(event, Wait)]
+    assert waits[0].reason == "waits for 2 processes with 2 cores each; the cluster has lost nodes, and 2 cores left"
     assert 1 <= wide.epochs < 3  # those before its node was gone
     assert "2 processes with 2 cores each: more than the 2 cores that the cluster still has" in wide.reason
     assert (narrow.state, narrow.retries, narrow.epochs) == ("complete", 0, 3)

@@ -160,9 +160,9 @@ def test_what_differs_from_one_time_to_another_enters_the_interval() -> None:
     alone = measured(1.4).estimate
     assert alone is not None
     assert found.estimate.deviation == alone.deviation
-    (found,) = updated([steady], {key: measured(1.4, again=True)}, 0.15)
+    (found,) = updated([steady], {key: measured(1.4, again=True)}, 0.12)
     assert found.estimate is not None
-    assert found.estimate.deviation == pytest.approx(math.hypot(alone.deviation, 0.05))
+    assert found.estimate.deviation == pytest.approx(math.hypot(alone.deviation, 0.04))
     (found,) = updated([unsteady], {key: measured(1.4, again=True)}, 0.0)
     assert found.estimate is not None
     assert found.estimate.mean == pytest.approx(math.log(1.4), abs=0.001)

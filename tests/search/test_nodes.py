@@ -1,8 +1,12 @@
 """Which nodes of a cluster run trials."""
 
+import socket
+from dataclasses import replace
+
 import pytest
 
 from search.execution import nodes
+from search.execution.cluster import Cluster
 from search.execution.nodes import Node, NodesError, choose_nodes, has_free, of_one_size, total
 from search.space.machine import Gpu, Machine
 from trainables.contract import Layout, Resources
@@ -43,6 +47,36 @@ def test_nodes_that_come_later_are_waited_for(cluster, monkeypatch):
     monkeypatch.setattr(nodes, "live_nodes", lambda: [node("a", 4)])
     with pytest.raises(NodesError, match="no node has kind=H100"):
         choose_nodes({"kind": ["H100"]}, wait_seconds=0.05)
+
+
+def test_more_nodes_run_more_trials_at_a_time_and_fewer_run_fewer(cluster):
+    machine = Machine("EPYC", cores=32, memory_gib=200, gpus=(H100,))
+    pairs = [(node(name, 32, 1), machine) for name in "abcd"]
+    cluster(*pairs[:2])
+    joined = Cluster(Resources(64, 2, 2), replace(machine, num_nodes=2), False, None, nodes=choose_nodes({}))
+    assert [joined.concurrent_trials(number) for number in (1, 3)] == [1, 3]
+    cluster(*pairs)
+    assert [joined.concurrent_trials(number) for number in (1, 3)] == [2, 6]
+    cluster(*pairs[:1])
+    assert [joined.concurrent_trials(number) for number in (1, 3)] == [1, 1]
+    assert replace(joined, owned=True).concurrent_trials(3) == 3
+
+
+def test_a_node_that_does_not_answer_or_will_be_taken_away_is_lost(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as raylet, socket.create_server(("127.0.0.1", 0)) as other:
+        here = {"Alive": True, "NodeManagerAddress": "127.0.0.1", "Resources": {"CPU": 2.0}}
+        known = [
+            {**here, "NodeID": "fine", "NodeManagerPort": raylet.getsockname()[1]},
+            {**here, "NodeID": "silent", "NodeManagerPort": other.getsockname()[1]},
+            {**here, "NodeID": "drains", "NodeManagerPort": raylet.getsockname()[1]},
+            {**here, "NodeID": "dead", "NodeManagerPort": raylet.getsockname()[1], "Alive": False},
+        ]
+        other.close()
+        monkeypatch.setattr("search.execution.nodes.ray.nodes", lambda: known)
+        monkeypatch.setattr("search.execution.nodes.state.get_draining_nodes", lambda: {"drains": 0})
+        found = nodes.lost_nodes(["fine", "silent", "drains", "dead", "unknown"])
+    assert found == ["silent", "drains", "dead", "unknown"]
+    assert [each.node_id for each in nodes.live_nodes()] == ["fine", "silent"]
 
 
 def test_a_layout_has_room_where_whole_processes_fit_on_nodes(monkeypatch):

@@ -60,6 +60,8 @@ def test_a_bad_space_file_is_one_line_exit_2_and_nothing_created(
         (["space.yaml", "--set", "concurrent_trials=99"], "cannot share"),
         (["space.yaml", "--set", "concurrent_trials=101"], "101: at most 100; so many take 25 GiB beside the search"),
         (["vgg.yaml", "--set", "data.name=folder"], "data.root"),
+        (["vgg.yaml", "--on", "H100"], "expected e.g. 8xH100"),
+        (["vgg.yaml", "--on", "0xH100"], "expected e.g. 8xH100"),
     ],
 )
 def test_bad_input_is_one_line_exit_2_and_nothing_created(
@@ -93,6 +95,28 @@ def test_the_plan_is_printed_and_nothing_is_started_or_written(
     for part in ("learning_rate", "0.001 to 0.5, log", "5 trials", "time ", "disk "):
         assert part in out
     assert [path.name for path in space.parent.iterdir()] == ["space.yaml"]
+
+
+def test_the_plan_for_another_machine_is_of_its_nodes_and_gpus_and_times_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither are the pictures looked for, which may be there alone."""
+    monkeypatch.chdir(tmp_path)
+    text = SPACE.replace("replay", "vgg19_cifar10").replace("seconds_per_epoch: 0.5", "width: 0.0625")
+    text += "without_gpu: {fixed: {width: 0.01}}\ndata: {name: folder, root: /nowhere}\n"
+    text = text.replace("parameters:\n", "parameters:\n  strategy: {values: [single, ddp, data_parallel]}\n")
+    (tmp_path / "space.yaml").write_text(text)
+    assert main(["space.yaml", "--dry-run", "--on", "2x8xH100"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "machine 2 nodes with 8 GPUs H100; 64 cores each assumed" in out
+    assert "per trial 128 cores, 16 GPUs, on 2 nodes" in out
+    assert "strategy single, ddp, data_parallel" in out
+    assert "width 0.0625" in out
+    assert "left out" not in out
+    assert "not estimated: nothing was timed on such a machine" in out
+    assert main(["space.yaml", "--on", "8xH100"]) == 2
+    assert "--on: belongs to --dry-run" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["space.yaml"]
 
 
 def test_the_plan_is_for_the_pictures_that_this_machine_would_train_on(
