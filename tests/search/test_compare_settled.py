@@ -138,6 +138,7 @@ def test_minutes_below_zero_are_refused(tmp_path: Path, capsys: pytest.CaptureFi
     assert "expected more than 0" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_change_of_a_training_file_is_told_as_a_ratio(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = [run_of(tmp_path / name, nap) for name, nap in (("a", 0.2), ("b", 0.0))]
     named = sides([load(folder) for folder in folders])

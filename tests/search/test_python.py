@@ -81,6 +81,7 @@ def test_an_interruption_is_passed_on_and_the_command_has_its_last_words(monkeyp
         run_search(SPACE)
 
 
+@pytest.mark.slow
 def test_a_search_returns_its_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_search(SPACE, name="grid", results=tmp_path, options=["--no-dashboard"])
     assert run.trials.state.tolist() == ["complete", "complete"]

@@ -269,6 +269,7 @@ def test_a_rank_that_fails_ends_its_trial_though_the_other_waits_for_it(pool: An
     assert run.trials.seconds[0] < 30
 
 
+@pytest.mark.slow
 def test_a_thousand_calls_that_wait_leave_the_pool_able_to_answer(cluster: Any) -> None:
     """100 trials of eight ranks: all of them wait for an answer that another call must bring."""
     with worker_pool(cluster.resources, reserve_cpus=False) as pool:
@@ -280,6 +281,7 @@ def test_a_thousand_calls_that_wait_leave_the_pool_able_to_answer(cluster: Any) 
         assert ray.wait(waiting, timeout=60)[0]
 
 
+@pytest.mark.slow
 def test_a_trial_waits_for_what_others_on_the_cluster_use(cluster: Any, tmp_path: Path) -> None:
     """Other programs hold both cores until the journal says that the trial waits for one of them."""
     held, released = [tmp_path / "first", tmp_path / "second"], tmp_path / "released"

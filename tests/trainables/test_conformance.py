@@ -60,7 +60,7 @@ def case_of(name: str, folder: Path) -> Case:
     return Case(file(folder, "conforming_loop.py", LOOP), {"threads": 1, "learning_rate": 0.01}, Data())
 
 
-@pytest.fixture(params=["vgg19", "resnet18", "gpt", "file", "loop"])
+@pytest.fixture(params=["vgg19", pytest.param("resnet18", marks=pytest.mark.slow), "gpt", "file", "loop"])
 def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_probes: None) -> Case:
     monkeypatch.setenv("TRAINING_SEARCH_CACHE", str(tmp_path / "cache"))
     return case_of(request.param, tmp_path)

@@ -104,6 +104,7 @@ def losses_of(rank: int, world_size: int, folder: Path, data: Data) -> dict[str,
     return losses
 
 
+@pytest.mark.slow
 def test_it_trains_and_the_parameter_reaches_its_step(tmp_path: Path, few: Data) -> None:
     for name in CONFIGS:
         (tmp_path / name).mkdir()

@@ -73,6 +73,7 @@ def test_both_loaders_give_the_same_pictures(root: Path) -> None:
             assert torch.equal(labels, same_labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_strategies_train_it(tmp_path: Path, root: Path, strategy: str) -> None:
     config = {"network": "squeezenet1_1", "image_size": 64}
