@@ -258,17 +258,21 @@ class RunState:
         since = (self._last_at if now is None else now) - self._resumed_at
         return self._seconds + (0.0 if since < 0 else since)  # below zero: a clock was set back
 
-    def candidates(self) -> list[Trial]:
-        """Trials that may be compared, as `search.front.candidates`."""
+    def candidates(self, among: Iterable[Trial] | None = None) -> list[Trial]:
+        """Trials that may be compared, as `search.front.candidates`; `among`: only these."""
         if not self.objectives:  # the run has not begun
             return []
         baseline = self.baseline.metrics if self.baseline and self.baseline.state == "complete" else {}
-        return candidates(self.trials.values(), self.objectives, self._constraints, baseline, self.is_probe_run)
+        compared = self.trials.values() if among is None else among
+        return candidates(compared, self.objectives, self._constraints, baseline, self.is_probe_run)
 
-    def front(self, layers: int = 1) -> list[Trial]:
-        """The candidates that no other dominates, best in the first objective first; or those of so many fronts."""
-        if layers > 1:
-            return pareto_front(self.candidates(), self.objectives, layers)
+    def fronts_among(self, trial_ids: Iterable[str], layers: int) -> list[Trial]:
+        """The first fronts of these trials alone."""
+        among = [trial for trial_id in trial_ids if (trial := self.trials.get(trial_id))]
+        return pareto_front(self.candidates(among), self.objectives, layers)
+
+    def front(self) -> list[Trial]:
+        """The candidates that no other dominates, best in the first objective first."""
         if self._front is None:
             self._front = pareto_front(self.candidates(), self.objectives)
         return self._front

@@ -232,8 +232,11 @@ class Study:
         self._journal.append("end", reason=reason)
 
     def _drop_checkpoints(self) -> None:
-        """Keep the checkpoints of unfinished trials and, for the test set, of the first two fronts."""
-        front = {point.trial_id for point in self._run_state.front(layers=2)}
+        """Keep the checkpoints of unfinished trials and, for the test set, of the first two fronts.
+
+        Trials without a checkpoint were on no such front, so that all of them need not be compared again.
+        """
+        front = {point.trial_id for point in self._run_state.fronts_among(self._with_checkpoints, layers=2)}
         wanted = {*self._running, *front, *(proposal.trial_id for proposal in self._pending)}
         for trial_id in self._with_checkpoints - wanted:
             for checkpoint in (self._folder / "trials" / trial_id).glob("checkpoint*"):  # other libraries' are folders
