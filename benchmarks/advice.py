@@ -115,10 +115,10 @@ def main() -> None:
         for each, fresh in zip(found, again, strict=True):
             rows.append(_row(name, each, fresh, seconds))
             change = f"`{each.parameter}` {each.old} → {each.new}"
-            published, again, holds = (rows[-1][key] for key in ("published", "fresh", "holds"))
+            published, measured_again, holds = (rows[-1][key] for key in ("published", "fresh", "holds"))
             print(
                 f"| {name} | {deviation:.1%} | {measured} | {seconds:.0f} | {change} | {format_ratio(*published)} | "
-                f"{format_ratio(*again)} | {'yes' if holds else 'no'} |",
+                f"{format_ratio(*measured_again)} | {'yes' if holds else 'no'} |",
                 flush=True,
             )
     held = sum(row["holds"] for row in rows)

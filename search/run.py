@@ -202,7 +202,8 @@ def _plan(space: Space, machine: Machine, elsewhere: bool) -> str:
     from search.study.plan import describe_plan
     from search.study.run_estimate import estimate, untimed
 
-    whole = Resources(machine.cores, len(machine.gpus), machine.num_nodes)
+    nodes = machine.num_nodes
+    whole = Resources(nodes * machine.cores, nodes * len(machine.gpus), nodes)
     share = space.resources_per_trial(whole)
     space, left_out = space.restrict_to(share)
     trainable = load_trainable(space.trainable or "")

@@ -100,7 +100,7 @@ def shipped_spaces() -> dict[str, Path]:
 
 
 def stated_machine(text: str) -> Machine:
-    """Return the machine that `--on` names as [NODES x] GPUS x TYPE; nothing else of it is known.
+    """Return one of the nodes that `--on` names as [NODES x] GPUS x TYPE; nothing else of it is known.
 
     Raises:
         ArgumentTypeError: it names none.
@@ -109,8 +109,7 @@ def stated_machine(text: str) -> Machine:
     nodes, gpus = (int(found[1] or 1), int(found[2])) if found else (0, 0)
     if not found or not (0 < nodes <= MOST_NODES and 0 < gpus <= MOST_GPUS):
         raise argparse.ArgumentTypeError(f'"{text}": expected e.g. 8xH100, or 2x8xH100 for two nodes')
-    cores = CORES_PER_GPU * nodes * gpus
-    return Machine("", cores, math.inf, gpus=(Gpu(found[3], 0.0),) * nodes * gpus, num_nodes=nodes)
+    return Machine("", CORES_PER_GPU * gpus, math.inf, gpus=(Gpu(found[3], 0.0),) * gpus, num_nodes=nodes)
 
 
 def wanted_nodes(options: argparse.Namespace) -> tuple[dict[str, list[str]], float]:

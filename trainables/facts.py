@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from trainables.build import network
@@ -47,7 +47,8 @@ def facts(trainable: OwnTrainable, data: Data) -> dict[str, Any]:
     workload = workload_of(settings)
     shape = workload.sample_shape(settings, data)
     model = network(settings, shape, torch.device("cpu"))
-    _check_measures(trainable, model, data)
+    # a mistake in the file's `measures` is found before anything is trained
+    evaluate(model, [workload.first_batch(data)], settings, torch.device("cpu"), rank=0, world_size=1)  # type: ignore[attr-defined]
     return {
         "samples": workload.training_count(data),
         "input": tree_map(_text, shape.inputs),
@@ -56,14 +57,6 @@ def facts(trainable: OwnTrainable, data: Data) -> dict[str, Any]:
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "flops": training_flops_per_sample(settings, shape),
     }
-
-
-def _check_measures(trainable: OwnTrainable, model: nn.Module, data: Data) -> None:
-    """Measure the first sample: a mistake in the file's `measures` is found before anything is trained."""
-    settings = trainable.settings()
-    workload = workload_of(settings)
-    inputs, targets = workload.first_batch(data)  # type: ignore[attr-defined]
-    evaluate(model, [(inputs, targets)], settings, torch.device("cpu"), rank=0, world_size=1)
 
 
 def _text(tensor: Tensor) -> str:

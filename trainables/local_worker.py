@@ -10,7 +10,7 @@ from pathlib import Path
 from trainables.contract import Data, Measurement, Resources
 
 Listener = Callable[[Measurement], bool]
-StepListener = Callable[[int, int, int], None]  # of epoch, step and steps of the epoch
+OnStep = Callable[[int, int, int], None]  # of epoch, step and steps of the epoch
 
 
 @dataclass
@@ -25,7 +25,7 @@ class LocalWorker:
     world_size: int = 1
     listener: Listener = lambda measurement: True
     reported: list[Measurement] = field(default_factory=list)
-    on_step: StepListener | None = None
+    on_step: OnStep | None = None
 
     def report(self, measurement: Measurement) -> bool:
         """Keep it and ask `listener`, which must give the same answer in all processes."""

@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-class StepListener:
+class StepPrinter:
     """Prints the step of an epoch that takes long, at most every `STEP_SECONDS`."""
 
     def __init__(self, as_json: bool) -> None:
@@ -319,8 +319,7 @@ def _work(job: Job, rank: int) -> None:
     told: Listener = TurnListener(job.folder / ANSWERS) if job.turns else job.listener
     listener: Listener = told if rank == 0 else lambda measurement: True
     worker = LocalWorker(job.folder, job.epochs, job.data, resources, rank, job.layout.processes, listener)
-    if rank == 0:
-        worker.on_step = StepListener(job.as_json)
+    worker.on_step = StepPrinter(job.as_json) if rank == 0 else None
     if job.turns:
         if hasattr(trainable, "turns"):
             trainable.turns(job.turns, worker)

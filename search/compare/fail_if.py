@@ -13,7 +13,7 @@ from search.exit_codes import InputError
 from search.front.affects import is_learned
 from search.front.differences import Estimate
 from search.front.intervals import HALF_95
-from search.text.numbers import format_number, format_percent, format_ratio, join_words
+from search.text.numbers import format_number, format_percent, format_ratio, join_words, plural
 
 HYPERVOLUME = "hypervolume"
 EXAMPLE = '"images_per_second<0.95", "val_accuracy<-0.01" or "hypervolume<0.98"'
@@ -30,14 +30,14 @@ class FailIf:
     def __str__(self) -> str:
         return f"{self.metric}{'<' if self.below else '>'}{self.bound:g}"
 
-    def is_met(self, estimate: Estimate) -> bool:
-        """Return whether the whole 95% interval is beyond the bound."""
-        return estimate.high < self.bound if self.below else estimate.low > self.bound
+    def is_met(self, low: float, high: float) -> bool:
+        """Return whether the whole interval is beyond the bound."""
+        return high < self.bound if self.below else low > self.bound
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a condition found for one of the runs, in words."""
+    """Finding of a condition for one of the runs, in words."""
 
     text: str
     failed: bool
@@ -84,7 +84,7 @@ def outcomes(
                 yield Outcome(f"`{condition}`: {base} has no front; nothing was compared", failed=False)
                 continue
             share = volumes[0][named.index(side)] / volumes[0][0]
-            failed = condition.is_met(Estimate(share, 0.0))
+            failed = condition.is_met(share, share)
             yield Outcome(f"`{condition}`: {letter} has {format_percent(share)} of {base}'s{_fails(failed)}", failed)
             continue
         both = [row for row in rows if {letter, base} <= row.readings.keys()]
@@ -97,14 +97,14 @@ def outcomes(
             yield Outcome(f"`{condition}`: {letter} shares no configuration with {base} whose interval is known", False)
             continue
         mean = _mean(known)
-        over = f"over {len(known)} shared configuration{'s' * (len(known) > 1)}"
+        over = f"over {plural(len(known), 'shared configuration')}"
         if learned:
-            failed = condition.is_met(mean)
+            failed = condition.is_met(mean.low, mean.high)
             ends = f"{format_number(mean.mean)} ({format_number(mean.low)} to {format_number(mean.high)})"
             text = f"{letter} minus {base} is {ends}"
         else:
             ratio, low, high = mean.ratio
-            failed = high < condition.bound if condition.below else low > condition.bound
+            failed = condition.is_met(low, high)
             text = f"{letter} has {format_ratio(ratio, low, high)} times the rate of {base}"
         yield Outcome(f"`{condition}`: {text}, {over}{_fails(failed)}", failed)
 

@@ -121,7 +121,7 @@ class Group:
     async def report_hang(self, task_number: int, rank: int) -> None:
         """End a group of which a rank found itself hanging."""
         if self._task_number == task_number and rank not in self._ends:
-            self._lose(f"{rank_names([rank])} did nothing for {self._timeout_seconds:.0f} s")
+            self._fail(f"{rank_names([rank])} did nothing for {self._timeout_seconds:.0f} s")
 
     # Called by the pool
 
@@ -201,7 +201,7 @@ class Group:
                 async with asyncio.timeout(self._timeout_seconds):
                     await self._workers[rank].__ray_ready__.remote()
             except TimeoutError:
-                self._lose(f"rank {rank} did not answer for {self._timeout_seconds:.0f} s{self._where(rank)}")
+                self._fail(f"rank {rank} did not answer for {self._timeout_seconds:.0f} s{self._where(rank)}")
                 return
             except ray.exceptions.RayError:
                 return  # the process is gone: Ray Train says so, and why
@@ -212,7 +212,7 @@ class Group:
         """End the group unless all ranks have reported the epoch; those that have wait for the answer."""
         missing = sorted(set(range(self.layout.processes)) - self._reports.get(epoch, set()))
         if self._task_number == task_number and self._task and missing and not self._ends:
-            self._lose(f"{rank_names(missing)} did not answer for {self._timeout_seconds:.0f} s")
+            self._fail(f"{rank_names(missing)} did not answer for {self._timeout_seconds:.0f} s")
 
     def _end_stragglers(self, task_number: int) -> None:
         """End the group unless all ranks have ended the task."""
@@ -225,15 +225,16 @@ class Group:
 
     def leave_nodes(self, draining: Collection[str]) -> None:
         """End the group if one of its nodes will soon be taken away; its trial goes on elsewhere."""
-        if any(place.node_id in draining for place in self.places.values()) and not (self.closing or self.dead):
-            self._lost = Died("its node will soon be taken away", node_lost=True)
-            self.kill()
-            self._messages.put_nowait(self._lost)
+        if any(place.node_id in draining for place in self.places.values()):
+            self._lose(Died("its node will soon be taken away", node_lost=True))
 
-    def _lose(self, reason: str) -> None:
+    def _fail(self, reason: str) -> None:
+        self._lose(Ended("failed", reason))
+
+    def _lose(self, end: Ended | Died) -> None:
         if self.closing or self.dead:
             return  # it was asked to end
-        self._lost = Ended("failed", reason)
+        self._lost = end
         self.kill()
         self._messages.put_nowait(self._lost)
 

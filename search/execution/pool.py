@@ -127,7 +127,7 @@ class WorkerPool:
     def _take_in(self, nodes: list[Node]) -> None:
         """Note what the live nodes have; they may be more than at the start."""
         self._capacity = total(nodes)
-        if not (self._full_capacity.cpus > self._capacity.cpus or self._full_capacity.gpus > self._capacity.gpus):
+        if self._capacity.cpus >= self._full_capacity.cpus and self._capacity.gpus >= self._full_capacity.gpus:
             self._full_capacity, self._short_since = self._capacity, None
         elif self._short_since is None:
             self._short_since = asyncio.get_running_loop().time()

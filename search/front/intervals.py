@@ -26,6 +26,11 @@ def half_interval(metrics: Metrics, metric: str, val_images: int | None = None) 
     return half if math.isfinite(half) and half > 0 else None
 
 
+def least_value(metric: str) -> float:
+    """Smallest value that a metric can have, and the lower end of its interval with it: a rate is not below zero."""
+    return 0.0 if metric.endswith("_per_second") else -math.inf
+
+
 def relative_deviation(metrics: Metrics, metric: str) -> float:
     """Standard error of a metric as a part of its value; 0: not known."""
     half = half_interval(metrics, metric)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from search.front.intervals import least_value
 from search.front.objective import measured
 from search.record.dataframes import Run
 from search.record.trial import Trial
@@ -75,8 +75,7 @@ class FrontStatus:
         half = self.run.state.half_interval(trial, metric)
         if half is None:
             return None
-        least = 0.0 if metric == self.run.state.rate_metric else -math.inf
-        return max(trial.metrics[metric] - half, least), trial.metrics[metric] + half
+        return max(trial.metrics[metric] - half, least_value(metric)), trial.metrics[metric] + half
 
 
 def front_status(run: Run) -> FrontStatus:

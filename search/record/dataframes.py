@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pandas as pd
 
+from search.front.intervals import least_value
 from search.front.neighbour import gains
 from search.front.roles import ENDS
 from search.record.columns import COLUMNS, DIFFERENCE, describe_columns
@@ -191,8 +192,8 @@ def _words(values: Iterable[str | None]) -> Any:
 
 
 def _metric(name: str, measured: Sequence[Mapping[str, float]]) -> Any:
-    """Return the column of a metric; no rate is below zero, nor is the lower end of its interval."""
-    least = 0.0 if name.endswith("_per_second_low") else -math.inf
+    """Return the column of a metric."""
+    least = least_value(name.removesuffix("_low")) if name.endswith("_low") else -math.inf
     return _floats(max(metrics.get(name, math.nan), least) for metrics in measured)
 
 

@@ -124,10 +124,10 @@ def _timings(space: Space, guess: Estimate) -> list[str]:
 
 def _stated(machine: Machine) -> str:
     """Return a machine of which only the GPUs are known."""
-    each = len(machine.gpus) // machine.num_nodes
     nodes = f"{machine.num_nodes} nodes with " if machine.num_nodes > 1 else ""
-    cores = f"{machine.cores // machine.num_nodes} cores{' each' if machine.num_nodes > 1 else ''} assumed"
-    return f"{nodes}{plural(each, 'GPU')} {machine.gpus[0].name}; {cores}. What its memory holds is not known here"
+    cores = f"{machine.cores} cores{' each' if machine.num_nodes > 1 else ''} assumed"
+    gpus = f"{plural(len(machine.gpus), 'GPU')} {machine.gpus[0].name}"
+    return f"{nodes}{gpus}; {cores}. What its memory holds is not known here"
 
 
 def _between(span: Span) -> str:

@@ -55,10 +55,9 @@ class Estimate:
 
 def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_counter) -> Estimate:
     """Time a few steps of up to three configurations in this process, and scale up; probes have a fixed range."""
-    trials = space.max_trials
     if space.evaluation == "probe":
-        seconds = _bounded(space, None if trials is None else _scaled(PROBE_SECONDS, (trials, trials)))
-        return Estimate((), None, None, None, seconds, None)
+        return untimed(space)
+    trials = space.max_trials
     others = CoresOfOthers()
     timed = tuple(_timed(space, data, clock))
     cores_of_others = others()
@@ -80,7 +79,11 @@ def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_co
 
 
 def untimed(space: Space) -> Estimate:
-    """Return what is known of a run on another machine, where nothing can be timed."""
+    """Return what is known of a run without timing anything, which is all of a run of probes."""
+    if space.evaluation == "probe":
+        trials = space.max_trials
+        seconds = _bounded(space, None if trials is None else _scaled(PROBE_SECONDS, (trials, trials)))
+        return Estimate((), None, None, None, seconds, None)
     return Estimate((), None, _epochs(space), _probes(space), _bounded(space, None), None)
 
 

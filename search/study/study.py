@@ -16,6 +16,7 @@ from search.advisor.advisor import Advisor
 from search.advisor.proposal import Decision, Proposal
 from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
+from search.execution.nodes import NODES_POLL_SECONDS
 from search.execution.protocol import Function, Task
 from search.execution.trial_actor import Finished, Measured
 from search.front.targets import with_targets
@@ -24,7 +25,6 @@ from search.space.space import MOST_CONCURRENT_TRIALS, Space
 from search.study.front_measurements import FrontMeasurements
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable, source_of
 
-NODES_POLL_SECONDS = 2.0
 OUT_OF_TIME = "budget.hours is spent"
 MAX_ALIKE_FAILURES = 5  # of the first trials; more would fail alike
 

@@ -223,7 +223,7 @@ def test_within_a_long_epoch_a_line_says_how_far_it_is(
     monkeypatch.setattr("trainables.train.time.monotonic", lambda: next(now))
     monkeypatch.setattr(train, "STEP_SECONDS", 10.0)
     for as_json, first in ((False, "epoch 2: step 3 of 6"), (True, '{"in_epoch": 2, "step": 3, "steps": 6}')):
-        on_step = train.StepListener(as_json)
+        on_step = train.StepPrinter(as_json)
         for step in range(1, 7):
             on_step(2, step, 6)
         assert capsys.readouterr().out.splitlines() == [first]  # the last step is that of the epoch's line
