@@ -240,8 +240,12 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
                 Mirroring(mirror, folder, run_state).copy(everything=True)
             return code
         with _connected(options, machine, interrupts) as cluster:
-            check_same_machine(run_state.info.machine, cluster.machine)
-            return _run(job, cluster, interrupts)
+            resumed = cluster.resumed(run_state.info.machine)
+            check_same_machine(run_state.info.machine, resumed.machine)
+            needed, found = space.resources_per_trial(resumed.resources).nodes, cluster.machine.num_nodes
+            if needed > found:
+                raise InputError(f"{folder}: each trial has {needed} nodes, and there are {found}; wait for the others")
+            return _run(job, resumed, interrupts)
 
 
 def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
@@ -344,7 +348,9 @@ def _connected(options: argparse.Namespace, machine: Machine, interrupts: Interr
         with interrupts.attributed_to_signal(), contextlib.ExitStack() as stack:
             with interrupts.ending_at_once():
                 cluster = stack.enter_context(
-                    connect(options.address, machine, not options.no_dashboard, labels, wait_seconds)
+                    connect(
+                        options.address, machine, not options.no_dashboard, labels, wait_seconds, options.ask_for_nodes
+                    )
                 )
             interrupts.install()  # again: Ray has put its own in their place
             interrupts.check()
@@ -423,6 +429,7 @@ def _resume_command(folder: Path, options: argparse.Namespace) -> str:
     words += ["--mirror", options.mirror] if options.mirror else []
     words += ["--on-end", options.on_end] if options.on_end else []
     words += [word for label in options.nodes for word in ("--nodes", label)]
+    words += ["--ask-for-nodes", str(options.ask_for_nodes)] if options.ask_for_nodes else []
     return shlex.join(words)
 
 

@@ -12,7 +12,7 @@ from search.exit_codes import InputError, Parser
 from search.space.machine import Gpu, Machine
 
 MOST_MINUTES = 10_000  # to wait for nodes
-MOST_NODES, MOST_GPUS = 1000, 64  # of --on: nodes, and GPUs of one
+MOST_NODES, MOST_GPUS = 1000, 64  # of a cluster, and of one node
 CORES_PER_GPU = 8  # assumed by --on, as clouds have them
 
 
@@ -65,6 +65,13 @@ def parser() -> argparse.ArgumentParser:
         default=0.0,
         metavar="MINUTES",
         help="of a cluster, wait so long for the first node with these labels (default 0)",
+    )
+    known.add_argument(
+        "--ask-for-nodes",
+        type=int,
+        default=0,
+        metavar="NUMBER",
+        help="ask the autoscaler of a cluster for so many nodes, as long as trials run; more trials then run at a time",
     )
     known.add_argument(
         "--mirror",
@@ -120,9 +127,11 @@ def wanted_nodes(options: argparse.Namespace) -> tuple[dict[str, list[str]], flo
         if not (key and equals and value):
             raise InputError(f"--nodes {text}: expected LABEL=VALUE, e.g. ray.io/accelerator-type=H100")
         labels.setdefault(key, []).append(value)
-    if (labels or options.wait_for_nodes) and not options.address:
-        option = "--nodes" if labels else "--wait-for-nodes"
+    given = {"--nodes": labels, "--wait-for-nodes": options.wait_for_nodes, "--ask-for-nodes": options.ask_for_nodes}
+    if not options.address and (option := next((name for name, value in given.items() if value), None)):
         raise InputError(f"{option}: only a cluster has nodes to choose from; give its --address, too")
     if not 0 <= options.wait_for_nodes <= MOST_MINUTES:
         raise InputError(f"--wait-for-nodes {options.wait_for_nodes:g}: expected 0 to {MOST_MINUTES:,} minutes")
+    if not 0 <= options.ask_for_nodes <= MOST_NODES:
+        raise InputError(f"--ask-for-nodes {options.ask_for_nodes}: expected 0 to {MOST_NODES:,}")
     return labels, 60 * options.wait_for_nodes

@@ -45,7 +45,8 @@ class Advisor:
     """Propose configurations, stop running trials, and learn from the results.
 
     The same seed and the same observations give the same proposals, also after a `replay`. `budget.trials` counts
-    proposals, `budget.total_epochs` the epochs observed of all trials together; the caller enforces `budget.hours`.
+    proposals, `budget.total_epochs` the epochs observed of all trials together; the caller enforces `hours` and
+    `gpu_hours`.
     """
 
     def __init__(self, space: Space, seed: int | None = None) -> None:

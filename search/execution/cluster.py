@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ os.environ.update(
 import ray  # after the settings above
 
 from search.execution import ray_hooks
+from search.execution.demand import NodeDemand
 from search.execution.nodes import NodesError, NodesOfOneKind, choose_nodes, total
 
 CONNECT_TIMEOUT_SECONDS = 5.0
@@ -69,16 +71,33 @@ class Cluster:
     why_lost: Callable[[], str | None] = lambda: None  # called every second; None: Ray is alive
     notices: Sequence[str] = ()  # what the run should print about this Ray
     nodes: NodesOfOneKind = field(default_factory=NodesOfOneKind)
+    demand: NodeDemand | None = None  # for more nodes
 
     def concurrent_trials(self, at_start: int) -> int:
-        """Return how many trials may run at a time: as many as at the start for each of the nodes that there were."""
+        """Return how many trials may run at a time: as many as at the start for each of the nodes that there were.
+
+        The demand for more nodes hears how many there are.
+        """
         if self.owned:
             return at_start
         try:
-            now = len(self.nodes.live())
+            nodes = self.nodes.live()
         except NodesError:  # a new node that does not answer yet
             return at_start
-        return min(MOST_CONCURRENT_TRIALS, max(1, at_start * now // self.machine.num_nodes))
+        if self.demand:
+            self.demand.update(nodes)
+        return min(MOST_CONCURRENT_TRIALS, max(1, at_start * len(nodes) // self.machine.num_nodes))
+
+    def resumed(self, there: Machine) -> Cluster:
+        """Return the cluster as one with as many nodes as a run had at its start.
+
+        Its trials keep their shares; the nodes of now decide how many run at a time.
+        """
+        if self.owned:
+            return self
+        node, number = self.resources.node, there.num_nodes
+        resources = Resources(number * node.cpus, number * node.gpus, number)
+        return replace(self, resources=resources, machine=replace(self.machine, num_nodes=number))
 
 
 @contextmanager
@@ -88,11 +107,12 @@ def connect(
     dashboard: bool,
     labels: Mapping[str, Sequence[str]] | None = None,
     wait_seconds: float = 0.0,
+    wanted_nodes: int = 0,
 ) -> Iterator[Cluster]:
     """Join the cluster at `address`, or start one on this machine, for the time of a run.
 
     `labels`: those that the nodes of a joined cluster need to run trials, each with the values that will do.
-    `wait_seconds`: for the first of them.
+    `wait_seconds`: for the first of them. `wanted_nodes`: to ask the cluster's autoscaler for.
 
     Raises:
         ClusterError: nothing answers at `address`, Ray does not start, or there are no such nodes of one kind.
@@ -104,7 +124,9 @@ def connect(
         raise ClusterError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
     try:
         try:
-            chosen = NodesOfOneKind() if address is None else choose_nodes(labels or {}, wait_seconds)
+            demand = NodeDemand(wanted_nodes, labels or {}) if wanted_nodes else None
+            ask = partial(demand.update, []) if demand else lambda: None
+            chosen = NodesOfOneKind() if address is None else choose_nodes(labels or {}, wait_seconds, ask)
         except NodesError as error:
             raise ClusterError(f"the Ray cluster at {address}: {error}") from error
         nodes = chosen.live()
@@ -116,6 +138,7 @@ def connect(
             why_lost=_loss_check(owned=address is None),
             notices=ray_hooks.notices(),
             nodes=chosen,
+            demand=demand,
         )
     finally:
         ray.shutdown()

@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -93,8 +93,12 @@ class NodesOfOneKind:
             self.machines[node.node_id] = _as_ray_has_it(machine, node)
 
 
-def choose_nodes(labels: Mapping[str, Sequence[str]], wait_seconds: float = 0.0) -> NodesOfOneKind:
+def choose_nodes(
+    labels: Mapping[str, Sequence[str]], wait_seconds: float = 0.0, on_none: Callable[[], None] = lambda: None
+) -> NodesOfOneKind:
     """Return the nodes with these labels: those with GPUs, if there are any. Wait so long for the first of them.
+
+    `on_none` is called while there is none.
 
     Raises:
         NodesError: there are none, or they are of several kinds, whose rates could not be compared.
@@ -105,6 +109,7 @@ def choose_nodes(labels: Mapping[str, Sequence[str]], wait_seconds: float = 0.0)
         nodes = [node for node in every if has_labels(node, labels)]
         if nodes or time.monotonic() >= deadline:
             break
+        on_none()
         time.sleep(NODES_POLL_SECONDS)
     if not nodes:
         known = sorted({f"{key}={node.labels[key]}" for node in every for key in labels if key in node.labels})

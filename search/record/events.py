@@ -184,11 +184,12 @@ class Known(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(_TrialEvent):
-    """A trial was started."""
+    """A trial was started; it holds so many GPUs."""
 
     event: Literal["start"]
     config: Config
     kind: Kind = "train"
+    gpus: Annotated[int, Field(ge=0, lt=MAX_COUNT)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,7 +114,7 @@ class RunState:
                     self.end = event.reason
                 case Start() if event.trial_id not in self.trials:  # else it is taken up again after a resume
                     config, rate = dict(event.config), self.rate_metric
-                    trial = Trial(event.trial_id, config, event.kind, event.time, rate_metric=rate)
+                    trial = Trial(event.trial_id, config, event.kind, event.time, rate_metric=rate, gpus=event.gpus)
                     self.trials[event.trial_id] = trial
                     self._join(trial)
                 case Start():
@@ -257,6 +257,10 @@ class RunState:
         """Wall time of the run without the gaps between its processes, up to the last event or to `now`."""
         since = (self._last_at if now is None else now) - self._resumed_at
         return self._seconds + (0.0 if since < 0 else since)  # below zero: a clock was set back
+
+    def gpu_seconds(self) -> float:
+        """Seconds of all trials, each times the GPUs that it holds, up to their last measurements."""
+        return sum(trial.gpu_seconds for trial in self.trials.values())
 
     def candidates(self, among: Iterable[Trial] | None = None) -> list[Trial]:
         """Trials that may be compared, as `search.front.candidates`; `among`: only these."""

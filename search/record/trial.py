@@ -40,6 +40,7 @@ class Trial:
     finished_at: float = math.nan  # seconds since 1970
     verdict: Verdict | None = None
     rate_metric: str = FIRST_RATE
+    gpus: int = 0
     _neighbours: dict[bool, dict[tuple[str, Scalar], Neighbour]] = field(
         default_factory=lambda: {False: {}, True: {}}, repr=False, compare=False
     )  # False: at first, True: those that were measured again
@@ -55,6 +56,11 @@ class Trial:
         """Seconds per step of each measured stage, in order; empty if no step was profiled."""
         seconds = {stage: self.metrics.get(f"{stage}_seconds", math.nan) for stage in STAGES}
         return {stage: value for stage, value in seconds.items() if math.isfinite(value)}
+
+    @property
+    def gpu_seconds(self) -> float:
+        """Seconds on the workers, up to the last measurement, times the GPUs that they hold."""
+        return 0.0 if math.isnan(self.seconds) else self.gpus * self.seconds
 
     @property
     def epochs(self) -> int:

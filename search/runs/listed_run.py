@@ -13,7 +13,7 @@ from search.record.journal import FILE_NAME, read_journal
 from search.record.run_lock import is_locked
 from search.record.run_state import RunState
 from search.space.machine import Machine
-from search.study.interrupt import BY_SIGNAL
+from search.study.resumed import is_wanted_end
 from search.text.numbers import plural
 
 SECONDS_PER_HOUR = 3600.0
@@ -49,6 +49,7 @@ class ListedRun:
     trainable: str = ""
     machine: str = ""
     num_gpus: int = 0
+    gpu_hours: float = 0.0  # of its trials, each times the GPUs that it held
     trials: Mapping[str, int] = field(default_factory=dict)  # by state
     front: tuple[str, ...] = ()  # the trials on it
     best: tuple[Best, ...] = ()
@@ -62,11 +63,6 @@ class ListedRun:
     def hours(self) -> float:
         """Hours that the run took so far."""
         return self.seconds / SECONDS_PER_HOUR
-
-    @property
-    def gpu_hours(self) -> float:
-        """Hours times the number of GPUs that the run had."""
-        return self.hours * self.num_gpus
 
     @property
     def began_at(self) -> str:
@@ -130,6 +126,7 @@ def listed_run(folder: Path) -> ListedRun:
         trainable=info.trainable,
         machine=_machine_type(info.machine),
         num_gpus=len(info.machine.gpus) * info.machine.num_nodes,
+        gpu_hours=state.gpu_seconds() / SECONDS_PER_HOUR,
         trials={name: number for name, number in state.counts().items() if number},
         front=tuple(trial.trial_id for trial in state.front()),
         best=tuple(_best(state)),
@@ -137,10 +134,10 @@ def listed_run(folder: Path) -> ListedRun:
 
 
 def _state(run_state: RunState, running: bool) -> str:
-    """Return what has become of a run; an end by a signal is none."""
+    """Return what has become of a run."""
     if running:
         return "running"
-    return "interrupted" if run_state.end is None or run_state.end.startswith(BY_SIGNAL) else "ended"
+    return "ended" if is_wanted_end(run_state.end) else "interrupted"
 
 
 def _best(state: RunState) -> list[Best]:

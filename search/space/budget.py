@@ -38,20 +38,32 @@ class StoppingSettings(BaseModel):
 class Budget(BaseModel):
     """Limits of the search; the first one that is reached ends it. `epochs` is the full length of one trial.
 
-    `least_gain`: fraction of the front's hypervolume that the next trial must be expected to add. `repeats`: how often
-    the points of the front are measured again, in turn, before the front is published. `deciding`: time, as a fraction
-    of what the search took, in which the trials on which the front depends most measure their rates in turns, then the
-    picks and their neighbours do, and the doubtful points are trained with other seeds.
+    `gpu_hours`: hours of trials, each times the number of GPUs that it holds. `least_gain`: fraction of the front's
+    hypervolume that the next trial must be expected to add. `repeats`: how often the points of the front are
+    measured again, in turn, before the front is published. `deciding`: time, as a fraction of what the search took,
+    in which the trials on which the front depends most measure their rates in turns, then the picks and their
+    neighbours do, and the doubtful points are trained with other seeds.
     """
 
     model_config = STRICT
     trials: Count | None = None
     epochs: Count = 1
     hours: Annotated[float, Field(gt=0)] | None = None
+    gpu_hours: Annotated[float, Field(gt=0)] | None = None
     total_epochs: Count | None = None
     least_gain: Annotated[float, Field(gt=0, lt=1)] | None = None
     repeats: Annotated[int, Field(ge=0, lt=MAX_COUNT)] = 1
     deciding: Annotated[float, Field(ge=0, lt=1)] = 0.1
+
+    @property
+    def limited_anywhere(self) -> bool:
+        """True if a limit ends the search on a machine without GPUs, too."""
+        return any(limit is not None for limit in (self.trials, self.hours, self.total_epochs))
+
+    @property
+    def limits_more_than_trials(self) -> bool:
+        """True if what one trial saves is left for others."""
+        return any(limit is not None for limit in (self.hours, self.gpu_hours, self.total_epochs))
 
 
 def find_budget_problems(
@@ -69,8 +81,8 @@ def find_budget_problems(
             if isinstance(parameter, Range):
                 message = f"a grid needs values, and {name} is a range; give values, or use tpe"
                 yield Problem(("searcher", "name"), message)
-    elif budget.trials is None and budget.hours is None and budget.total_epochs is None:
-        yield Problem(("budget",), "the search would never end; set trials, hours or total_epochs")
+    elif not budget.limited_anywhere and budget.gpu_hours is None:
+        yield Problem(("budget",), "the search would never end; set trials, hours, gpu_hours or total_epochs")
     if budget.least_gain is not None and searcher.name != "gp":
         yield Problem(("budget", "least_gain"), f"{searcher.name} predicts no gain; leave it out, or use gp")
     if evaluation == "probe":

@@ -107,10 +107,9 @@ class Space(BaseModel):
         """`stopping.name`, with `auto` resolved."""
         if self.stopping.name != "auto":
             return self.stopping.name
-        limited = self.budget.hours is not None or self.budget.total_epochs is not None
         # seconds until a value is reached grow with each epoch until then, which no forecast is made for
-        forecast = self.searcher.name == "gp" and self.trial_kind == "train" and limited and not self.targets
-        return "forecast" if forecast else "none"
+        forecast = self.searcher.name == "gp" and self.trial_kind == "train" and not self.targets
+        return "forecast" if forecast and self.budget.limits_more_than_trials else "none"
 
     @property
     def known_metrics(self) -> Mapping[str, contract.Metric]:
@@ -195,7 +194,7 @@ class Space(BaseModel):
         """Return the part of the space that one trial's resources can run, and a line for each thing left out.
 
         Raises:
-            SpaceError: no value of a parameter is available, or a fixed value is not.
+            SpaceError: no value of a parameter is available, a fixed value is not, or the search would never end.
         """
         space, lines = self, list[str]()
         if self.without_gpu and resources.gpus == 0:
@@ -204,6 +203,8 @@ class Space(BaseModel):
             old, new = _flatten(before), _flatten(space.to_mapping())
             changed = ", ".join(key for key in old | new if old.get(key) != new.get(key))
             lines.append(f"no GPU here: {OVERLAY} sets {changed or 'nothing else'}")
+        if resources.gpus == 0 and not (space.budget.limited_anywhere or space.grid_points):
+            raise SpaceError("budget.gpu_hours: no GPU here: nothing is counted; set trials, hours or total_epochs")
         trainable = load_trainable(space.trainable) if space.trainable else None
 
         def reason_against(name: str, value: contract.Scalar) -> str | None:

@@ -51,17 +51,16 @@ def describe_plan(
         lines += ["", "left out here"]
         for line in left_out:
             lines += textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="    ")
-    return "\n".join([*lines, "", *_estimate_lines(space, guess)])
+    return "\n".join([*lines, "", *_estimate_lines(space, guess, share)])
 
 
-def _estimate_lines(space: Space, guess: Estimate) -> list[str]:
+def _estimate_lines(space: Space, guess: Estimate, share: Resources) -> list[str]:
     if not guess.timed and space.evaluation != "probe":
         lines = _entry("epochs", f"{_between(guess.epochs)} in all") if guess.epochs else []
-        ends = "" if guess.seconds is None else f"; at most {rough_duration(guess.seconds[1])}"
+        ends = f"; {_limit(space, guess, share)}" if guess.seconds or space.budget.gpu_hours else ""
         return [*lines, *_entry("time", f"not estimated: nothing was timed on such a machine{ends}")]
     if not guess.timed:
-        time = "until it is stopped" if guess.seconds is None else f"at most {rough_duration(guess.seconds[1])}"
-        return _entry("time", f"{time}: a probe takes up to {PROBE_SECONDS[1]:.0f} s")
+        return _entry("time", f"{_limit(space, guess, share)}: a probe takes up to {PROBE_SECONDS[1]:.0f} s")
     lines = []
     if guess.epochs is not None:
         stopped = ", as trials may be stopped early" if guess.epochs[0] < guess.epochs[1] else ""
@@ -76,7 +75,7 @@ def _estimate_lines(space: Space, guess: Estimate) -> list[str]:
     if guess.trials is not None:
         few = "; too few to compare: more hours, or fewer epochs or samples" if guess.trials[0] < FEW_TRIALS else ""
         lines += _entry("trials", f"{_between(guess.trials)} of full length in {space.budget.hours:g} h{few}")
-    lines += _entry("time", _time(space, guess))
+    lines += _entry("time", _time(space, guess, share))
     lines += [f"{'':<{INDENT}}{line}" for line in _timings(space, guess)]
     if guess.cores_of_others >= BUSY_CORES:
         lines += _entry("warning", BUSY.format(cores=guess.cores_of_others))
@@ -84,10 +83,10 @@ def _estimate_lines(space: Space, guess: Estimate) -> list[str]:
     return [*lines, *_entry("disk", disk)]
 
 
-def _time(space: Space, guess: Estimate) -> str:
+def _time(space: Space, guess: Estimate, share: Resources) -> str:
     """Return the range of the run's duration, and its meaning."""
     if guess.seconds is None:
-        return "until it is stopped"
+        return _limit(space, guess, share)
     least, most = map(rough_duration, guess.seconds)
     hours = space.budget.hours
     ends = ", when budget.hours is spent" if hours and guess.seconds[1] >= hours * 3600 else ""
@@ -102,6 +101,17 @@ def _time(space: Space, guess: Estimate) -> str:
     apart = f"{deciding} and the test set are" if space.budget.deciding else "the reading of the test set is"
     within = f"Start, validation and probes are in it, {apart} not."
     return f"{span}{ends}: {ranging}. {within}"
+
+
+def _limit(space: Space, guess: Estimate, share: Resources) -> str:
+    """Return how long the run takes at most, as far as that is known."""
+    if guess.seconds is not None:
+        return f"at most {rough_duration(guess.seconds[1])}"
+    gpus = share.gpus * space.concurrent_trials
+    if space.budget.gpu_hours and gpus:
+        least = rough_duration(space.budget.gpu_hours * 3600 / gpus)
+        return f"until budget.gpu_hours is spent, {least} if all of {plural(gpus, 'GPU')} are busy"
+    return "until it is stopped"
 
 
 def _timings(space: Space, guess: Estimate) -> list[str]:
@@ -164,6 +174,7 @@ def _budget(space: Space) -> str:
         budget.trials and plural(budget.trials, "trial"),
         budget.total_epochs and f"{plural(budget.total_epochs, 'epoch')} in all",
         budget.hours and f"{budget.hours:g} h",
+        budget.gpu_hours and f"{budget.gpu_hours:g} GPU hours",
     ]
     length = plural(1, "probe") if space.evaluation == "probe" else plural(budget.epochs, "epoch")
     points = f"all {plural(space.max_trials, 'grid point')}" if space.max_trials else ""

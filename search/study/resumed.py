@@ -102,8 +102,12 @@ def check_replay(folder: Path, space: Space, events: Sequence[Event]) -> None:
         raise InputError(f"{folder / FILE_NAME}: the run cannot go on: {error}; {how}") from error
 
 
+def is_wanted_end(reason: str | None) -> bool:
+    """Return whether a run that ended for this reason, None if it did not, has come to the end of its search."""
+    return reason is not None and not reason.startswith(BY_SIGNAL) and reason != GAVE_UP
+
+
 def is_finished(last: Event, run_state: RunState, space: Space) -> bool:
     """Return whether the run has come to its end, and nothing extends it now; `last`: its last event."""
-    if not isinstance(last, End) or (last.reason or "").startswith(BY_SIGNAL) or last.reason == GAVE_UP:
-        return False
-    return run_state.budget.model_dump() == space.budget.model_dump()
+    ended = isinstance(last, End) and is_wanted_end(last.reason)
+    return ended and run_state.budget.model_dump() == space.budget.model_dump()

@@ -16,6 +16,7 @@ from search.advisor.advisor import Advisor
 from search.advisor.proposal import Decision, Proposal
 from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
+from search.execution.demand import NodeDemand
 from search.execution.nodes import NODES_POLL_SECONDS
 from search.execution.protocol import Function, Task
 from search.execution.trial_actor import Finished, Measured
@@ -23,9 +24,10 @@ from search.front.targets import with_targets
 from search.record.journal import Event, Journal
 from search.space.space import MOST_CONCURRENT_TRIALS, Space
 from search.study.front_measurements import FrontMeasurements
+from search.study.resumed import GAVE_UP
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable, source_of
 
-OUT_OF_TIME = "budget.hours is spent"
+OUT_OF_TIME, OUT_OF_GPU_HOURS = "budget.hours is spent", "budget.gpu_hours is spent"
 MAX_ALIKE_FAILURES = 5  # of the first trials; more would fail alike
 
 
@@ -85,10 +87,17 @@ class Study:
         """Number of trials that may ever run at a time."""
         return self._space.concurrent_trials if self._cluster is None else MOST_CONCURRENT_TRIALS
 
-    @property
-    def out_of_time(self) -> bool:
-        """True if the hours of the budget are spent."""
-        return self._deadline is not None and self._clock() >= self._deadline
+    def why_over(self, more_gpu_seconds: float = 0.0) -> str | None:
+        """Return which hours of the budget are spent, so that running trials end too; None: there are some left.
+
+        `more_gpu_seconds`: those that the journal does not have yet.
+        """
+        if self._deadline is not None and self._clock() >= self._deadline:
+            return OUT_OF_TIME
+        hours = self._space.budget.gpu_hours
+        if hours is not None and self._run_state.gpu_seconds() + more_gpu_seconds >= hours * 3600:
+            return OUT_OF_GPU_HOURS
+        return None
 
     @property
     def fails_alike(self) -> bool:
@@ -102,14 +111,18 @@ class Study:
 
     def propose(self) -> Proposal | None:
         """Return the next trial: those that an earlier process left unfinished come first."""
-        if self.out_of_time or self.fails_alike:
+        if self.why_over() or self.fails_alike:
             return None
         resumed = bool(self._pending)
         proposal = self._pending.pop(0) if resumed else self._advisor.propose()
         if proposal is None:
             return None
         if not resumed:
-            self._journal.append("start", trial_id=proposal.trial_id, config=proposal.config, kind=proposal.kind)
+            layout = self._layout(proposal)
+            gpus = {"gpus": layout.processes * layout.gpus_per_process} if layout and layout.gpus_per_process else {}
+            self._journal.append(
+                "start", trial_id=proposal.trial_id, config=proposal.config, kind=proposal.kind, **gpus
+            )
         self._running[proposal.trial_id] = proposal
         return proposal
 
@@ -120,19 +133,25 @@ class Study:
             return None
         self._pending.insert(0, proposal)
         del self._running[proposal.trial_id]
+        return self._layout(proposal)
+
+    def _layout(self, proposal: Proposal) -> Layout | None:
+        """Return the layout of a trial; None: it cannot run here."""
         with contextlib.suppress(InfeasibleError):
             return load_trainable(self._space.trainable or "").layout(proposal.config, self._resources)
         return None
 
     def observe(self, trial_id: str, measured: Measured) -> Decision:
-        """Journal a measurement with its answer. Out of time, a trial that has epochs to go is stopped."""
+        """Journal a measurement with its answer. Out of hours, a trial that has epochs to go is stopped."""
         metrics: Mapping[str, float] = measured.metrics
         if measured.epoch:
             metrics = with_targets(self._space.targets, self._advisor.metrics(trial_id), metrics)
         decision = self._advisor.observe(trial_id, measured.epoch, metrics)
         reason = self._advisor.why_stopped(trial_id)
-        if self.out_of_time and measured.epoch < self._space.last_epoch:
-            decision, reason = Decision.STOP, OUT_OF_TIME
+        trial = self._run_state.trials[trial_id]
+        over = self.why_over(trial.gpus * measured.seconds - trial.gpu_seconds)
+        if over and measured.epoch < self._space.last_epoch:
+            decision, reason = Decision.STOP, over
         self._journal.append(
             "measurement",
             trial_id=trial_id,
@@ -154,9 +173,9 @@ class Study:
         """Journal that a trial waits for what others on the cluster use (None: no longer), until time is up."""
         if reason != self._run_state.trials[trial_id].waits_for:
             self._journal.append("wait", trial_id=trial_id, reason=reason)
-        if reason is None or not self.out_of_time:
+        if reason is None or (over := self.why_over()) is None:
             return Decision.CONTINUE
-        self.finish(trial_id, Finished("stopped", OUT_OF_TIME, None, None))
+        self.finish(trial_id, Finished("stopped", over, None, None))
         return Decision.STOP
 
     def finish(self, trial_id: str, finished: Finished) -> None:
@@ -225,7 +244,7 @@ class Study:
         """Return the reason why no further trial was started."""
         if self.fails_alike:
             return f"the first {MAX_ALIKE_FAILURES} trials failed for the same reason"
-        return OUT_OF_TIME if self.out_of_time else self._advisor.stop_reason or "Ray Tune gave up"
+        return self.why_over() or self._advisor.stop_reason or GAVE_UP
 
     def end(self, reason: str) -> None:
         """Journal that the run is over."""
@@ -264,14 +283,18 @@ def run_study(
         resources = space.resources_per_trial(cluster.resources)
         joined = None if cluster.owned else cluster
         study = Study(space, data, folder, journal, resources, pool.name, events, cluster=joined)
-        complete_study(study, pool, check)
+        complete_study(study, pool, check, cluster.demand)
 
 
-def complete_study(study: Study, pool: workers.Pool, check: Callable[[], None]) -> None:
-    """Run the study on workers that may outlive it."""
+def complete_study(
+    study: Study, pool: workers.Pool, check: Callable[[], None], demand: NodeDemand | None = None
+) -> None:
+    """Run the study on workers that may outlive it; after its last trial it has no `demand` for nodes."""
     if (layout := study.next_layout()) is not None:
         pool.actor.warm.remote(layout)  # the group starts while Tune does; both take seconds
     tune.run_trials(study, study.most_at_a_time, pool.storage, check)
+    if demand:
+        demand.withdraw()
     reason = study.why_ended()
     front = study.front_measurements(pool.actor, check)
     front.repeat()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from search.record.run_state import RunState
 from search.text.durations import format_duration
-from search.text.numbers import plural
+from search.text.numbers import format_number, plural
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,10 @@ def budget_use(run_state: RunState, now: float) -> BudgetUse | None:
         for done, limit, text in amounts
         if limit and done
     ]
+    if (gpu_hours := budget.gpu_hours) and (spent := run_state.gpu_seconds()):
+        limit = gpu_hours * 3600
+        text = f"{plural(len(ended), 'trial')}, {format_number(spent / 3600)} of {gpu_hours:g} GPU hours"
+        known.append(BudgetUse(text, min(spent / limit, 1.0), max(limit - spent, 0.0) * working / spent))
     if hours := budget.hours:
         text = f"{plural(len(ended), 'trial')}, {format_duration(used)} of {format_duration(hours * 3600)}"
         known.append(BudgetUse(text, min(used / (hours * 3600), 1.0), max(hours * 3600 - used, 0.0)))

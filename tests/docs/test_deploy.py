@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 from ruamel.yaml import YAML
 
@@ -51,6 +53,27 @@ def test_the_image_the_job_and_the_package_are_of_one_version() -> None:
     assert yaml("rayjob.yaml")["spec"]["rayClusterSpec"]["rayVersion"] == version[1]
     copied = re.findall(r"^COPY (.*) \S+$", content("Dockerfile"), re.MULTILINE)
     assert all((ROOT / path).exists() for line in copied for path in line.split())
+
+
+def pods() -> list[dict[str, Any]]:
+    """The pods of the job, each as Kubernetes would be asked for it alone."""
+    cluster = yaml("rayjob.yaml")["spec"]["rayClusterSpec"]
+    templates = [group["template"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+    return [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ray"}, **template} for template in templates]
+
+
+def test_the_pods_are_as_the_schema_of_kubernetes_has_them() -> None:
+    for pod in pods():
+        kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
+        pod["spec"]["containers"][0]["volumeMount"] = pod["spec"]["containers"][0].pop("volumeMounts")
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_the_image_is_as_hadolint_wants_it() -> None:
+    program = Path(sys.executable).parent / "hadolint"
+    for text, code in ((content("Dockerfile"), 0), (content("Dockerfile").replace("3.11-slim", "latest"), 1)):
+        assert subprocess.run([program, "-"], input=text, text=True, capture_output=True).returncode == code
 
 
 def test_each_volume_that_a_pod_mounts_is_declared_and_the_results_are_everywhere() -> None:

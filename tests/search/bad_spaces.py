@@ -424,7 +424,7 @@ BAD_SPACES = [
     Bad(
         "no end",
         "budget",
-        "the search would never end; set trials, hours or total_epochs",
+        "the search would never end; set trials, hours, gpu_hours or total_epochs",
         "budget: {epochs: 3}  # <-\n",
     ),
     Bad(

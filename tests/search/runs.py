@@ -79,7 +79,8 @@ class Recorder:
         self.events.append({"event": event, "time": self.now, **fields})
 
     def start(self, trial_id: str, kind: str = "train", **config: Any) -> None:
-        self.add("start", 1.0, trial_id=trial_id, config={**FIXED, **config}, kind=kind)
+        gpus = len(self.events[0]["machine"].get("gpus", ()))  # each trial holds all
+        self.add("start", 1.0, trial_id=trial_id, config={**FIXED, **config}, kind=kind, gpus=gpus)
 
     def measure(self, trial_id: str, epoch: int, decision: Any = "continue", **metrics: Any) -> None:
         self.add(

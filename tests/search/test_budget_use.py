@@ -2,6 +2,7 @@ import pytest
 
 from search.record.run_state import RunState
 from search.terminal.budget_use import budget_use
+from tests.search.page_runs import GPU
 from tests.search.runs import INFO, STARTED_AT, Recorder, config, typed
 
 
@@ -32,6 +33,14 @@ def test_time_left_is_that_of_the_budget_that_ends_first_at_the_pace_so_far(limi
     recorder = two_trials(**limits)
     found = budget_use(RunState(typed(recorder.events)), recorder.now)
     assert (found.text, found.seconds_left) == (text, pytest.approx(seconds_left))
+
+
+def test_gpu_hours_are_left_at_the_pace_of_the_trials_that_hold_gpus():
+    recorder = Recorder(budget=budget(gpu_hours=1.0), machine={**INFO["machine"], "gpus": [GPU] * 2})
+    recorder.complete("t0001", [0.1, 0.2, 0.3], 100.0, config())
+    found = budget_use(RunState(typed(recorder.events)), recorder.now)
+    assert found.text == "1 trial, 0.0333 of 1 GPU hours"
+    assert found.seconds_left == pytest.approx(29 * 61.0)
 
 
 def test_a_trial_under_way_counts_by_its_epochs():

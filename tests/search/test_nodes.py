@@ -62,6 +62,17 @@ def test_more_nodes_run_more_trials_at_a_time_and_fewer_run_fewer(cluster):
     assert replace(joined, owned=True).concurrent_trials(3) == 3
 
 
+def test_a_run_goes_on_with_the_share_of_each_trial_and_more_or_fewer_trials_at_a_time(cluster):
+    machine = Machine("EPYC", cores=32, memory_gib=200, gpus=(H100,))
+    cluster(*[(node(name, 32, 1), machine) for name in "abcd"])
+    now = Cluster(Resources(128, 4, 4), replace(machine, num_nodes=4), False, None, nodes=choose_nodes({}))
+    resumed = now.resumed(replace(machine, num_nodes=2))
+    assert (resumed.resources, resumed.machine.num_nodes) == (Resources(64, 2, 2), 2)
+    assert resumed.concurrent_trials(2) == 4
+    alone = replace(now, owned=True)
+    assert alone.resumed(machine) is alone
+
+
 def test_a_node_that_does_not_answer_or_will_be_taken_away_is_lost(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as raylet, socket.create_server(("127.0.0.1", 0)) as other:
         here = {"Alive": True, "NodeManagerAddress": "127.0.0.1", "Resources": {"CPU": 2.0}}

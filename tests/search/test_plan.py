@@ -52,6 +52,17 @@ def test_what_ends_the_search_early_is_said():
     assert "budget 2 epochs a trial; 8 trials; ends when the next trial promises a gain below 0.3%" in words
 
 
+def test_gpu_hours_are_said_with_the_time_that_they_last_if_all_gpus_are_busy():
+    space, nothing_timed = (
+        parse_space({**MAPPING, "budget": {"gpu_hours": 4.0}}),
+        Estimate((), None, None, None, None, None),
+    )
+    text = describe_plan(space, "pictures", MACHINE, Resources(16, 8), [], nothing_timed)
+    words = " ".join(text.split())
+    assert "budget 1 epoch a trial; 4 GPU hours" in words
+    assert words.endswith("until budget.gpu_hours is spent, about 30 min if all of 8 GPUs are busy")
+
+
 def test_hours_that_end_it_and_how_many_trials_they_hold_are_said():
     guess = Estimate(GUESS.timed, (3.0, 11.0), None, None, (360.0, 360.0), 0.02)
     text = plan(guess, budget={"hours": 0.1})

@@ -8,6 +8,7 @@ import pytest
 from search.record.run_lock import is_locked, lock_run
 from search.runs.__main__ import main
 from search.runs.listed_run import list_runs
+from search.study.resumed import GAVE_UP
 from tests.search.page_runs import throughput
 from tests.search.runs import story, write_run
 
@@ -47,8 +48,15 @@ def test_json_has_each_run_with_its_state_front_and_cost(capsys, folder):
     assert run["gpu_hours"] == 0
     gpu = found["h200 <b>"]
     assert gpu["machine"] == "1 x NVIDIA H200"
-    assert gpu["gpu_hours"] == gpu["hours"] > 0
+    assert 0 < gpu["gpu_hours"] < gpu["hours"]
     assert "expected" in found["damaged"]["reason"] or "run event" in found["damaged"]["reason"]
+
+
+def test_a_run_that_ray_tune_gave_up_was_interrupted(folder):
+    write_run(
+        folder / "given up", [*throughput(finished=False).events, {"event": "end", "time": 2e9, "reason": GAVE_UP}]
+    )
+    assert next(run for run in list_runs(folder) if run.name == "given up").state == "interrupted"
 
 
 def test_a_locked_folder_is_running_and_a_look_at_it_does_not_keep_others_out(folder):

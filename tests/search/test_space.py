@@ -438,6 +438,7 @@ def test_a_condition_on_a_fixed_value_that_does_not_hold_leaves_the_parameter_ou
     ("sections", "message"),
     [
         ({"parameters": {"precision": {"values": ["fp16"]}}}, "none of its values is available here"),
+        ({"budget": {"gpu_hours": 1.0}}, "budget.gpu_hours: no GPU here: nothing is counted; set trials, hours or"),
         ({"fixed": {"precision": "fp16"}}, 'fixed.precision: "fp16" is not available here: needs a CUDA device'),
     ],
 )

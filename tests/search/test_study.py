@@ -19,7 +19,8 @@ from search.results import load
 from search.space.space import parse_space
 from search.study.study import Study
 from tests.search.runs import interval, typed
-from trainables.contract import Resources
+from trainables import replay
+from trainables.contract import Layout, Resources
 
 RATES = {"learning_rate": {"min": 0.001, "max": 0.5, "log": True}}
 OBJECTIVES = [
@@ -126,6 +127,23 @@ def test_what_bound_a_trial_is_written_down_with_its_end(tmp_path: Path) -> None
     assert (explained["bound_by"], explained["share"], unknown) == ("input", pytest.approx(0.6), None)
 
 
+def test_when_the_gpu_hours_are_spent_trials_are_stopped_and_none_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "layout", lambda config, resources: Layout(processes=4, gpus_per_process=1))
+    row = {"val_accuracy": 0.1, "images_per_second": 1.0}
+    with Journal(tmp_path / FILE_NAME) as journal:
+        study = decider(tmp_path, journal, Clock(), budget={"gpu_hours": 2, "epochs": 3})
+        first, second, third = (proposal.trial_id for _ in range(3) if (proposal := study.propose()))
+        assert study.observe(first, Measured(1, row, 1000.0, 0.0)) is Decision.CONTINUE
+        assert study.propose() is not None
+        assert study.observe(second, Measured(1, row, 800.0, 0.0)) is Decision.STOP  # 4 x (1000 + 800) s are 2 h
+        assert study.propose() is None
+        assert study.observe(third, Measured(3, row, 900.0, 0.0)) is Decision.CONTINUE  # it is complete
+    assert [event["gpus"] for event in events_of(tmp_path) if event["event"] == "start"] == [4] * 4
+    assert study.why_ended() == "budget.gpu_hours is spent"
+
+
 def test_the_hours_of_earlier_processes_count(tmp_path: Path) -> None:
     space = parse_space({"objectives": OBJECTIVES, "parameters": RATES, "budget": {"hours": 1}})
     run = {"event": "run", "time": 0.0, "name": "x", "objectives": OBJECTIVES, "space": space.to_mapping()}
@@ -135,9 +153,9 @@ def test_the_hours_of_earlier_processes_count(tmp_path: Path) -> None:
     with Journal(tmp_path / FILE_NAME, run_state=RunState(past)) as journal:
         study = decider(tmp_path, journal, clock, past, budget={"hours": 1})
         clock.now += 599
-        assert not study.out_of_time
+        assert study.why_over() is None
         clock.now += 1
-        assert study.out_of_time
+        assert study.why_over()
 
 
 def test_a_wait_is_written_once_and_ends_with_the_hours(tmp_path: Path) -> None:
