@@ -13,7 +13,7 @@ SETTLED = 0.9  # probability at which a place needs no further measurement
 
 @dataclass(frozen=True)
 class FrontPlace:
-    """Point of the front. `alternatives`: trials that are not told apart from it, the most probable first.
+    """Point of the front. `alternatives`: trials, also of the front, not told apart from it, the most probable first.
 
     `probability`: that the point belongs to the front; `together`: that at least one of them all does.
     """
@@ -31,11 +31,11 @@ def front_places(state: RunState) -> list[FrontPlace]:
         return []
     candidates, draws, odds = state.candidates(), state.front_draws(), state.front_probabilities()
     column = {trial.trial_id: number for number, trial in enumerate(candidates)}
-    others = [t for t in candidates if t not in front and odds[t.trial_id] >= LEAST_PROBABLE]
+    others = [t for t in candidates if odds[t.trial_id] >= LEAST_PROBABLE]
     others.sort(key=lambda trial: -odds[trial.trial_id])
     places = []
     for point in front:
-        alike = tuple(other for other in others if not _told_apart(state, point, other))
+        alike = tuple(other for other in others if other is not point and not _told_apart(state, point, other))
         together = float(draws[:, [column[trial.trial_id] for trial in (point, *alike)]].any(axis=1).mean())
         places.append(FrontPlace(point, odds[point.trial_id], alike, together))
     return places

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from search.front.intervals import half_interval
 from search.front.roles import wanted_test_metrics
@@ -54,7 +54,7 @@ def front_section(run: Run) -> list[str]:
     same = f" The same for all of them: {', '.join(shared)}." if len(front) > 1 and shared else ""
     most = max(len(t.repeats) for t in front)
     repeats = f" The front was then probed {plural(most, 'time')} more, in turn." if most else ""
-    alike = " ".join(text for place in run.front_places if (text := not_told_apart(run, place)))
+    alike = " ".join(_ties(run))
     several = [f"{t.trial_id} ({1 + len(t.again)} seeds)" for t in state.trials.values() if t.again]
     trained = f"Trained several times: {join_words(several)}; all others once." if several else ONE_RUN
     odds = f"{PROBABILITY} {SEEDS if several else NO_SEEDS}"
@@ -65,6 +65,16 @@ def front_section(run: Run) -> list[str]:
     if contended := [trial.trial_id for trial in front if trial.metrics.get("contended")]:
         notes.append(f"{CONTENDED[0].upper()}{CONTENDED[1:]}: {join_words(contended)}.")
     return [*format_tables(first, *groups), *map(wrap, filter(None, notes))]
+
+
+def _ties(run: Run) -> Iterator[str]:
+    """Yield a sentence for each set of trials that cannot be told apart."""
+    told = set[frozenset[str]]()
+    for place in run.front_places:
+        names = frozenset(trial.trial_id for trial in (place.point, *place.alternatives))
+        if place.alternatives and names not in told:
+            told.add(names)
+            yield not_told_apart(run, place)
 
 
 def not_told_apart(run: Run, place: FrontPlace) -> str:

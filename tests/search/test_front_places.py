@@ -6,7 +6,7 @@ from search.record.columns import describe_columns
 from search.record.dataframes import Run
 from search.record.front_places import front_places
 from search.record.run_state import RunState
-from search.report.front_tables import not_told_apart
+from search.report.front_tables import front_section, not_told_apart
 from tests.search.runs import Recorder, config, typed
 
 
@@ -34,6 +34,19 @@ def test_what_is_surely_slower_is_no_alternative_to_a_point_that_may_be_less_acc
     assert fast.together == pytest.approx(fast.probability)
 
 
+def test_two_points_of_the_front_that_cannot_be_told_apart_are_alternatives_of_each_other():
+    """Which was more accurate, and which faster, may be chance."""
+    state = state_of((0.700, 299.0), (0.698, 300.0), (0.2, 100.0))
+    accurate, fast = front_places(state)
+    assert (accurate.point.trial_id, fast.point.trial_id) == ("t0001", "t0002")
+    assert ([t.trial_id for t in accurate.alternatives], [t.trial_id for t in fast.alternatives]) == (
+        ["t0002"],
+        ["t0001"],
+    )
+    assert accurate.probability < 0.9
+    assert accurate.together == 1.0
+
+
 def test_without_a_trial_there_is_no_place():
     assert front_places(state_of()) == []
 
@@ -45,6 +58,8 @@ def test_a_place_is_told_in_words_and_in_the_table(tmp_path):
     assert not_told_apart(run, place) == (
         f"t0001 cannot be told apart from t0002 ({other}); one of the two is on the front with a probability of 100%."
     )
+    both = Run(tmp_path, state_of((0.700, 299.0), (0.698, 300.0)))
+    assert " ".join(" ".join(front_section(both)).split()).count("cannot be told apart") == 1
     (row,) = run.front.to_dict("records")
     assert row["alternatives"] == "t0002"
     assert row["place_probability"] == 1.0
