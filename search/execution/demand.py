@@ -24,7 +24,9 @@ class NodeDemand:
 
         A group that was placed has brought its node, and is removed, so that trials find the node free.
         """
-        missing, node_ids = self.wanted - len(live), frozenset(node.node_id for node in live)
+        # one at first: the nodes at the start of a run decide what share of them each trial has
+        missing = self.wanted - len(live) if live else min(1, self.wanted)
+        node_ids = frozenset(node.node_id for node in live)
         if node_ids != self._live or any(_is_placed(group) for group in self._waiting):
             self.withdraw()
         self._live = node_ids
