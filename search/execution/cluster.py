@@ -71,7 +71,7 @@ class Cluster:
     why_lost: Callable[[], str | None] = lambda: None  # called every second; None: Ray is alive
     notices: Sequence[str] = ()  # what the run should print about this Ray
     nodes: NodesOfOneKind = field(default_factory=NodesOfOneKind)
-    demand: NodeDemand | None = None  # for more nodes
+    demand: NodeDemand = field(default_factory=NodeDemand)  # for more nodes
 
     def concurrent_trials(self, at_start: int) -> int:
         """Return how many trials may run at a time: as many as at the start for each of the nodes that there were.
@@ -84,8 +84,7 @@ class Cluster:
             nodes = self.nodes.live()
         except NodesError:  # a new node that does not answer yet
             return at_start
-        if self.demand:
-            self.demand.update(nodes)
+        self.demand.update(nodes)
         return min(MOST_CONCURRENT_TRIALS, max(1, at_start * len(nodes) // self.machine.num_nodes))
 
     def resumed(self, there: Machine) -> Cluster:
@@ -124,9 +123,9 @@ def connect(
         raise ClusterError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
     try:
         try:
-            demand = NodeDemand(wanted_nodes, labels or {}) if wanted_nodes else None
-            ask = partial(demand.update, []) if demand else lambda: None
-            chosen = NodesOfOneKind() if address is None else choose_nodes(labels or {}, wait_seconds, ask)
+            labels, demand = labels or {}, NodeDemand(wanted_nodes, labels or {})
+            ask = partial(demand.update, [])
+            chosen = NodesOfOneKind() if address is None else choose_nodes(labels, wait_seconds, ask)
         except NodesError as error:
             raise ClusterError(f"the Ray cluster at {address}: {error}") from error
         nodes = chosen.live()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 
@@ -10,10 +11,10 @@ from search.execution.nodes import ACCELERATOR, NODE_ID, Node, total
 
 
 class NodeDemand:
-    """Demand for `wanted` nodes with these labels. It ends with this process, also where that is killed."""
+    """Demand for `wanted` nodes with these labels; 0: none. It ends with this process, also where that is killed."""
 
-    def __init__(self, wanted: int, labels: Mapping[str, Sequence[str]]) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: int = 0, labels: Mapping[str, Sequence[str]] = MappingProxyType({})) -> None:
+        self._wanted = wanted
         self._selector = {key: f"in({','.join(values)})" for key, values in labels.items()}
         self._first = {"GPU" if ACCELERATOR in labels else "CPU": 1.0}  # where the size of a node is not known
         self._waiting: list[PlacementGroup] = []
@@ -25,7 +26,7 @@ class NodeDemand:
         A group that was placed has brought its node, and is removed, so that trials find the node free.
         """
         # one at first: the nodes at the start of a run decide what share of them each trial has
-        missing = self.wanted - len(live) if live else min(1, self.wanted)
+        missing = self._wanted - len(live) if live else min(1, self._wanted)
         node_ids = frozenset(node.node_id for node in live)
         if node_ids != self._live or any(_is_placed(group) for group in self._waiting):
             self.withdraw()

@@ -16,7 +16,6 @@ from search.advisor.advisor import Advisor
 from search.advisor.proposal import Decision, Proposal
 from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
-from search.execution.demand import NodeDemand
 from search.execution.nodes import NODES_POLL_SECONDS
 from search.execution.protocol import Function, Task
 from search.execution.trial_actor import Finished, Measured
@@ -86,6 +85,11 @@ class Study:
     def most_at_a_time(self) -> int:
         """Number of trials that may ever run at a time."""
         return self._space.concurrent_trials if self._cluster is None else MOST_CONCURRENT_TRIALS
+
+    def ask_for_no_nodes(self) -> None:
+        """Withdraw the demand for nodes: the last trial has ended."""
+        if self._cluster is not None:
+            self._cluster.demand.withdraw()
 
     def why_over(self, more_gpu_seconds: float = 0.0) -> str | None:
         """Return which hours of the budget are spent, so that running trials end too; None: there are some left.
@@ -283,18 +287,15 @@ def run_study(
         resources = space.resources_per_trial(cluster.resources)
         joined = None if cluster.owned else cluster
         study = Study(space, data, folder, journal, resources, pool.name, events, cluster=joined)
-        complete_study(study, pool, check, cluster.demand)
+        complete_study(study, pool, check)
 
 
-def complete_study(
-    study: Study, pool: workers.Pool, check: Callable[[], None], demand: NodeDemand | None = None
-) -> None:
-    """Run the study on workers that may outlive it; after its last trial it has no `demand` for nodes."""
+def complete_study(study: Study, pool: workers.Pool, check: Callable[[], None]) -> None:
+    """Run the study on workers that may outlive it."""
     if (layout := study.next_layout()) is not None:
         pool.actor.warm.remote(layout)  # the group starts while Tune does; both take seconds
     tune.run_trials(study, study.most_at_a_time, pool.storage, check)
-    if demand:
-        demand.withdraw()
+    study.ask_for_no_nodes()
     reason = study.why_ended()
     front = study.front_measurements(pool.actor, check)
     front.repeat()

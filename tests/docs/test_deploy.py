@@ -77,9 +77,7 @@ def test_the_image_is_as_hadolint_wants_it() -> None:
 
 
 def test_each_volume_that_a_pod_mounts_is_declared_and_the_results_are_everywhere() -> None:
-    cluster = yaml("rayjob.yaml")["spec"]["rayClusterSpec"]
-    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
-        pod = group["template"]["spec"]
+    for pod in (each["spec"] for each in pods()):
         declared = {volume["name"] for volume in pod["volumes"]}
         for container in pod["containers"]:
             mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}

@@ -53,10 +53,8 @@ def test_what_ends_the_search_early_is_said():
 
 
 def test_gpu_hours_are_said_with_the_time_that_they_last_if_all_gpus_are_busy():
-    space, nothing_timed = (
-        parse_space({**MAPPING, "budget": {"gpu_hours": 4.0}}),
-        Estimate((), None, None, None, None, None),
-    )
+    space = parse_space({**MAPPING, "budget": {"gpu_hours": 4.0}})
+    nothing_timed = Estimate((), None, None, None, None, None)
     text = describe_plan(space, "pictures", MACHINE, Resources(16, 8), [], nothing_timed)
     words = " ".join(text.split())
     assert "budget 1 epoch a trial; 4 GPU hours" in words
