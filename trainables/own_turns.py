@@ -8,10 +8,12 @@ from trainables.contract import Measurement, Worker
 from trainables.machine.devices import synchronize
 from trainables.own_trial import OwnTrial, ProbeEnd
 from trainables.parallel import ranks
+from trainables.samples.paused_loaders import PausedLoaders
 from trainables.samples.worker_batches import PREFETCHED_BATCHES
-from trainables.turns import TURN_SECONDS, WARMUP_SECONDS, wait_for_loaders
+from trainables.turns import TURN_SECONDS, WARMUP_SECONDS
 
 WARMUP_STEPS = 3
+UNCOUNTED_STEPS = 1  # of a turn: caches hold the data of another configuration
 
 
 class OwnTurns:
@@ -19,7 +21,7 @@ class OwnTurns:
 
     def __init__(self, trial: OwnTrial, worker: Worker, loader_processes: int) -> None:
         self._trial, self._worker = trial, worker
-        self._uncounted = 1 + PREFETCHED_BATCHES * loader_processes
+        self._loader_processes, self._loaders = loader_processes, PausedLoaders()
         self._steps_of_a_turn = 0  # 0: warming up
         self._rounds = 0
         self._steps, self._units = 0, 0  # since a turn, or the warm-up, began
@@ -41,12 +43,12 @@ class OwnTurns:
         """
         self._steps += 1
         self._units += units
-        if self._steps_of_a_turn and self._steps == self._uncounted:  # the turn itself begins
+        if self._steps_of_a_turn and self._steps == UNCOUNTED_STEPS:  # the turn itself begins
             synchronize(self._trial.device)
             self._seconds, self._units, self._since = 0.0, 0, time.perf_counter()
-        if self._steps_of_a_turn and self._steps == self._uncounted + self._steps_of_a_turn:
+        if self._steps_of_a_turn and self._steps == UNCOUNTED_STEPS + self._steps_of_a_turn:
             self._report()
-        elif not self._steps_of_a_turn and self._steps >= WARMUP_STEPS:
+        elif not self._steps_of_a_turn and self._steps >= WARMUP_STEPS + PREFETCHED_BATCHES * self._loader_processes:
             self._warm_up()
 
     def _warm_up(self) -> None:
@@ -55,17 +57,21 @@ class OwnTurns:
         world_size, device = self._worker.world_size, self._trial.device
         (longest,) = ranks.reduced([seconds], "max", world_size, device)
         if longest >= WARMUP_SECONDS:
-            self._steps_of_a_turn = max(1, round(TURN_SECONDS * self._steps / longest))
+            # loader processes that started together also deliver together
+            self._steps_of_a_turn = max(1, self._loader_processes, round(TURN_SECONDS * self._steps / longest))
             self._begin()
 
     def _report(self) -> None:
         synchronize(self._trial.device)
         rate = self._units / (self._seconds + time.perf_counter() - self._since)
         self._rounds += 1
-        wait_for_loaders()
-        goes_on = self._worker.report(Measurement(self._rounds, {"rate_0": rate}))
-        if not ranks.answer_of_rank_0(goes_on, self._rounds, self._worker.rank, self._worker.world_size):
-            raise ProbeEnd
+        self._loaders.pause()
+        try:
+            goes_on = self._worker.report(Measurement(self._rounds, {"rate_0": rate}))
+            if not ranks.answer_of_rank_0(goes_on, self._rounds, self._worker.rank, self._worker.world_size):
+                raise ProbeEnd
+        finally:
+            self._loaders.resume()
         self._begin()
 
     def _begin(self) -> None:

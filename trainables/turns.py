@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 
@@ -18,14 +17,13 @@ from trainables.loop import Training, open_probe
 from trainables.machine.devices import synchronize
 from trainables.machine.isolation import process_settings
 from trainables.measure.instruments import MAX_WARMUP_STEPS
-from trainables.measure.interference import children_seconds
 from trainables.parallel import ranks
 from trainables.plan import Batch
+from trainables.samples.paused_loaders import PausedLoaders
 from trainables.samples.worker_batches import PREFETCHED_BATCHES
 from trainables.settings import Settings
 
 TURN_SECONDS = 0.5  # of counted steps; on 2 virtual cores shorter turns spread more, longer ones let more drift in
-IDLE_SECONDS, LONGEST_FILLING_SECONDS = 0.03, 3.0  # of loader processes
 WARMUP_SECONDS = 1.0  # of each configuration, before its first turn
 
 
@@ -39,29 +37,22 @@ def take_turns(alternatives: Sequence[Settings], worker: Worker) -> None:
         AlternativeError: see `trainables.loop.probe`; the alternatives are in memory together.
     """
     with contextlib.ExitStack() as stack:
-        runners = []
+        runners, loaders = [], PausedLoaders()
         for place, settings in enumerate(alternatives):
-            with _blamed_on(place):
+            with _blamed_on(place), loaders.turn(place):
                 runners.append(_Runner(*stack.enter_context(open_probe(settings, worker))))
                 runners[-1].warm_up()
-                wait_for_loaders()
+        stack.callback(loaders.close)
         rng = np.random.default_rng(0)  # equal on all ranks
         for number in itertools.count(1):
-            rates = {i: runners[i].turn() for i in rng.permutation(len(runners)).tolist()}
+            rates = {}
+            for i in rng.permutation(len(runners)).tolist():
+                with loaders.turn(i):
+                    rates[i] = runners[i].turn()
             goes_on = worker.report(Measurement(number, {f"rate_{i}": rates[i] for i in sorted(rates)}))
             # outside of a search rank 0 alone waits for the answer; a rank that went on would take cores from others
             if not ranks.answer_of_rank_0(goes_on, number, worker.rank, worker.world_size):
                 return
-
-
-def wait_for_loaders() -> None:
-    """Wait until loader processes have filled their buffers: they would take cores from the next turn."""
-    end = time.monotonic() + LONGEST_FILLING_SECONDS
-    while multiprocessing.active_children() and time.monotonic() < end:
-        before = children_seconds()
-        time.sleep(IDLE_SECONDS)
-        if children_seconds() - before < IDLE_SECONDS / 10:
-            return
 
 
 @contextlib.contextmanager
@@ -79,15 +70,16 @@ class _Runner:
     def __init__(self, training: Training, batches: Iterator[Batch]) -> None:
         self._training, self._batches = training, batches
         self._steps = 1  # counted, of a turn
-        # After a turn of another one, caches hold its data, and loader processes have filled their buffers.
-        self._uncounted = 1 + PREFETCHED_BATCHES * training.settings.loader_processes
 
     def warm_up(self) -> None:
         """Run until the allocator, the kernels and the loader are warm; choose the number of steps of a turn."""
+        loader_processes = self._training.settings.loader_processes
         with self._set_up():
+            self._seconds_of(PREFETCHED_BATCHES * loader_processes)  # made while nothing was trained
             first = min(self._seconds_of(1) for _ in range(3))
             steps = self._agreed(min(WARMUP_SECONDS / first, MAX_WARMUP_STEPS))
-            self._steps = self._agreed(TURN_SECONDS * steps / self._seconds_of(steps))
+            # loader processes that started together also deliver together
+            self._steps = self._agreed(max(loader_processes, TURN_SECONDS * steps / self._seconds_of(steps)))
 
     def _agreed(self, steps: float) -> int:
         """Return the largest number of steps over the ranks, which all have to make as many; at least 1."""
@@ -97,10 +89,8 @@ class _Runner:
     def turn(self) -> float:
         """Return the rate of the whole job in a turn, in units/s."""
         with self._set_up():
-            self._seconds_of(self._uncounted)
-            rate = self._steps * self._training.instruments.units_per_step / self._seconds_of(self._steps)
-        wait_for_loaders()
-        return rate
+            self._seconds_of(1)  # caches hold the data of another configuration
+            return self._steps * self._training.instruments.units_per_step / self._seconds_of(self._steps)
 
     @contextlib.contextmanager
     def _set_up(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import ctypes
 import json
@@ -117,14 +118,14 @@ def start(arguments: Sequence[str]) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """Interrupt the process if it still runs, then kill its group after `TIMEOUT_SECONDS`."""
+    """Interrupt the process if it still runs, wait `TIMEOUT_SECONDS`, and kill what is left of its group."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    with contextlib.suppress(ProcessLookupError):  # such as loader processes that were stopped when it was killed
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
     if process.stdout:
         process.stdout.close()
 

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from search.results import load
 from search.train.__main__ import main
-from search.train.child_process import Epoch, Reports, read_curves
+from search.train.child_process import Epoch, Reports, end, read_curves
 from search.train.progress import Progress, progress_line
 from search.train.result import Training, as_markdown, comparison, write_result
 from tests.search.runs import Recorder, config, interval, story, write_run
@@ -287,6 +287,17 @@ def test_an_interruption_ends_in_order_with_the_command_that_goes_on(tmp_path, n
     last = err.splitlines()[-1].strip()
     assert shlex.split(last) == ["python", "-m", "search.train", str(folder), "--trial", "t0001", "--epochs", "50"]
     assert processes_with(str(folder)) == []
+
+
+def test_what_a_killed_training_leaves_behind_is_killed():
+    """Also a process that is stopped, which would wait for ever."""
+    script = "sleep 98.7654 & kill -STOP $!; echo stopped; kill -KILL $$"
+    process = subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    until(process, "stopped")
+    process.wait()
+    end(process)
+    time.sleep(0.2)
+    assert processes_with("98.7654") == []
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from trainables import turns
 from trainables.contract import Data, Measurement, Resources
 from trainables.local_worker import LocalWorker
 from trainables.machine import allocator
+from trainables.samples.paused_loaders import PausedLoaders
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 TINY = {"width": 0.01, "batch_size": 24, "conv_kernel": "library"}
@@ -75,22 +76,51 @@ def test_the_ranks_make_equally_many_steps(folder: Path, few: Data) -> None:
     assert on_ranks(of_a_rank, 2, folder, few) == [[2, 2], [2, 2]]
 
 
-def busy_then_idle(seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pass
-    time.sleep(60)
+def counting(counter: Any) -> None:
+    while True:
+        counter.value += 1
 
 
-def test_the_next_turn_waits_until_loader_processes_are_idle() -> None:
-    child = multiprocessing.get_context("fork").Process(target=busy_then_idle, args=(0.4,), daemon=True)
-    child.start()
-    started = time.monotonic()
-    turns.wait_for_loaders()
-    waited = time.monotonic() - started
-    turns.wait_for_loaders()
-    again = time.monotonic() - started - waited
-    child.kill()
-    child.join()
-    assert 0.2 < waited < 2.9
-    assert again < 0.5
+def test_loader_processes_run_in_the_turns_of_their_training_only() -> None:
+    loaders, context = PausedLoaders(), multiprocessing.get_context("fork")
+    counters = [context.Value("q", 0, lock=False) for _ in range(2)]
+    children = [context.Process(target=counting, args=(counter,), daemon=True) for counter in counters]
+
+    def moved() -> list[bool]:
+        time.sleep(0.02)  # signals are on their way
+        before = [counter.value for counter in counters]
+        time.sleep(0.2)
+        return [counter.value > value for counter, value in zip(counters, before, strict=True)]
+
+    try:
+        for place, child in enumerate(children):
+            with loaders.turn(place):
+                child.start()
+        assert moved() == [False, False]
+        with loaders.turn(1):
+            assert moved() == [False, True]
+        assert moved() == [False, False]
+        loaders.close()
+        assert moved() == [True, True]
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+
+
+def test_each_configuration_has_its_own_loader_processes_and_all_end(folder: Path, few: Data) -> None:
+    """A process that is stopped would not end when it is told to; it would be killed after some seconds each."""
+    one, other = {"loader": "workers", "num_workers": 1}, {"loader": "workers", "num_workers": 2}
+    found = rounds(3, folder, few, one, other, {"loader": "memory"}, resources=Resources(2))
+    assert [len(measurement.metrics) for measurement in found] == [3, 3, 3]
+    assert multiprocessing.active_children() == []
+
+
+def test_a_turn_has_a_step_for_each_loader_process(folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that started together deliver together: a turn of fewer steps would often miss the wait."""
+    run, steps = turns._Runner._seconds_of, list[int]()
+    monkeypatch.setattr(turns._Runner, "_seconds_of", lambda self, n: steps.append(n) or run(self, n))
+    monkeypatch.setattr(turns, "TURN_SECONDS", 1e-6)
+    rounds(2, folder, few, {"loader": "workers", "num_workers": 2}, resources=Resources(2))
+    assert steps[0] == 4  # the buffers that were filled before
+    assert steps[-4:] == [1, 2, 1, 2]
