@@ -181,7 +181,7 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
             **_described(space, data, options.results),
             "space_file": options.space.name,
             "machine": cluster.machine.to_mapping(),
-            "versions": {**package_versions(), **(source.packages if source else {})},
+            "versions": {**package_versions(), **(source.packages() if source else {})},
             "commit": git_commit(Path(__file__).parent),
             "command": [*COMMAND, *options.words],
             "left_out": left_out,
@@ -202,9 +202,7 @@ def _plan(space: Space, machine: Machine, elsewhere: bool) -> str:
     from search.study.plan import describe_plan
     from search.study.run_estimate import estimate, untimed
 
-    nodes = machine.num_nodes
-    whole = Resources(nodes * machine.cores, nodes * len(machine.gpus), nodes)
-    share = space.resources_per_trial(whole)
+    share = space.resources_per_trial(machine.resources.on(machine.num_nodes))
     space, left_out = space.restrict_to(share)
     trainable = load_trainable(space.trainable or "")
     if elsewhere:

@@ -111,7 +111,11 @@ class Source:
     path: Path
     digest: str
     files: Mapping[str, bytes]  # content by path from the file's folder
-    packages: Mapping[str, str]  # versions of the packages that they import
+
+    def packages(self) -> dict[str, str]:
+        """Return the versions of the packages that the files import; takes about a second."""
+        versions = importlib.import_module("trainables.source_files").imported_packages(self.path)
+        return cast("dict[str, str]", versions)
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,10 @@ class Resources:
     def node(self) -> Resources:
         """Resources on one of the nodes."""
         return Resources(self.cpus // self.nodes, self.gpus // self.nodes)
+
+    def on(self, nodes: int) -> Resources:
+        """Return the resources of so many such nodes."""
+        return Resources(nodes * self.node.cpus, nodes * self.node.gpus, nodes)
 
 
 @dataclass(frozen=True)

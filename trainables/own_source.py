@@ -24,7 +24,7 @@ from trainables.contract import (
 )
 from trainables.declared import Declaration, declaration_of
 from trainables.machine.exception_chain import described
-from trainables.source_files import check_module_name, digest_of, imported_files, imported_packages
+from trainables.source_files import check_module_name, digest_of, imported_files
 
 MAX_FILES = 20_000  # of the data folder, that are described
 # Words in names of metrics of which less is better.
@@ -65,7 +65,7 @@ class OwnSource:
         self.declaration: Declaration = declaration_of(path, reserved)
         check_module_name(path)
         files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in imported_files(path)}
-        self.source = Source(path, digest_of(path), files, imported_packages(path))
+        self.source = Source(path, digest_of(path), files)
 
     def module(self) -> ModuleType:
         """Import the file.

@@ -94,9 +94,8 @@ class Cluster:
         """
         if self.owned:
             return self
-        node, number = self.resources.node, there.num_nodes
-        resources = Resources(number * node.cpus, number * node.gpus, number)
-        return replace(self, resources=resources, machine=replace(self.machine, num_nodes=number))
+        number = there.num_nodes
+        return replace(self, resources=self.resources.on(number), machine=replace(self.machine, num_nodes=number))
 
 
 @contextmanager

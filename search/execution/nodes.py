@@ -188,7 +188,7 @@ def total(nodes: Sequence[Node]) -> Resources:
     if not nodes:
         return Resources(cpus=0)
     cpus, gpus = (min(getattr(node.resources, name) for node in nodes) for name in ("cpus", "gpus"))
-    return Resources(len(nodes) * cpus, len(nodes) * gpus, len(nodes))
+    return Resources(cpus, gpus).on(len(nodes))
 
 
 def has_free(nodes: Iterable[Node], layout: Layout) -> bool:

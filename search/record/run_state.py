@@ -325,8 +325,9 @@ class RunState:
             found = []
             for objective in self.objectives:
                 sources = [points[i].source(objective.metric) for i in chosen]
-                names, numbers = np.unique(sources, return_inverse=True)
-                matrix = self._correlations([self.trials[name] for name in names], objective.metric)
+                names, first, numbers = np.unique(sources, return_index=True, return_inverse=True)
+                # of a point, not of the source itself: that may be a probe, which has no samples
+                matrix = self._correlations([points[chosen[i]] for i in first], objective.metric)
                 found.append((objective, names.tolist(), numbers, correlated_errors(matrix)))
             return found
 

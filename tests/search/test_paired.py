@@ -52,10 +52,13 @@ def test_equal_samples_do_not_break_the_factor():
     assert drawn == pytest.approx(np.full(3, drawn[0]), abs=0.01)
 
 
-def run_state(bits, known=True):
-    """Two trials, the more accurate one slower."""
+def run_state(bits, known=True, probed=False):
+    """Two trials, the more accurate one slower; `probed`: each has a probe before it."""
     recorder = Recorder(constraints=[])
     for number, values in enumerate(bits, start=1):
+        if probed:
+            recorder.start(f"p000{number}", "probe", **config(64 * number))
+            recorder.finish(f"p000{number}")
         trial_id, accuracy = f"t000{number}", values.mean()
         half = HALF_95 * values.std(ddof=1) / len(values) ** 0.5
         recorder.start(trial_id, **config(64 * number))
@@ -102,6 +105,12 @@ def test_the_front_is_surer_with_samples():
     bits = alike(0.97, 0.705, 0.70)
     by_samples, by_intervals = (run_state(bits, known).front_probabilities()["t0001"] for known in (True, False))
     assert by_intervals < by_samples - 0.05
+
+
+def test_a_probe_that_shares_the_accuracy_of_a_trial_hides_no_samples():
+    bits = alike(0.97, 0.705, 0.70)
+    alone, probed = (run_state(bits, probed=probed).front_probabilities()["t0001"] for probed in (False, True))
+    assert probed == pytest.approx(alone, abs=0.01)
 
 
 def test_picks_say_the_difference_in_points(tmp_path):
