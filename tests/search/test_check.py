@@ -1,9 +1,13 @@
 """The check of a training file before a search."""
 
+import contextlib
+import io
 import itertools
+import json
 import re
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +15,7 @@ from search import check
 from search.__main__ import COMMANDS
 from search.__main__ import main as command
 from tests.trainables.own_files import LOOP, written
+from trainables import facts
 from trainables.contract import Resources, load_trainable, source_of
 
 
@@ -55,17 +60,33 @@ def test_facts_are_those_of_the_file(tmp_path: Path) -> None:
     }
 
 
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`trainables.facts` without a new process, which needs seconds to start."""
+
+    def facts_here(one: check.Check, *arguments: str, seconds: float | None = None) -> Any:
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            facts.main([str(one.path), *arguments])
+        return json.loads(out.getvalue().splitlines()[-1])
+
+    monkeypatch.setattr(check, "_facts", facts_here)
+
+
+numbers = itertools.count(1)
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_an_error_of_the_file_ends_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = written(tmp_path, "rows.py", ("return Rows(part)", "return Row(part)"))
+    path = written(tmp_path, "wrong_rows.py", ("return Rows(part)", "return Row(part)"))
     assert check.main([path]) == 1
     printed = capsys.readouterr().out
-    assert "NameError: name 'Row' is not defined (rows.py:27)" in printed
+    assert "NameError: name 'Row' is not defined (wrong_rows.py:27)" in printed
     assert "trainable:" not in printed
 
 
 def checked_loop(folder: Path, *changes: tuple[str, str], **settings: str) -> dict[str, tuple[str, bool]]:
     """Findings of a loop with changes, by name; the rate is not measured."""
-    path = written(folder, "rows.py", *changes, text=LOOP)
+    path = written(folder, f"rows_{next(numbers)}.py", *changes, text=LOOP)  # in one process a name is imported once
     one = check.Check(Path(path), None, settings, workload=False)
     found: dict[str, tuple[str, bool]] = {}
     for name, text, good in check.findings(one, load_trainable(path), source_of(path)):
@@ -75,12 +96,14 @@ def checked_loop(folder: Path, *changes: tuple[str, str], **settings: str) -> di
     return found
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_loop_is_run_to_its_first_report(tmp_path: Path) -> None:
     text, good = checked_loop(tmp_path)["first report"]
     assert good
     assert re.fullmatch(r"val_loss [\d.]+", text)
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_the_first_report_of_a_loop_takes_few_steps(tmp_path: Path) -> None:
     counted = ("            optimizer.step()\n", "            optimizer.step()\n            steps += 1\n")
     changes = (
@@ -91,6 +114,7 @@ def test_the_first_report_of_a_loop_takes_few_steps(tmp_path: Path) -> None:
     assert checked_loop(tmp_path, *changes)["first report"] == (f"val_loss {check.STEPS}", True)
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_loop_that_reports_what_it_does_not_declare_is_found(tmp_path: Path) -> None:
     found = checked_loop(tmp_path, ("val_loss=tested", "val_los=tested"))
     assert found["first report"] == ("trial.report was given val_los; METRICS declares val_loss", False)
@@ -208,11 +232,12 @@ def test_the_help_of_the_check_says_what_it_does_and_how_long_it_takes(capsys: p
     assert f"{check.STEPS} steps" in printed
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_mistake_in_measures_is_found_before_anything_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "_trained", lambda *arguments, **settings: pytest.fail("trained"))
-    path = written(tmp_path, "rows.py", ('return {"val_loss"', 'return {"val_los"'))
+    path = written(tmp_path, f"rows_{next(numbers)}.py", ('return {"val_loss"', 'return {"val_los"'))
     found = [*check.findings(check.Check(Path(path), None, {}), load_trainable(path), source_of(path))]
     name, text, good = found[-1]
     assert (name, good) == ("error", False)

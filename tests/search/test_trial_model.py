@@ -100,6 +100,7 @@ print({library.get("architecture") for library in threadpool_info()}, searched(2
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names kernels of x86 processors")
 def test_kernels_of_an_older_processor_give_the_same_proposals():
     """Their sums round otherwise."""
@@ -411,6 +412,7 @@ class Recorder(GaussianProcess):
         type(self).sizes.append(len(features))
 
 
+@pytest.mark.slow
 def test_after_ten_thousand_measurements_a_step_costs_no_more_than_after_a_few_hundred(monkeypatch):
     Recorder.sizes = []
     monkeypatch.setattr(search.advisor.metric_model, "GaussianProcess", Recorder)

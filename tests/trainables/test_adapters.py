@@ -86,7 +86,8 @@ def test_the_calls_of_a_trainer_are_steps_epochs_and_a_checkpoint_to_go_on_from(
     assert all(last[f"{stage}_seconds"] > 0 for stage in ("load", "forward", "update"))
 
 
-@pytest.mark.parametrize("name", ["lightning_module", pytest.param("hugging_face_trainer", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lightning_module", "hugging_face_trainer"])
 def test_a_trainer_is_ended_and_goes_on_from_its_own_checkpoint(name: str, tmp_path: Path) -> None:
     path, answers = str(EXAMPLES / f"{name}.py"), iter([True, False])
     trainable = load_trainable(path)

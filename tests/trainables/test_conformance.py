@@ -60,9 +60,20 @@ def case_of(name: str, folder: Path) -> Case:
     return Case(file(folder, "conforming_loop.py", LOOP), {"threads": 1, "learning_rate": 0.01}, Data())
 
 
-@pytest.fixture(params=["vgg19", pytest.param("resnet18", marks=pytest.mark.slow), "gpt", "file", "loop"])
-def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_probes: None) -> Case:
-    monkeypatch.setenv("TRAINING_SEARCH_CACHE", str(tmp_path / "cache"))
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder for what is counted of a network, once for all tests."""
+    return tmp_path_factory.mktemp("cache")
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("resnet18", "gpt")]
+
+
+@pytest.fixture(params=["vgg19", *SLOW, "file", "loop"])
+def case(
+    request: pytest.FixtureRequest, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, short_probes: None
+) -> Case:
+    monkeypatch.setenv("TRAINING_SEARCH_CACHE", str(cache))
     return case_of(request.param, tmp_path)
 
 

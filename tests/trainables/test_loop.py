@@ -94,6 +94,7 @@ def with_a_slow_disk(rank: int, world_size: int, folder: Path, data: Data) -> di
     return dict(vgg19_cifar10.test(config, worker))
 
 
+@pytest.mark.slow
 def test_ranks_test_the_checkpoint_that_rank_0_is_still_writing(folder: Path, few: Data) -> None:
     first, second = on_ranks(with_a_slow_disk, 2, folder, few)
     assert first == second

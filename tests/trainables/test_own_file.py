@@ -30,7 +30,7 @@ def name() -> str:
 
 def trained(path: str, folder: Path, rank: int = 0, world_size: int = 1, epochs: int = 2, **config: Any) -> LocalWorker:
     trainable = load_trainable(path)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, parents=True)
     worker = LocalWorker(folder, epochs, trainable.locate_data(Data()), Resources(2), rank, world_size)
     trainable.train({**CONFIG, **config}, worker)
     return worker
@@ -43,8 +43,14 @@ def samples_of_ranks(rank: int, world_size: int, path: str, folder: Path) -> lis
     return values
 
 
-def metrics_of_ranks(rank: int, world_size: int, path: str, folder: Path, config: dict[str, Any]) -> dict[str, float]:
-    return dict(trained(path, folder, rank, world_size, **config).reported[-1].metrics)
+def metrics_of_ranks(
+    rank: int, world_size: int, path: str, folder: Path, configs: list[dict[str, Any]]
+) -> list[dict[str, float]]:
+    """Metrics of trainings one after the other in the same processes."""
+    return [
+        dict(trained(path, folder / f"{number}", rank, world_size, **config).reported[-1].metrics)
+        for number, config in enumerate(configs)
+    ]
 
 
 def test_it_trains_validates_and_tests_with_the_metrics_that_it_declares(tmp_path: Path, name: str) -> None:
@@ -124,14 +130,15 @@ def test_loader_processes_do_not_change_what_is_learned(tmp_path: Path, name: st
     assert alone["train_loss"] == loaded["train_loss"]
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "ring_allreduce", "pipeline"])
-def test_every_strategy_learns_the_same(tmp_path: Path, name: str, strategy: str) -> None:
+def test_every_strategy_learns_the_same(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, name, ("nn.Dropout(0.1)", "nn.Identity()"))
     single = trained(path, tmp_path / "single").reported[-1].metrics
-    config = {"strategy": strategy, "num_microbatches": 2}
-    several, *_ = on_ranks(metrics_of_ranks, 2, path, tmp_path / strategy, config)
-    assert several["train_loss"] == pytest.approx(single["train_loss"], rel=1e-5)
-    assert several["val_loss"] == pytest.approx(single["val_loss"], rel=1e-5)
+    strategies = ["ddp", "fsdp", "ring_allreduce", "pipeline"]
+    configs = [{"strategy": strategy, "num_microbatches": 2} for strategy in strategies]
+    found, _ = on_ranks(metrics_of_ranks, 2, path, tmp_path, configs)
+    for strategy, several in zip(strategies, found, strict=True):
+        assert several["train_loss"] == pytest.approx(single["train_loss"], rel=1e-5), strategy
+        assert several["val_loss"] == pytest.approx(single["val_loss"], rel=1e-5), strategy
 
 
 def test_the_values_of_single_samples_are_in_order_whatever_the_number_of_ranks(tmp_path: Path, name: str) -> None:
@@ -178,7 +185,7 @@ def test_a_parameter_without_gradient_is_an_error_where_the_ring_would_leave_it_
 def test_a_parameter_server_learns_the_same(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, name, ("nn.Dropout(0.1)", "nn.Identity()"))
     single = trained(path, tmp_path / "single").reported[-1].metrics
-    several, *_ = on_ranks(metrics_of_ranks, 3, path, tmp_path / "server", {"strategy": "parameter_server"})
+    (several,), *_ = on_ranks(metrics_of_ranks, 3, path, tmp_path / "server", [{"strategy": "parameter_server"}])
     assert several["train_loss"] == pytest.approx(single["train_loss"], rel=1e-5)
 
 
@@ -210,7 +217,7 @@ def test_blocks_make_a_chain_of_a_network(tmp_path: Path, name: str) -> None:
     chain += "    return [network.a, network.b]\n\n\ndef network("
     body = "return nn.Sequential(nn.Linear(4, hidden), nn.Tanh(), nn.Dropout(0.1), nn.Linear(hidden, 1))"
     path = written(tmp_path, name, ("def network(", chain), (body, "return Two()"))
-    several, *_ = on_ranks(metrics_of_ranks, 2, path, tmp_path / "trial", {"strategy": "pipeline"})
+    (several,), *_ = on_ranks(metrics_of_ranks, 2, path, tmp_path / "trial", [{"strategy": "pipeline"}])
     assert math.isfinite(several["val_loss"])
 
 
