@@ -3,7 +3,7 @@
 PYTHON ?= python3
 SPACE ?= spaces/quickstart.yaml
 VENV := .venv/bin
-IN_PARALLEL := -n 2 --dist loadgroup
+IN_PARALLEL := -n 2 --dist loadfile
 
 .PHONY: search test check slow faults gpu docs setup tools
 search: setup

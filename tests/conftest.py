@@ -13,13 +13,6 @@ import pytest
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file in one of several processes (pytest-xdist), and all that share the Ray cluster."""
-    for item in items:
-        shares_ray = "cluster" in getattr(item, "fixturenames", ()) and item.path.name != "test_nodes.py"
-        item.add_marker(pytest.mark.xdist_group("ray" if shares_ray else str(item.path)))
-
-
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[object]:
     from search.execution.cluster import connect

@@ -99,6 +99,14 @@ def test_after_an_illegal_access_the_device_is_lost_to_the_process() -> None:
 
 
 @pytest.mark.slow
+def test_ceilings_are_measured_once_and_a_capture_leaves_no_memory() -> None:
+    assert_gpu_tests_pass(
+        "tests/trainables/test_gpu.py::test_the_ceilings_of_a_gpu_are_measured_once_for_all_numbers_of_threads",
+        "tests/trainables/test_gpu_memory.py::test_after_a_trial_no_memory_is_allocated_or_reserved[config1]",
+    )
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", ["gpu", "gpu_graphs", "gpu_strategies", "gpu_measuring", "gpu_memory"])
 def test_the_tests_of_a_gpu_pass_on_an_emulated_one(name: str) -> None:
