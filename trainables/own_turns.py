@@ -10,7 +10,7 @@ from trainables.own_trial import OwnTrial, ProbeEnd
 from trainables.parallel import ranks
 from trainables.samples.paused_loaders import PausedLoaders
 from trainables.samples.worker_batches import PREFETCHED_BATCHES
-from trainables.turns import TURN_SECONDS, WARMUP_SECONDS
+from trainables.turns import WARMUP_SECONDS, steps_of_a_turn
 
 WARMUP_STEPS = 3
 UNCOUNTED_STEPS = 1  # of a turn: caches hold the data of another configuration
@@ -57,8 +57,7 @@ class OwnTurns:
         world_size, device = self._worker.world_size, self._trial.device
         (longest,) = ranks.reduced([seconds], "max", world_size, device)
         if longest >= WARMUP_SECONDS:
-            # loader processes that started together also deliver together
-            self._steps_of_a_turn = max(1, self._loader_processes, round(TURN_SECONDS * self._steps / longest))
+            self._steps_of_a_turn = steps_of_a_turn(self._steps / longest, self._loader_processes)
             self._begin()
 
     def _report(self) -> None:

@@ -55,6 +55,11 @@ def take_turns(alternatives: Sequence[Settings], worker: Worker) -> None:
                 return
 
 
+def steps_of_a_turn(steps_per_second: float, loader_processes: int) -> int:
+    """Return the counted steps of a turn: at least one for each loader process, as they deliver together."""
+    return max(1, loader_processes, round(TURN_SECONDS * steps_per_second))
+
+
 @contextlib.contextmanager
 def _blamed_on(place: int) -> Iterator[None]:
     """Name the alternative that cannot run."""
@@ -78,8 +83,7 @@ class _Runner:
             self._seconds_of(PREFETCHED_BATCHES * loader_processes)  # made while nothing was trained
             first = min(self._seconds_of(1) for _ in range(3))
             steps = self._agreed(min(WARMUP_SECONDS / first, MAX_WARMUP_STEPS))
-            # loader processes that started together also deliver together
-            self._steps = self._agreed(max(loader_processes, TURN_SECONDS * steps / self._seconds_of(steps)))
+            self._steps = self._agreed(steps_of_a_turn(steps / self._seconds_of(steps), loader_processes))
 
     def _agreed(self, steps: float) -> int:
         """Return the largest number of steps over the ranks, which all have to make as many; at least 1."""

@@ -9,7 +9,7 @@ import torch
 
 from tests.trainables.own_files import LOOP, written
 from tests.trainables.ranked import on_ranks
-from trainables import own_loop, own_turns
+from trainables import own_loop, own_turns, turns
 from trainables.contract import Data, DataError, InfeasibleError, Layout, OwnCodeError, Resources, load_trainable
 from trainables.declared import DeclarationError
 from trainables.kept_samples import from_text
@@ -87,7 +87,7 @@ def test_turns_of_a_loop_report_rates_without_the_time_between_epochs_until_they
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each validation takes 50 ms, an epoch of 16 steps some milliseconds."""
-    monkeypatch.setattr(own_turns, "TURN_SECONDS", 0.05)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.05)
     monkeypatch.setattr(own_turns, "WARMUP_SECONDS", 0.05)
     seen = "    x, y = rows(19, seed).tensors"
     slow = (seen, f"    import time\n    time.sleep(0.05)\n{seen}")
