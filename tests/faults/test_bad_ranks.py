@@ -15,7 +15,6 @@ import pytest
 from search.execution import trial_actor
 from search.execution.protocol import Place
 from search.record.events import Event, Measurement
-from search.results import Run
 from tests.search.test_study_on_ray import study, train_workers
 from trainables.contract import TIMEOUT_VARIABLE
 from trainables.strategy_table import STRATEGIES
@@ -68,45 +67,38 @@ def left_behind(pids: set[int], before: set[int]) -> set[int]:
     return left
 
 
-@pytest.fixture(scope="module")
-def killed(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Saboteur, set[int]]:
-    """One trial per strategy that loses a rank (rank 0 in the first trial), and a trial after it. No retries."""
-    saboteur = Saboteur({f"t{2 * i + 1:04d}": min(i, 1) for i in range(len(SEVERAL))}, signal.SIGKILL)
-    before = train_workers()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trial_actor, "MAX_RETRIES", 0)
-        run = study(
-            cluster,
-            tmp_path_factory.mktemp("results") / "killed",
-            [saboteur],
-            trainable="vgg19_cifar10",
-            parameters={"strategy": {"values": SEVERAL}, "seed": {"values": [0, 1]}},
-            fixed={"batch_size": 64, "width": 0.0625, "conv_kernel": "library", "world_size": 2, "learning_rate": 0.01},
-            data={"name": "generated", "train_images": 1000, "val_images": 100},
-            **ONE_AFTER_THE_OTHER,
-        )
-    return run, saboteur, left_behind(saboteur.pids, before)
-
-
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # in which the fixture is
 @pytest.mark.parametrize("strategy", SEVERAL)
 def test_a_killed_rank_is_named_at_once_and_the_next_trial_runs(
-    killed: tuple[Run, Saboteur, set[int]], strategy: str
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
-    run, saboteur, _ = killed
-    lost, after = (row for _, row in run.trials[run.trials["config.strategy"] == strategy].iterrows())
+    """One trial loses a rank, rank 0 with the first strategy, and a trial comes after it. No retries."""
     rank = min(SEVERAL.index(strategy), 1)
+    saboteur, before = Saboteur({"t0001": rank}, signal.SIGKILL), train_workers()
+    monkeypatch.setattr(trial_actor, "MAX_RETRIES", 0)
+    run = study(
+        cluster,
+        tmp_path / "killed",
+        [saboteur],
+        trainable="vgg19_cifar10",
+        parameters={"seed": {"values": [0, 1]}},
+        fixed={
+            "strategy": strategy,
+            "batch_size": 64,
+            "width": 0.0625,
+            "conv_kernel": "library",
+            "world_size": 2,
+            "learning_rate": 0.01,
+        },
+        data={"name": "generated", "train_images": 1000, "val_images": 100},
+        **ONE_AFTER_THE_OTHER,
+    )
+    lost, after = (row for _, row in run.trials.iterrows())
     assert (lost.state, after.state) == ("failed", "complete"), (lost.reason, after.reason)
     assert lost.reason.startswith(f"the worker of rank {rank} died: ")
-    assert saboteur.noticed_at[lost.trial_id] - saboteur.hit_at[lost.trial_id] < 10
+    assert saboteur.noticed_at["t0001"] - saboteur.hit_at["t0001"] < 10
     assert lost.epochs < 3
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_killed_ranks_leave_no_process_behind(killed: tuple[Run, Saboteur, set[int]]) -> None:
-    assert killed[2] == set()
+    assert left_behind(saboteur.pids, before) == set()
 
 
 @pytest.mark.slow
