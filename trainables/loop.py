@@ -28,6 +28,7 @@ from trainables.machine.steps_in_flight import StepsInFlight
 from trainables.measure.instruments import Instruments, StepWork
 from trainables.measure.probe_end import may_stop
 from trainables.measure.sample_mean import OfSamples, mean_with_interval, of_each_sample, value_of_each
+from trainables.metrics import training_seconds
 from trainables.parallel import ranks
 from trainables.plan import Batch, Batches, Plan
 from trainables.prediction import memory_need
@@ -71,10 +72,13 @@ def fit(settings: Settings, worker: Worker) -> None:
         return
     first_epoch = last.measurement.epoch + 1 if last else 1
     with _training(settings, worker, shape, num_epochs=worker.epochs - first_epoch + 1) as training:
+        before = None
         if last:
             training.step.load_state_dict(last.state)
+            before = last.measurement
         for epoch in range(first_epoch, worker.epochs + 1):
-            if not worker.report(_epoch(training, epoch)):
+            before = _epoch(training, epoch, before)
+            if not worker.report(before):
                 return
 
 
@@ -227,8 +231,8 @@ def _check_equal_lengths(train_samples: int, world_size: int, device: torch.devi
         raise DataError(f"the ranks have different numbers of training samples, {fewest:,.0f} to {most:,.0f}")
 
 
-def _epoch(training: Training, epoch: int) -> Measurement:
-    """Train, validate and, if one is due, write the checkpoint."""
+def _epoch(training: Training, epoch: int, before: Measurement | None) -> Measurement:
+    """Train, validate and, if one is due, write the checkpoint; `before`: the measurement of the epoch before."""
     worker, settings, step = training.worker, training.settings, training.step
     started = time.perf_counter()
     train_loss = _train_epoch(training, epoch)
@@ -248,6 +252,7 @@ def _epoch(training: Training, epoch: int) -> Measurement:
     # trials are compared after the last epoch only
     kept = {name: as_text(value_of_each(each)) for name, each in of_samples.items()} if epoch == worker.epochs else {}
     measurement, started = Measurement(epoch, metrics, kept), time.perf_counter()
+    metrics["training_seconds"] = training_seconds(measurement, before, worker.epochs)
     if _is_checkpoint_due(training, epoch):
         with training.checkpoints.writing():
             _save(training, measurement)

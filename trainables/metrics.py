@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-from trainables.contract import Metric
+from trainables.contract import Measurement, Metric
 
 
 def common_metrics(unit: str) -> dict[str, Metric]:
@@ -73,6 +74,9 @@ def common_metrics(unit: str) -> dict[str, Metric]:
         ),
         "fraction_of_matrix_rate": Metric("fraction", "rate over the matrix rate measured in this precision"),
         "epoch_seconds": Metric("s", "training of the epoch", probed=False),
+        "training_seconds": Metric(
+            "s", "training of all epochs, evaluation excluded, as predicted by those so far", probed=False
+        ),
         "evaluation_seconds": Metric("s", "evaluation after the epoch", probed=False),
         "checkpoint_seconds": Metric(
             "s", "writing the checkpoint, if one was due; absent from an epoch that is reported again", probed=False
@@ -90,6 +94,12 @@ def common_metrics(unit: str) -> dict[str, Metric]:
         ),
         "predicted_memory_gib": Metric("GiB", "peak_reserved_gib predicted before the start, on a CPU peak_memory_gib"),
     }
+
+
+def training_seconds(measurement: Measurement, before: Measurement | None, epochs: int) -> float:
+    """Return the seconds of all `epochs`, predicted by those until a measurement; `before`: that of the last epoch."""
+    spent = before.metrics.get("training_seconds", math.nan) * before.epoch / epochs if before else 0.0
+    return (spent + measurement.metrics["epoch_seconds"]) * epochs / measurement.epoch
 
 
 def interval_ends(metrics: Mapping[str, Metric]) -> dict[str, Metric]:

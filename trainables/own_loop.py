@@ -36,7 +36,15 @@ if TYPE_CHECKING:
     from trainables.own_trial import OwnTrial
 
 T = TypeVar("T")
-PROCESS = ("world_size", "placement", "threads", "allocator", "flush_denormals", "trace_steps")  # rows of Settings
+PROCESS = (
+    "epochs",
+    "world_size",
+    "placement",
+    "threads",
+    "allocator",
+    "flush_denormals",
+    "trace_steps",
+)  # rows of Settings
 ESTIMATE_SECONDS = 2.0
 
 
@@ -55,7 +63,8 @@ class LoopSettings(Settings):
 
     def that_affect_rates(self) -> dict[str, Any]:
         """Return the settings on which measured rates may depend."""
-        return {**{name: getattr(self, name) for name in PROCESS if name != "trace_steps"}, **self.own_rates}
+        rates = (name for name in PROCESS if name not in ("epochs", "trace_steps"))
+        return {**{name: getattr(self, name) for name in rates}, **self.own_rates}
 
 
 class OwnLoop:

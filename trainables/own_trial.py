@@ -21,6 +21,7 @@ from trainables.kept_samples import as_text
 from trainables.measure.instruments import Instruments, StepWork
 from trainables.measure.probe_end import may_stop
 from trainables.measure.sample_mean import OfSamples, mean_with_interval, of_each_sample, value_of_each
+from trainables.metrics import training_seconds
 from trainables.settings import Settings
 from trainables.stages import Stage
 
@@ -75,7 +76,8 @@ class OwnTrial:
         self.num_epochs: int = PROBE_EPOCHS if probe else worker.epochs
         last = None if probe else checkpoint.load(worker.folder, self._network)
         self.checkpoint: Any = last.state["own"] if last else None  # of the last report; None: start from the beginning
-        self._last, self._epoch = last, last.measurement.epoch if last else 0  # the last one reported
+        self._last = last.measurement if last else None  # the last one reported
+        self._epoch = self._last.epoch if self._last else 0
         self._active, self._going_on = False, True
         self._instruments: Instruments | None = None
         self._steps, self._units, self._steps_per_epoch = 0, 0, 0
@@ -140,6 +142,8 @@ class OwnTrial:
         found = {**values, "epoch_seconds": self._seconds, **self._instruments.metrics()}
         kept = {name: as_text(value_of_each(each)) for name, each in of_samples.items()}
         measurement = Measurement(epoch, found, kept if epoch == self.num_epochs else {})
+        found["training_seconds"] = training_seconds(measurement, self._last, self.num_epochs)
+        self._last = measurement
         self._seconds, self._in_epoch = 0.0, 0
         started = time.perf_counter()
         if checkpoint is not None and self.rank == 0:
@@ -237,7 +241,7 @@ class OwnTrial:
         """Report the checkpoint's epoch again, as after a restart; return whether there are epochs to train."""
         if self._last is None:
             return True
-        return self._worker.report(self._last.measurement) and self._epoch < self.num_epochs
+        return self._worker.report(self._last) and self._epoch < self.num_epochs
 
     def check_finished(self) -> None:
         """Check that `train` has reported all epochs, if it was not told to end.

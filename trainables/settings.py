@@ -33,6 +33,9 @@ class Settings:
     source: ClassVar[str] = ""  # digest of such a file
 
     batch_size: int = parameter(128, "samples per step, over all processes", low=1)
+    epochs: int | None = parameter(
+        None, "length of the training, on which its schedule depends; null: that of the run", low=1, affects="trained"
+    )
     learning_rate: float = parameter(
         0.1, "highest rate; reached after a fifth of the steps, zero at the end", low=1e-8, affects="trained"
     )

@@ -33,6 +33,7 @@ from typing import Any, NoReturn
 
 from trainables.contract import (
     ANSWERS,
+    EPOCHS,
     TRAINABLES,
     AlternativeError,
     Data,
@@ -143,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="parameters of the trainable")
     trainables = ", ".join(TRAINABLES)
     parser.add_argument("--trainable", default=TRAINABLES[0], help=f"{trainables}, or a file such as flowers.py")
-    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--epochs", type=int, help="length of the training; default: the setting `epochs`, or 1")
     parser.add_argument("--probe", action="store_true", help="only measure for some seconds")
     parser.add_argument("--folder", type=Path, required=True, help="for curves.csv and the checkpoint")
     parser.add_argument("--data", default="auto", help=f"pictures: {', '.join(DATA_NAMES)}")
@@ -170,7 +171,7 @@ def _job(options: argparse.Namespace) -> Job:
         raise LookupError(f'no trainable "{options.trainable}"{did_you_mean(options.trainable, TRAINABLES)}')
     if options.data not in DATA_NAMES:
         raise LookupError(f'no data "{options.data}"{did_you_mean(options.data, DATA_NAMES)}')
-    if options.epochs < 1:
+    if options.epochs is not None and options.epochs < 1:
         raise ValueError(f"--epochs {options.epochs}: at least one is needed")
     trainable = load_trainable(options.trainable)
     pairs = [setting.partition("=") for setting in options.settings]
@@ -186,11 +187,13 @@ def _job(options: argparse.Namespace) -> Job:
     data = trainable.locate_data(data)
     description = trainable.describe_data(data)
     report(f"data: {description}", options.json, data=description)
-    folder, epochs = options.folder, options.epochs
+    folder, epochs = options.folder, options.epochs or config.get(EPOCHS) or 1
+    if config.get(EPOCHS) not in (None, epochs):
+        raise ValueError(f"--epochs {epochs}: the setting epochs={config[EPOCHS]} says otherwise; leave one out")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "config.json"
     images = {"data": data.name, "train_images": data.train_images, "val_images": data.val_images}
-    about = {"trainable": options.trainable, "epochs": epochs, **images, **config}
+    about = {"trainable": options.trainable, **images, **config, "epochs": epochs}
     mine = json.dumps(about, indent=1, sort_keys=True)
     if path.exists() and path.read_text() != mine:  # another configuration must not continue from the checkpoint
         raise ValueError(f"--folder {folder}: another configuration was trained there, see config.json")

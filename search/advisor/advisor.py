@@ -114,7 +114,7 @@ class Advisor:
             ValueError: it has finished, or there is no such epoch.
         """
         trial = self._running(trial_id)
-        last_epoch = 0 if trial.proposal.kind == "probe" else self._space.last_epoch
+        last_epoch = 0 if trial.proposal.kind == "probe" else self._space.last_epoch(trial.proposal.config)
         if epoch < min(1, last_epoch):
             raise ValueError(f"{trial_id}: epoch {epoch}; the first is 1, and 0 is for probes")
         self._epochs += max(0, epoch - trial.epochs)
@@ -297,8 +297,8 @@ class Advisor:
         total, trial_id = self._space.budget.total_epochs, trial.proposal.trial_id
         if total is not None and self._epochs >= total:
             return EPOCHS_SPENT
-        if self._forecasts and self._model is not None and epoch in self._model.rungs:
-            if total is not None and total - self._epochs < self._space.last_epoch - epoch:
+        if self._forecasts and self._model is not None and self._model.is_rung(trial_id, epoch):
+            if total is not None and total - self._epochs < self._space.last_epoch(trial.proposal.config) - epoch:
                 return TOO_FEW_EPOCHS
             return self._model.reason_to_stop(trial_id, epoch, self._rng(2))
         if self._halving is None or (self._space.baseline and trial_id == BASELINE):

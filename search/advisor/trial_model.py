@@ -8,6 +8,7 @@ Swersky et al. 2014, "Freeze-thaw Bayesian optimization" (arXiv 1406.3896), on s
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,8 @@ FIRST_RUNG = 0.1  # of the full length; an earlier part of the curve predicts li
 @dataclass
 class _ModelledTrial:
     row: Rows
-    last_epoch: int = 0  # of its last measurement at a rung
+    length: int  # in epochs
+    measured_epoch: int = 0  # of its last measurement at a rung
     has_rate: bool = True  # the last measurement has no NaN
     final: Array | None = None  # losses at full length
     is_running: bool = True
@@ -61,8 +63,7 @@ class TrialModel:
 
     def __init__(self, space: Space) -> None:
         encoding = self._encoding = Encoding(space)
-        self._last_epoch = space.last_epoch
-        self.rungs = rungs(space.last_epoch)
+        self._space = space
         every = encoding.columns(space.parameters)
         probed, trained = encoding.columns(space.affecting("probed")), encoding.columns(space.affecting("trained"))
         decoupled = space.evaluation == "decoupled"
@@ -93,13 +94,17 @@ class TrialModel:
     def start(self, trial_id: str, config: Mapping[str, Scalar], preparatory: bool = False) -> None:
         """Record the start of a trial, or of a preparatory probe, which does not count as a trial."""
         (row,) = self._encoding.rows([config])
-        self._trials[trial_id] = _ModelledTrial(row, is_running=not preparatory)
+        self._trials[trial_id] = _ModelledTrial(row, self._length(config), is_running=not preparatory)
         if not preparatory:
             self._tried.add(row.tobytes())
             self._num_started += 1
             self._first_trial = self._first_trial or trial_id
         elif self._probe_tuner:
             self._probe_tuner.start(row)
+
+    def is_rung(self, trial_id: str, epoch: int) -> bool:
+        """Return whether the trial may be judged at this epoch, see `rungs`."""
+        return epoch in rungs(self._trials[trial_id].length)
 
     def observe(self, trial_id: str, epoch: int, losses: Array, errors: Array | None = None) -> None:
         """Record a measurement at one of the `rungs`; other epochs add no information.
@@ -108,12 +113,12 @@ class TrialModel:
         other losses the measurement does not count. `errors`: their standard errors, 0 where unknown; None: nowhere.
         """
         trial, finite = self._trials[trial_id], np.isfinite(losses)
-        if epoch in self.rungs and epoch > trial.last_epoch and finite[~self._is_probed].all():
-            trial.last_epoch, trial.has_rate = epoch, bool(finite.all())
+        if self.is_rung(trial_id, epoch) and epoch > trial.measured_epoch and finite[~self._is_probed].all():
+            trial.measured_epoch, trial.has_rate = epoch, bool(finite.all())
             if trial.has_rate:
                 self._measured.add(trial_id)
             # 0 at the first epoch, 1 at the last, logarithmic: curves change most at the start
-            self._learn(trial.row, float(np.log(epoch) / np.log(self._last_epoch)), losses, errors)
+            self._learn(trial.row, float(np.log(epoch) / np.log(trial.length)), losses, errors)
 
     def complete(self, trial_id: str, losses: Array, errors: Array | None = None) -> None:
         """Record the losses of a trial at full length; `errors` as for `observe`."""
@@ -188,20 +193,21 @@ class TrialModel:
         return self._probe_tuner.tune(config, rng) if self._probe_tuner else (dict(config), False)
 
     def reason_to_stop(self, trial_id: str, epoch: int, rng: np.random.Generator) -> str | None:
-        """Return why a trial should end at this epoch, one of `rungs`; None: it should continue.
+        """Return why a trial should end at this epoch, a rung; None: it should continue.
 
         It continues while its remaining epochs promise as much gain per epoch as a new trial does.
         """
         if trial_id == self._first_trial:
             return None  # so that even a short search has a trial at full length
         trial = self._trials[trial_id]
-        if trial.last_epoch != epoch:
+        if trial.measured_epoch != epoch:
             return "an objective had no finite value"
         if self._has_too_little_data(self._num_started - 1):
             return "was one of the first trials, of which only one is trained to the end" if trial.has_rate else None
         self._expect_others(trial)
-        own = float(self.gain(trial.row[None])[0]) / (self._last_epoch - epoch)
-        if own >= NEW_TRIAL_FACTOR * self._best_candidate(rng)[1] / self._last_epoch:
+        own = float(self.gain(trial.row[None])[0]) / (trial.length - epoch)
+        best, gain = self._best_candidate(rng)
+        if own >= NEW_TRIAL_FACTOR * gain / self._length(self._encoding.config(best)):
             return None
         return "promised less gain per epoch than a new trial"
 
@@ -220,6 +226,10 @@ class TrialModel:
         means, deviations = self._predict(rows)
         improvement = expected_improvement(means, deviations, estimate.front, estimate.reference_point)
         return np.asarray(improvement * self._feasibility(rows) ** FEASIBILITY_POWER)
+
+    def _length(self, config: Mapping[str, Scalar]) -> int:
+        """Epochs of a trial of this configuration."""
+        return self._space.last_epoch({**self._space.fixed, **config})
 
     def _learn(self, row: Rows, progress: float, losses: Array, errors: Array | None) -> None:
         known = _known(errors, losses)
@@ -267,7 +277,7 @@ class TrialModel:
             final = [trial for trial in self._trials.values() if trial.final is not None]
             ranks = pareto_rank(np.stack([t.final for t in final])) if final else np.empty(0)  # type: ignore[misc]
             kept = [final[i] for i in np.argsort(ranks, kind="stable")[:MAX_ON_FRONT]]
-            others = [t for t in self._trials.values() if t.final is None and t.last_epoch][-MAX_ON_FRONT:]
+            others = [t for t in self._trials.values() if t.final is None and t.measured_epoch][-MAX_ON_FRONT:]
             rows = np.stack([t.row for t in [*kept, *others]] + self._earlier[-MAX_ON_FRONT:])
             rows = np.vstack([self._expected, rows])
             means, _ = self._predict(rows)
@@ -315,6 +325,7 @@ def _known(errors: Array | None, losses: Array) -> Array:
     return np.zeros(len(losses)) if errors is None else errors
 
 
+@cache
 def rungs(last_epoch: int) -> list[int]:
     """Return the epochs before the last at which trials are judged by their curves."""
     found, rung = list[int](), max(1, round(FIRST_RUNG * last_epoch))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from search.front.objective import Constraint, Objective, losses, measured
 from search.front.pareto import front_order
+from trainables.contract import EPOCHS
 
 
 class Comparable(Protocol):
@@ -20,6 +21,10 @@ class Comparable(Protocol):
     @property
     def kind(self) -> str:
         """`train` or `probe`."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Settings of the trial."""
 
     @property
     def epochs(self) -> int:
@@ -40,10 +45,10 @@ def candidates(
     baseline: Mapping[str, float],
     is_probe_run: bool,
 ) -> list[T]:
-    """Trials that may be compared: complete, all objectives measured, all constraints met, at the highest fidelity.
+    """Trials that may be compared: complete, all objectives measured, all constraints met, `fully_trained`.
 
-    Fidelity is the number of epochs. A probe is compared only in a run whose trials are probes. A constraint on a
-    metric that was not measured, of the trial or of the `baseline`, is not judged.
+    A probe is compared only in a run whose trials are probes. A constraint on a metric that was not measured, of the
+    trial or of the `baseline`, is not judged.
     """
     known = [given for constraint in constraints if (given := constraint.given(baseline))]
     found = [
@@ -54,8 +59,17 @@ def candidates(
         and measured(trial.metrics, objectives)
         and not any(given.violation(trial.metrics.get(given.metric, math.nan)) > 0 for given in known)
     ]
-    longest = max((trial.epochs for trial in found), default=0)
-    return [trial for trial in found if trial.epochs == longest]
+    return fully_trained(found)
+
+
+def fully_trained(trials: Iterable[T]) -> list[T]:
+    """Return the trials that no other with the same setting of `epochs`, or none, has more epochs than."""
+    trials = list(trials)
+    longest = dict[Any, int]()
+    for trial in trials:
+        length = trial.config.get(EPOCHS)
+        longest[length] = max(longest.get(length, 0), trial.epochs)
+    return [trial for trial in trials if trial.epochs == longest[trial.config.get(EPOCHS)]]
 
 
 def pareto_front(compared: Sequence[T], objectives: Sequence[Objective], layers: int = 1) -> list[T]:

@@ -58,7 +58,7 @@ def pick_cards(status: FrontStatus) -> Markup:
     for same in sorted(picks_by_trial(run), key=lambda same: not any(pick.name == "knee" for pick in same)):
         trial, names = same[0].trial, join_words([pick.name for pick in same])
         texts = {
-            "Train in full": continued(full_command(run.folder, trial, full_epochs(run.info))),
+            "Train in full": continued(full_command(run.folder, trial, full_epochs(run.info, trial))),
             "Train as in the search": command(run, trial),
             "YAML": as_yaml(run, same[0]),
         }

@@ -85,7 +85,7 @@ def _answer(arguments: Sequence[str] | None) -> str:
     pick = best(run, requirements)
     if options.yaml:
         return as_yaml(run, pick)
-    epochs = full_epochs(run.info) if options.epochs is None else options.epochs
+    epochs = full_epochs(run.info, pick.trial) if options.epochs is None else options.epochs
     command = full_command(options.run, pick.trial, epochs)
     if options.json:
         return as_json(run, pick, requirements, " ".join(command))

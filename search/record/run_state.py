@@ -46,6 +46,7 @@ from search.record.trial import Group, Trial
 from search.record.turns import UNKNOWN_LEVEL, Turns
 from search.text.metrics import metric_label
 from search.text.numbers import plus_minus
+from trainables.contract import EPOCHS
 
 DECIDING = (Again, BesideNeighbour, Turn)  # events of the time after the search
 STATES = ("running", "complete", "stopped", "infeasible", "failed")
@@ -261,6 +262,10 @@ class RunState:
     def gpu_seconds(self) -> float:
         """Seconds of all trials, each times the GPUs that it holds, up to their last measurements."""
         return sum(trial.gpu_seconds for trial in self.trials.values())
+
+    def length(self, trial: Trial) -> int:
+        """Epochs after which a trial is complete."""
+        return int(trial.config.get(EPOCHS) or self.budget.epochs)
 
     def candidates(self, among: Iterable[Trial] | None = None) -> list[Trial]:
         """Trials that may be compared, as `search.front.candidates`; `among`: only these."""

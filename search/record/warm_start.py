@@ -69,7 +69,7 @@ def _known(
             taken = [metric for metric in trial.own_metrics if metric in probed]
             if trial.state != "complete" or probed_only:
                 taken = [metric for metric in taken if probed[metric]]
-            as_long = trial.epochs == space.last_epoch
+            as_long = trial.epochs == space.last_epoch(trial.config)
             holding = [m for m in taken if same_training and same_settings and (same_machine if probed[m] else as_long)]
             metrics = {metric: trial.own_metrics[metric] for metric in holding}
             elsewhere = {m: trial.own_metrics[m] for m in taken if m not in holding and not probed_only}

@@ -11,13 +11,17 @@ from search.record.source import recorded_copy
 from search.record.trial import Trial
 from search.text.configurations import assignments
 from search.text.shell import continued
-from trainables.contract import find_trainable
+from trainables.contract import EPOCHS, find_trainable
 
 
-def full_epochs(info: Opening) -> int:
-    """Return the epochs of a full training: those that the trainable names as usual, or else those of the search."""
+def full_epochs(info: Opening, trial: Trial) -> int:
+    """Return the epochs of a full training of the trial's configuration.
+
+    They are those that the search chose, or those that the trainable names as usual, or else those of all trials.
+    """
+    chosen = trial.config.get(EPOCHS) if EPOCHS in info.parameters else None
     usual: int | None = getattr(find_trainable(info.trainable), "USUAL_EPOCHS", None)
-    return usual or (info.budget.epochs if info.budget else 1)
+    return int(chosen or usual or (info.budget.epochs if info.budget else 1))
 
 
 def named_folder(folder: Path) -> Path:
@@ -50,5 +54,5 @@ def command(run: Run, trial: Trial) -> str:
 
 
 def settings(run: Run, trial: Trial) -> list[str]:
-    """Return the configuration as NAME=VALUE, with all digits."""
-    return assignments(run.state.ordered_config(trial))
+    """Return the configuration as NAME=VALUE, with all digits; its length is an option of the commands."""
+    return assignments({name: value for name, value in run.state.ordered_config(trial).items() if name != EPOCHS})

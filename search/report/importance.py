@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from search.front.affects import without_effect
+from search.front.candidates import fully_trained
 from search.front.objective import Objective
 from search.record.run_state import RunState
 from search.record.trial import Trial
@@ -44,8 +45,7 @@ def importance(run_state: RunState, objective: Objective) -> Importance | str:
     measured = [t for t in run_state.trials.values() if t.state == "complete"]
     measured = [t for t in measured if math.isfinite(t.own_metrics.get(objective.metric, math.nan))]
     if not any(t.kind == "probe" for t in measured):  # training: only those with the most epochs are comparable
-        most = max((t.epochs for t in measured), default=0)
-        measured = [t for t in measured if t.epochs == most]
+        measured = fully_trained(measured)
     if len(measured) < FEWEST_TRIALS:
         return f"Too few trials: {len(measured)} measured it, {FEWEST_TRIALS} are needed."
     if importlib.util.find_spec("optuna") is None:

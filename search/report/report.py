@@ -155,7 +155,7 @@ def _picks(run: Run) -> list[str]:
     train = continued(["python -m search.train", folder, f"--trial {middle.trial_id}"])
     wish = _example_requirement(run)
     pick = continued(["python -m search.pick", folder, wish])
-    length = plural(full_epochs(run.info), "epoch")
+    length = plural(full_epochs(run.info, middle), "epoch")
     heading = (
         f"To train one for {length} with its test metrics and a comparison with the search, and to pick by other "
         "requirements:"

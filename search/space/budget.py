@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from search.limits import MAX_COUNT
 from search.space.parameters import STRICT, Choice, Range
 from search.space.validation import Problem
+from trainables.contract import EPOCHS
 
 Count = Annotated[int, Field(ge=1, lt=MAX_COUNT)]
 Evaluation = Literal["coupled", "decoupled", "probe"]
@@ -91,5 +92,25 @@ def find_budget_problems(
         for name in ("epochs", "total_epochs"):
             if (epochs := getattr(budget, name)) not in (None, 1):
                 yield Problem(("budget", name), f"found {epochs}; probes have no epochs; leave it out")
+    if EPOCHS in parameters:
+        yield from _find_length_problems(evaluation, parameters[EPOCHS], stopping, budget)
     if budget.total_epochs is not None and budget.total_epochs < budget.epochs:
         yield Problem(("budget", "total_epochs"), f"found {budget.total_epochs}; one trial alone has {budget.epochs}")
+
+
+def _find_length_problems(
+    evaluation: Evaluation, lengths: Choice | Range, stopping: StoppingSettings, budget: Budget
+) -> Iterator[Problem]:
+    """Find what contradicts a search for the number of epochs of a training."""
+    path = ("parameters", EPOCHS)
+    if evaluation == "probe":
+        yield Problem(path, "probes have no epochs; leave it out")
+    if stopping.name == "halving":
+        message = 'found "halving", which compares trials after equal epochs; those of a longer schedule would lose'
+        yield Problem(("stopping", "name"), message)
+    ends = [lengths.min, lengths.max] if isinstance(lengths, Range) else lengths.values
+    whole = [end for end in ends if type(end) is int and end >= 1]
+    if len(whole) < len(ends) or (isinstance(lengths, Range) and lengths.type != "int"):
+        yield Problem(path, "expected whole numbers from 1 on; a range of them has type: int")
+    elif max(whole) > budget.epochs:
+        yield Problem(path, f"found {max(whole)}; budget.epochs, the most of one trial, is {budget.epochs}")

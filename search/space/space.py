@@ -33,7 +33,7 @@ from search.space.space_file import OVERLAY, merge_settings, read_space_file
 from search.space.validation import KeyPath, Problem, Source, SpaceError, did_you_mean, format_value, translate_error
 from search.text.configurations import format_setting
 from trainables import contract
-from trainables.contract import TRAINABLES, Data, Resources, Trainable, load_trainable
+from trainables.contract import EPOCHS, TRAINABLES, Data, Resources, Trainable, load_trainable
 
 MAX_GRID_POINTS = 100_000
 MOST_CONCURRENT_TRIALS = 100
@@ -92,10 +92,20 @@ class Space(BaseModel):
     concurrent_trials: Count = 1
     without_gpu: dict[str, Any] = {}
 
+    def last_epoch(self, config: Mapping[str, Any]) -> int:
+        """Epoch at which a trial with these settings is complete: their `epochs`, or the budget's; 0 for probes."""
+        return 0 if self.evaluation == "probe" else int(config.get(EPOCHS) or self.budget.epochs)
+
     @property
-    def last_epoch(self) -> int:
-        """Epoch at which a trial is complete; 0 for probes."""
-        return 0 if self.evaluation == "probe" else self.budget.epochs
+    def lengths(self) -> tuple[int, int]:
+        """Least and largest number of epochs of a complete trial."""
+        match self.parameters.get(EPOCHS):
+            case Range(min=least, max=most):
+                return round(least), round(most)
+            case Choice(values=values):
+                return min(map(int, values)), max(map(int, values))
+        length = self.last_epoch(self.fixed)
+        return length, length
 
     @property
     def trial_kind(self) -> Literal["train", "probe"]:

@@ -176,7 +176,9 @@ def _budget(space: Space) -> str:
         budget.hours and f"{budget.hours:g} h",
         budget.gpu_hours and f"{budget.gpu_hours:g} GPU hours",
     ]
-    length = plural(1, "probe") if space.evaluation == "probe" else plural(budget.epochs, "epoch")
+    least, most = space.lengths
+    length = plural(1, "probe") if space.evaluation == "probe" else plural(most, "epoch")
+    length = length if least == most else f"{least} to {length}"
     points = f"all {plural(space.max_trials, 'grid point')}" if space.max_trials else ""
     enough = budget.least_gain and f"; ends when the next trial promises a gain below {budget.least_gain:.1%}"
     return f"{length} a trial; {' or '.join(p for p in parts if p) or points}{enough or ''}"

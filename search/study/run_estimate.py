@@ -121,14 +121,14 @@ def _timed(space: Space, data: Data, clock: Callable[[], float]) -> Iterator[Tim
 
 def _epochs(space: Space) -> Span | None:
     """Return the epochs of all trials. The least: all but one stop after the first epoch, if they may."""
-    budget, trials = space.budget, space.max_trials
-    full = None if trials is None else trials * budget.epochs
-    most = min((n for n in (full, budget.total_epochs) if n is not None), default=None)
+    total, trials, (shortest, longest) = space.budget.total_epochs, space.max_trials, space.lengths
+    full = None if trials is None else trials * longest
+    most = min((n for n in (full, total) if n is not None), default=None)
     if most is None:
         return None
-    if space.stopping_rule == "none" or trials is None:
+    if trials is None:
         return most, most
-    return min(most, budget.epochs + trials - 1), most
+    return min(most, trials * shortest if space.stopping_rule == "none" else shortest + trials - 1), most
 
 
 def _probes(space: Space) -> Span | None:
@@ -147,9 +147,11 @@ def _fitting(space: Space, epoch: Span) -> Span | None:
     hours = space.budget.hours
     if hours is None or space.max_trials is not None or space.budget.total_epochs is not None:
         return None
-    fast, slow = (space.budget.epochs * seconds + TRIAL_OVERHEAD_SECONDS for seconds in epoch)
+    shortest, longest = (
+        length * seconds + TRIAL_OVERHEAD_SECONDS for length, seconds in zip(space.lengths, epoch, strict=True)
+    )
     together = space.concurrent_trials * hours * 3600
-    return together // slow, together // fast
+    return together // longest, together // shortest
 
 
 def _bounded(space: Space, working: Span | None) -> Span | None:

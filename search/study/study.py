@@ -154,7 +154,7 @@ class Study:
         reason = self._advisor.why_stopped(trial_id)
         trial = self._run_state.trials[trial_id]
         over = self.why_over(trial.gpus * measured.seconds - trial.gpu_seconds)
-        if over and measured.epoch < self._space.last_epoch:
+        if over and measured.epoch < self._space.last_epoch(trial.config):
             decision, reason = Decision.STOP, over
         self._journal.append(
             "measurement",
@@ -234,7 +234,7 @@ class Study:
             config=config,
             data=self._data,
             folder=str(self._folder.absolute() / "trials" / trial_id),  # workers may run in another folder
-            epochs=self._space.budget.epochs,
+            epochs=self._space.last_epoch(config),
             digest=self._digest,
         )
 

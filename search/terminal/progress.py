@@ -138,7 +138,7 @@ def event_line(run_state: RunState, event: Event) -> str | None:
         case Start() if trial is not None and not run_state.is_preparing(trial):
             return f"{trial.trial_id} starts{_format_config(run_state, trial)}"
         case Measurement() if trial is not None and trial.kind != "probe":
-            epoch, epochs = event.epoch, run_state.budget.epochs
+            epoch, epochs = event.epoch, run_state.length(trial)
             metrics = _format_metrics(run_state, trial.metrics)
             return f"{trial.trial_id} epoch {epoch}/{epochs}{metrics}" if epoch < epochs else None
         case Finish() if trial is not None:

@@ -32,7 +32,7 @@ def activity(run_state: RunState, trial: Trial) -> str:
         return trial.state
     if trial.state == "running" and trial.waits_for:
         return "waits"
-    epochs = run_state.budget.epochs
+    epochs = run_state.length(trial)
     if trial.state == "stopped":
         return f"stopped {trial.epochs}/{epochs}"
     return f"epoch {min(trial.epochs + 1, epochs)}/{epochs}"

@@ -73,7 +73,7 @@ def _job(words: Sequence[str]) -> Job:
     options = parser.parse_args(words)
     run = load_run(options.run)
     trial = find_trial(run, options.trial)
-    epochs: int = full_epochs(run.info) if options.epochs is None else options.epochs
+    epochs: int = full_epochs(run.info, trial) if options.epochs is None else options.epochs
     if epochs < 1:
         raise InputError(f"--epochs {epochs}: at least one is needed")
     folder: Path = options.folder or options.run / "trained" / trial.trial_id

@@ -269,6 +269,26 @@ def test_the_last_epoch_is_never_stopped():
     assert advisor.observe(second.trial_id, EPOCHS, {"accuracy": math.nan}) == Decision.CONTINUE
 
 
+@pytest.mark.parametrize("searcher", ["gp", "random"])
+def test_a_trial_is_complete_after_its_own_epochs(searcher):
+    lengths = {"epochs": {"values": [2, 4, 8]}, "learning_rate": {"min": 0.001, "max": 0.5, "log": True}}
+    advisor = Advisor(space(lengths, searcher=searcher, stopping="auto", budget={"total_epochs": 60}), seed=1)
+    trained = dict[str, list[int]]()
+    while (proposal := advisor.propose()) is not None:
+        config: dict[str, Any] = proposal.config
+        length, ends = config["epochs"], trained.setdefault(proposal.trial_id, [])
+        for epoch in range(1, length + 1):
+            ends.append(epoch)
+            row = {"accuracy": 1 - 0.5**epoch - config["learning_rate"] / 10, "seconds": length}
+            if advisor.observe(proposal.trial_id, epoch, row) is Decision.STOP:
+                assert epoch < length
+                break
+        advisor.finish(proposal.trial_id, "complete" if epoch == length else "stopped")
+    assert advisor.stop_reason == "budget.total_epochs is spent"
+    assert sum(map(len, trained.values())) == 60
+    assert {ends[-1] for ends in trained.values()} >= {2, 8}
+
+
 def told(state=None, constraints=(), **metrics):
     advisor = Advisor(space(constraints=list(constraints)))
     proposal = advisor.propose()

@@ -599,7 +599,37 @@ def test_the_main_job_probes_how_fast_and_trains_how_well():
 def test_only_where_nothing_trains_are_the_trials_probes(evaluation, kind, last_epoch):
     epochs = 1 if evaluation == "probe" else 12
     judged = space(parameters={"x": {"values": [1, 2]}}, evaluation=evaluation, budget={"trials": 8, "epochs": epochs})
-    assert (judged.trial_kind, judged.last_epoch) == (kind, last_epoch)
+    assert (judged.trial_kind, judged.last_epoch({"x": 1})) == (kind, last_epoch)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "lengths"),
+    [({"values": [8, 2, 4]}, (2, 8)), ({"min": 2, "max": 12, "type": "int", "log": True}, (2, 12))],
+)
+def test_the_length_of_a_trial_may_be_searched(epochs, lengths):
+    searched = space(parameters={"epochs": epochs}, budget={"trials": 8, "epochs": 12})
+    assert searched.lengths == lengths
+    assert searched.last_epoch({"epochs": 4}) == 4
+    assert space(parameters={"x": {"values": [1, 2]}}, budget={"trials": 8, "epochs": 12}).lengths == (12, 12)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        (
+            {"budget": {"trials": 8, "epochs": 6}},
+            "parameters.epochs: found 8; budget.epochs, the most of one trial, is 6",
+        ),
+        ({"stopping": {"name": "halving"}}, 'stopping.name: found "halving", which compares trials after equal epochs'),
+        ({"parameters": {"epochs": {"min": 1, "max": 8}}}, "parameters.epochs: expected whole numbers from 1 on"),
+        ({"parameters": {"epochs": {"values": ["a", "b"]}}}, "parameters.epochs: expected whole numbers from 1 on"),
+        ({"parameters": {"epochs": {"values": [0, 8]}}}, "parameters.epochs: expected whole numbers from 1 on"),
+        ({"evaluation": "probe"}, "parameters.epochs: probes have no epochs; leave it out"),
+    ],
+)
+def test_what_contradicts_a_search_for_the_length_is_refused(sections, message):
+    with pytest.raises(SpaceError, match=message.replace(".", r"\.")):
+        space(**{"parameters": {"epochs": {"values": [2, 8]}}, "budget": {"trials": 8, "epochs": 8}, **sections})
 
 
 @pytest.mark.parametrize(

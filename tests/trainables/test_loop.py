@@ -146,6 +146,8 @@ def test_a_trial_that_goes_on_gives_the_losses_of_one_that_was_not_interrupted(
     assert [m.epoch for m in first] == [1]
     assert [m.epoch for m in rest] == [1, 2, 3]
     assert losses(rest) == losses(whole)
+    assert rest[-1].metrics["training_seconds"] == pytest.approx(sum(m.metrics["epoch_seconds"] for m in rest))
+    assert first[0].metrics["training_seconds"] == pytest.approx(3 * first[0].metrics["epoch_seconds"])
 
 
 def test_epochs_after_the_checkpoint_are_trained_again_with_the_same_losses(

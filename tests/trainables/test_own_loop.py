@@ -64,6 +64,8 @@ def test_a_restarted_loop_goes_on_after_its_checkpoint(tmp_path: Path, name: str
     assert [m.epoch for m in first.reported] == [1, 2]
     second = trained(path, tmp_path / "trial", epochs=4)
     assert [m.epoch for m in second.reported] == [2, 3, 4]
+    seconds = [m.metrics["epoch_seconds"] for m in [first.reported[0], *second.reported]]
+    assert second.reported[-1].metrics["training_seconds"] == pytest.approx(sum(seconds))
     assert second.reported[-1].metrics["val_loss"] == whole.reported[-1].metrics["val_loss"]
     assert [m.epoch for m in trained(path, tmp_path / "trial", epochs=4).reported] == [4]
 

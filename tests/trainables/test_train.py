@@ -82,6 +82,13 @@ def test_the_same_command_again_goes_on_and_the_table_has_each_epoch_once(
     assert [row["epoch"] for row in rows_of(folder)] == ["1", "2", "3"]
 
 
+def test_a_setting_may_be_the_length_of_the_training(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--trainable", "replay", "--folder", str(folder), "epochs=2"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("epoch 2/2")
+    assert main(["--trainable", "replay", "--folder", f"{folder}-2", "--epochs", "3", "epochs=2"]) == 2
+    assert "--epochs 3: the setting epochs=2 says otherwise; leave one out" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_probe_tells_what_it_measured_and_why_and_is_in_the_table(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
