@@ -13,6 +13,7 @@ Array = NDArray[np.float64]
 
 MAX_POINTS = 256  # in one Gaussian process, whose cost grows with the cube of this number
 OUTLIER = 10
+UNIFORM_DEVIATION = 12**-0.5  # of what is spread evenly from 0 to 1
 FEWEST_FOR_TREND = 4  # measurements of an earlier run
 REFIT_GROWTH = 1.15  # hyperparameters are fitted again when the number of measurements has grown by this factor
 
@@ -86,9 +87,13 @@ class MetricModel:
         return self._encoding.features(rows, self.columns), np.ones(len(rows)), self._trends(rows)
 
     def _trends(self, rows: Rows) -> Array:
-        """Return what each earlier run predicts, with a mean of 0 and a deviation of 1 in that run, (m, num_runs)."""
-        trends = [m._standardized(rows) for m in self._elsewhere.values() if len(m) >= FEWEST_FOR_TREND]
-        return np.stack(trends, axis=1) if trends else np.empty((len(rows), 0))
+        """Return each feature and what each earlier run predicts, with means of about 0 and deviations of about 1.
+
+        Shape (m, num_features + num_runs). The slopes of features predict beyond what was tried, to the ends of ranges.
+        """
+        linear = (self._encoding.features(rows, self.columns) - 0.5) / UNIFORM_DEVIATION
+        others = [m._standardized(rows) for m in self._elsewhere.values() if len(m) >= FEWEST_FOR_TREND]
+        return np.column_stack([linear, *others])
 
     def _standardized(self, rows: Rows) -> Array:
         means, _ = self.predict(rows)

@@ -4,9 +4,9 @@
 
 `a` is the variance of a configuration's effect at any length of training, `b` the variance that changes with the
 length, `c` that of the mean curve of all configurations; `noise` is common to all measurements, the given noise is the
-squared standard error of each. A trend is what another model predicts, such as that of an earlier run; its slope is
-normal around 0, with a variance that is learned. Length scales and variances are fitted by maximum a posteriori, with
-gradients.
+squared standard error of each. A trend is a number with which the metric may rise or fall, such as a feature or what
+the model of an earlier run predicts; its slope is normal around 0, with a variance that is learned. Length scales and
+variances are fitted by maximum a posteriori, with gradients.
 Rasmussen & Williams 2006, "Gaussian Processes for Machine Learning", chapters 2, 4 and 5; a product of configuration
 and epoch kernels as in Swersky et al. 2013, "Multi-Task Bayesian Optimization".
 """
@@ -78,8 +78,8 @@ class GaussianProcess:
         """Fit to data of shapes (n, num_features), (n,), (n,); `scale_of`, (num_features,), indexes length scales.
 
         `hyperparameters` None: fit them. `min_spread`: smallest standard deviation to assume for few similar values.
-        `errors`: standard error of each value, (n,), as far as it is known. `trends`: what other models predict there,
-        (n, num_trends), with a standard deviation of about 1.
+        `errors`: standard error of each value, (n,), as far as it is known. `trends`: (n, num_trends), with standard
+        deviations of about 1.
         """
         trends = np.empty((len(values), 0)) if trends is None else trends
         self._features, self._progress, self._trends, self._scale_of = features, progress, trends, scale_of

@@ -64,6 +64,7 @@ class TrialModel:
     def __init__(self, space: Space) -> None:
         encoding = self._encoding = Encoding(space)
         self._space = space
+        self._learns_curves = space.stopping_rule != "none"  # else they would leave room for fewer trials in the models
         every = encoding.columns(space.parameters)
         probed, trained = encoding.columns(space.affecting("probed")), encoding.columns(space.affecting("trained"))
         decoupled = space.evaluation == "decoupled"
@@ -104,7 +105,7 @@ class TrialModel:
 
     def is_rung(self, trial_id: str, epoch: int) -> bool:
         """Return whether the trial may be judged at this epoch, see `rungs`."""
-        return epoch in rungs(self._trials[trial_id].length)
+        return self._learns_curves and epoch in rungs(self._trials[trial_id].length)
 
     def observe(self, trial_id: str, epoch: int, losses: Array, errors: Array | None = None) -> None:
         """Record a measurement at one of the `rungs`; other epochs add no information.

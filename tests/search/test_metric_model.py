@@ -52,6 +52,16 @@ class Recorder(GaussianProcess):
         type(self).last_values = values
 
 
+def test_a_slope_goes_on_beyond_what_was_tried():
+    """Of a range of which the lower half is known, the upper end is predicted, not taken for the mean."""
+    rng = np.random.default_rng(0)
+    rows = rng.random((20, 2)) / 2
+    model = taught([(row, 1.0, row[0] + 0.001 * rng.normal()) for row in rows])
+    means, deviations = model.predict(np.array([[1.0, 0.25], [0.25, 0.25]]))
+    assert means[0] == pytest.approx(1.0, abs=0.2)
+    assert deviations[0] > 3 * deviations[1]
+
+
 @pytest.fixture
 def recorder(monkeypatch):
     Recorder.sizes, Recorder.searched = [], []

@@ -34,7 +34,7 @@ def space(parameters=RANGES, epochs=EPOCHS, **more):
             "objectives": objectives,
             "parameters": parameters,
             "budget": {"trials": 1000, "epochs": epochs},
-            "stopping": {"name": "none"},
+            "stopping": {"name": "forecast"},
             **more,
         }
     )
@@ -310,6 +310,20 @@ def test_a_trial_that_beats_the_front_by_far_is_worth_its_epochs(epoch):
         run(model, f"t{number}", {"x": 0.8 + number % 3 * 0.1, "y": number / 10})
     run(model, "best", {"x": 0.3, "y": 0.5}, until=epoch + 1)
     assert model.reason_to_stop("best", epoch, rng()) is None
+
+
+@pytest.mark.parametrize(("stopping", "counts"), [("none", False), ("halving", True)])
+def test_curves_are_learned_where_trials_may_be_stopped(stopping, counts):
+    """Elsewhere each of them would take the place of other trials in the model."""
+    with_curves, without = (TrialModel(space(stopping={"name": stopping})) for _ in range(2))
+    for number in range(10):
+        config = {"x": 0.3, "y": number / 10}
+        run(with_curves, f"t{number}", config)
+        without.start(f"t{number}", config)
+        without.complete(f"t{number}", losses(config))
+        without.observe_feasibility(f"t{number}", runs=True)
+    rows = rng().random((50, 2))
+    assert (with_curves.gain(rows) != without.gain(rows)).any() == counts
 
 
 def test_what_a_trial_measured_on_its_way_is_not_taken_for_what_it_came_to():
