@@ -27,6 +27,11 @@ class Vgg19Settings(Settings):
     depth: Literal[11, 13, 16, 19] = parameter(19, "layers with weights: VGG11, VGG13, VGG16 or VGG19")
     width: float = parameter(1.0, "channels as a multiple of VGG's own", low=0.01)
     head: Literal["average_pooling", "fully_connected"] = parameter("average_pooling", "classifier")
+    initialization: Literal["identity", "he"] = parameter(
+        "identity",
+        "weights at the start: He's, and with identity each convolution passes its input on in its first channels",
+        affects="trained",
+    )
     loader: Literal["auto", "workers", "memory", "device"] = parameter(
         "auto",
         "load single pictures in processes, whole batches from memory, or batches on the GPU; auto: on a GPU if the"

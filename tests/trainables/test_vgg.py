@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainables.network.vgg import scaled, vgg
+from trainables.network.vgg import Initialization, scaled, vgg
 
 
 def test_full_width_has_the_known_number_of_parameters() -> None:
@@ -45,6 +45,16 @@ def test_logits_have_the_scale_of_logits(head: str, norm: bool) -> None:
     logits = network(torch.randn(4, 3, 32, 32))
     assert logits.shape == (4, 7)
     assert 1e-3 < logits.std() < 10
+
+
+@pytest.mark.parametrize("initialization", ["identity", "he"])
+def test_a_convolution_passes_its_input_on_where_the_start_is_the_identity(initialization: Initialization) -> None:
+    network = vgg(width=0.125, initialization=initialization)
+    convolutions = [module for module in network.modules() if isinstance(module, nn.Conv2d)]
+    maps = torch.rand(2, convolutions[3].in_channels, 8, 8)
+    passed_on = convolutions[3](maps)[:, : maps.shape[1]]
+    assert torch.allclose(passed_on, maps, atol=1e-6) == (initialization == "identity")
+    assert convolutions[0].weight.std() > 0.1  # of the three colours: always at random
 
 
 def test_rectifying_after_pooling_changes_no_value_and_no_gradient() -> None:

@@ -1,5 +1,6 @@
 """VGG for 32x32 images: configurations A, B, D and E of Simonyan and Zisserman (arXiv:1409.1556), of any width."""
 
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
@@ -8,11 +9,12 @@ from torch import nn
 from trainables.network.convolution import Convolution
 
 Head = Literal["average_pooling", "fully_connected"]
+Initialization = Literal["identity", "he"]
 
 Depth = Literal[11, 13, 16, 19]
 CHANNELS = (64, 128, 256, 512, 512)  # of the convolutions between two poolings
 CONVOLUTIONS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}  # by depth
-PICTURE_SIZE = 32
+PICTURE_SIZE, PICTURE_CHANNELS = 32, 3
 
 
 def vgg(
@@ -22,6 +24,7 @@ def vgg(
     width: float = 1.0,
     head: Head = "average_pooling",
     norm: bool = True,
+    initialization: Initialization = "identity",
 ) -> nn.Module:
     """Build a network from images (batch, 3, 32, 32) to logits (batch, num_classes).
 
@@ -31,7 +34,7 @@ def vgg(
     """
     blocks = [[scaled(channels, width)] * n for channels, n in zip(CHANNELS, CONVOLUTIONS[depth], strict=True)]
     layers: list[nn.Module] = []
-    before, size = 3, PICTURE_SIZE
+    before, size = PICTURE_CHANNELS, PICTURE_SIZE
     for block in blocks:
         *inner, last = (convolution(a, b, size, norm) for a, b in pairwise([before, *block]))
         layers += inner
@@ -41,7 +44,7 @@ def vgg(
             layers += [last[:-1], nn.Sequential(nn.MaxPool2d(2), nn.ReLU(inplace=True))]
         before, size = block[-1], size // 2
     network = nn.Sequential(*layers, nn.Flatten(), classifier(before, num_classes, head))
-    network.apply(initialize)
+    network.apply(partial(initialize, initialization=initialization))
     return network
 
 
@@ -64,9 +67,15 @@ def classifier(features: int, num_classes: int, head: Head) -> nn.Module:
     return nn.Sequential(*hidden[0], *hidden[1], nn.Linear(features, num_classes))
 
 
-def initialize(module: nn.Module) -> None:
-    """Initialise with He's normal weights (arXiv:1502.01852) and zero bias."""
+def initialize(module: nn.Module, initialization: Initialization) -> None:
+    """Initialise with He's normal weights (arXiv:1502.01852) and zero bias.
+
+    identity: a convolution passes its input on in its first channels, but for the first one of the network
+    (Jordan 2024, "94% on CIFAR-10 in 3.29 seconds", arXiv:2404.00498).
+    """
     if isinstance(module, nn.Conv2d | nn.Linear):
         nn.init.kaiming_normal_(module.weight, nonlinearity="relu" if isinstance(module, nn.Conv2d) else "linear")
         if module.bias is not None:
             nn.init.zeros_(module.bias)
+    if initialization == "identity" and isinstance(module, nn.Conv2d) and module.in_channels > PICTURE_CHANNELS:
+        nn.init.dirac_(module.weight.detach()[: module.in_channels])

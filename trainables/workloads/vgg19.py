@@ -59,7 +59,7 @@ def units_per_sample(data: Data) -> int:
 def network(settings: Settings, shape: SampleShape) -> nn.Module:
     """Build VGG19, or the shallower one of the settings."""
     own = _own(settings)
-    return vgg(shape.num_classes, depth=own.depth, width=own.width, head=own.head)
+    return vgg(shape.num_classes, depth=own.depth, width=own.width, head=own.head, initialization=own.initialization)
 
 
 def tune(network: nn.Module, settings: Settings, batch_size: int) -> None:

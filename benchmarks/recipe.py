@@ -1,0 +1,103 @@
+"""What each change of the training recipe gains in accuracy, with paired seeds.
+
+    python benchmarks/recipe.py CHANGE [CHANGE ...] [--data folder --root pictures] [--epochs 8] [--seeds 6]
+        [--set NAME=VALUE ...] [--records FILE]
+
+A CHANGE is one or more settings, such as `initialization=he` or `warmup=0.1,epochs=4`. For each seed VGG19 is trained
+with the settings of --set and with each change of them, all on the same pictures. FILE keeps each training as a line of
+JSON, so that the same command goes on where it was interrupted. The last line is one JSON object: the table's columns
+by change.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from command_line import RESOURCES, conditions, parse_settings, parser_of
+from gpu_conditions import commit
+
+from trainables.contract import Data, Trainable, load_trainable
+from trainables.local_worker import LocalWorker
+
+Result = Mapping[str, float]  # val_accuracy and training_seconds
+FIELDS = ("val_accuracy", "training_seconds")
+
+
+class Records:
+    """Trainings by their settings and data, in memory and in a file of JSON lines."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._known: dict[str, Result] = {}
+        if path is not None and path.is_file():
+            for line in path.read_text().splitlines():
+                key, result = json.loads(line)
+                self._known[json.dumps(key)] = result
+
+    def trained(self, trainable: Trainable, config: Mapping[str, Any], data: Data) -> Result:
+        """Return what a training with these settings reaches; train if it is not known."""
+        key = {"commit": commit(), "data": data.name, "train_images": data.train_images, **config}
+        if (known := self._known.get(json.dumps(key))) is not None:
+            return known
+        with tempfile.TemporaryDirectory() as folder:
+            worker = LocalWorker(Path(folder), config["epochs"], data, RESOURCES)
+            trainable.train(config, worker)
+        found = {name: worker.reported[-1].metrics[name] for name in FIELDS}
+        self._known[json.dumps(key)] = found
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps([key, found]) + "\n")
+        return found
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Print a row for each change."""
+    parser = parser_of(__doc__)
+    parser.add_argument("changes", nargs="+", metavar="CHANGE", help="NAME=VALUE[,NAME=VALUE ...]")
+    parser.add_argument("--data", default="auto", choices=("auto", "cifar10", "folder", "generated"))
+    parser.add_argument("--root", help="folder of the pictures")
+    parser.add_argument("--train-images", type=int, help="default: all")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings of all trainings")
+    parser.add_argument("--records", type=Path, help="file that keeps the trainings")
+    options = parser.parse_intermixed_args(words)
+    trainable, records = load_trainable("vgg19_cifar10"), Records(options.records)
+    data = trainable.locate_data(Data(options.data, options.root, train_images=options.train_images))
+    base = {"width": 0.25, **parse_settings(options.set), "epochs": options.epochs}
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    configs = {"none": base, **{change: {**base, **parse_settings(change.split(","))} for change in options.changes}}
+    print(f"{trainable.describe_data(data)}; {conditions()}; {base}")
+    found: dict[str, list[Result]] = {change: [] for change in configs}
+    for seed in seeds:
+        for change, config in configs.items():
+            found[change].append(records.trained(trainable, {**config, "seed": seed}, data))
+            accuracy, seconds = (found[change][-1][name] for name in FIELDS)
+            print(f"seed {seed}, {change}: {accuracy:.4f} in {seconds:,.0f} s", flush=True)
+    print("| change | val_accuracy | difference, points (standard error) | training time, ratio | n |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    rows = {change: row(found["none"], results) for change, results in found.items()}
+    for change, (accuracy, difference, error, ratio) in rows.items():
+        told = "" if change == "none" else f"{difference:+.2f} ({error:.2f})"
+        print(f"| {change} | {accuracy:.4f} | {told} | {ratio:.2f} | {len(seeds)} |")
+    print(json.dumps({"recipe": rows}))
+
+
+def row(base: Sequence[Result], changed: Sequence[Result]) -> tuple[float, float, float, float]:
+    """Return mean accuracy, mean paired difference in points with its standard error, and the median ratio of times."""
+    points = [100 * (b["val_accuracy"] - a["val_accuracy"]) for a, b in zip(base, changed, strict=True)]
+    error = statistics.stdev(points) / math.sqrt(len(points)) if len(points) > 1 else math.nan
+    ratios = [b["training_seconds"] / a["training_seconds"] for a, b in zip(base, changed, strict=True)]
+    accuracy = statistics.fmean(each["val_accuracy"] for each in changed)
+    return accuracy, statistics.fmean(points), error, statistics.median(ratios)
+
+
+if __name__ == "__main__":
+    main()
