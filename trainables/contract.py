@@ -17,6 +17,7 @@ Scalar = int | float | str | bool
 Role = Literal["rate", "quality", "loss"]  # of a metric: work per second; larger, or smaller, is better
 Affects = Literal["all", "probed", "trained"]  # metrics: all, those that a probe measures, or the others
 
+TRAINING_SECONDS = "training_seconds"  # the metric that the time of a whole training is
 EPOCHS = "epochs"  # the parameter that a training's length is, where it has one
 ANSWERS = "answers"  # a FIFO in the folder of a training that takes turns, see `trainables.train`
 TRAINABLES = ("vgg19_cifar10", "image_folder", "replay")

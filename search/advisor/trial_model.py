@@ -18,6 +18,7 @@ from search.advisor.encoding import Encoding, Rows
 from search.advisor.metric_model import MetricModel, log_rates, warp_losses
 from search.advisor.probe_tuner import ProbeTuner
 from search.front.pareto import Losses, hypervolume, is_pareto_optimal, pareto_rank
+from search.front.targets import is_duration
 from search.space.space import Space
 from trainables.contract import Scalar
 
@@ -70,7 +71,10 @@ class TrialModel:
         decoupled = space.evaluation == "decoupled"
         self._is_probed = np.array([space.is_probed(objective) for objective in space.objectives])
         of_rate = (probed, log_rates, RATES_DIFFER_BY) if decoupled else (probed, warp_losses)
-        kinds = [of_rate if is_probed else (trained, warp_losses) for is_probed in self._is_probed]
+        kinds = [
+            of_rate if space.is_probed(o) else (every if is_duration(o.metric) else trained, warp_losses)
+            for o in space.objectives
+        ]
         self._objectives = [MetricModel(encoding, *kind) for kind in kinds]
         self._probe_tuner: ProbeTuner | None = None
         if space.probe_tuned_parameters and self._is_probed.any():

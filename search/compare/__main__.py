@@ -36,6 +36,7 @@ from search.compare.fail_if import EXAMPLE, HYPERVOLUME, Outcome, outcomes, pars
 from search.compare.settled import Settled, settle, trainings
 from search.exit_codes import DONE, FAILED, InputError, Parser
 from search.front.affects import is_learned
+from search.front.targets import is_duration
 from search.space.machine import describe_machine
 from search.text.configurations import format_setting, format_settings
 from search.text.durations import format_duration
@@ -163,7 +164,8 @@ def _fronts(named: Sequence[Side]) -> Iterator[str]:
         return
     labels = []
     for o in objectives:
-        differs = other_machines(named) and not is_learned(named[0].run.info.trainable, o.metric)
+        timed = is_duration(o.metric) or not is_learned(named[0].run.info.trainable, o.metric)
+        differs = other_machines(named) and timed
         labels.append(f"{metric_label(o.metric, _data(named))} ({ARROWS[o.goal]})" + f" {OTHER}" * differs)
     drawn = scatter_plot(points, Axis(labels[1]), Axis(labels[0]), WIDTH, LINES)
     yield "\n".join(["```", *drawn, "```"])

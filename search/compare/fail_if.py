@@ -13,6 +13,7 @@ from search.exit_codes import InputError
 from search.front.affects import is_learned
 from search.front.differences import Estimate
 from search.front.intervals import HALF_95
+from search.front.targets import is_duration
 from search.text.numbers import format_number, format_percent, format_ratio, join_words, plural
 
 HYPERVOLUME = "hypervolume"
@@ -62,7 +63,7 @@ def parsed(text: str, named: Sequence[Side]) -> FailIf:
         raise InputError(f'--fail-if "{text}": a ratio is above 0, as in {metric}<0.95')
     if (metric == HYPERVOLUME or learned) and (reasons := not_comparable(named)):
         raise InputError(f'--fail-if "{text}": {"; ".join(reasons)}')
-    if not learned and other_machines(named):
+    if (is_duration(metric) or not learned) and other_machines(named):
         raise InputError(f'--fail-if "{text}": the runs are from different machines, which have other rates')
     return FailIf(metric, sign == "<", bound)
 

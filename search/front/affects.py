@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from search.front.roles import sounds_learned
+from search.front.targets import is_duration
 from trainables.contract import find_trainable
 
 
@@ -18,6 +19,8 @@ def is_learned(trainable: str, metric: str) -> bool:
 
 def without_effect(trainable: str, parameters: Mapping[str, Mapping[str, Any]], metric: str) -> set[str]:
     """Return the settings that cannot change the metric, by the `parameters` of the space or else by the trainable."""
+    if is_duration(metric):
+        return set()
     return without_effect_on(trainable, parameters, "trained" if is_learned(trainable, metric) else "probed")
 
 

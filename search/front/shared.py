@@ -11,7 +11,7 @@ from typing import Any
 from search.front.affects import is_learned, without_effect_on
 from search.front.intervals import Metrics, merge_independent
 from search.front.roles import ENDS, FIRST_RATE
-from search.front.targets import target_of
+from search.front.targets import is_duration
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ def shared_metrics(
 ) -> tuple[SharedMetrics, SharedMetrics]:
     """Return what the trials of a run share: metrics of the `objectives`, and rates among the `known` metrics.
 
-    Seconds or joules until a value is reached depend on every setting and are never shared.
+    The time and energy of a training depend on every setting and are never shared.
     """
     rates = [name for name in known if f"{name}_low" in known] or [FIRST_RATE]
-    names = [name for name in dict.fromkeys([*objectives, *rates]) if target_of(name) is None]
+    names = [name for name in dict.fromkeys([*objectives, *rates]) if not is_duration(name)]
     probed = tuple(name for name in names if not is_learned(trainable, name))
     learned = tuple(name for name in objectives if name in names and name not in probed)
     return (

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from search.front.objective import Constraint
 from search.front.roles import rate_metric
-from trainables.contract import Metric
+from trainables.contract import TRAINING_SECONDS, Metric
 
 QUANTITIES: dict[str, Literal["seconds", "joules"]] = {"time_to": "seconds", "energy_to": "joules"}  # by key
 UNITS = {"seconds": "s", "joules": "J"}
@@ -40,6 +40,11 @@ def target_of(name: str) -> Target | None:
     """Return the target of a metric with such a name; None: it is another metric."""
     match = NAME.fullmatch(name)
     return Target(match[1], match[2], float(match[3])) if match else None
+
+
+def is_duration(name: str) -> bool:
+    """Return whether a metric is the time or energy of a training, which every setting and the machine can change."""
+    return name == TRAINING_SECONDS or target_of(name) is not None
 
 
 def targets_of(names: Iterable[str]) -> list[Target]:

@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from search.front.affects import without_effect
 from search.front.front_probability import front_draws
 from search.front.shared import shared_metrics
 from search.record.run_state import RunState
@@ -74,9 +75,13 @@ def test_contended_rates_count_only_where_there_are_no_others():
     assert probed.merge([disturbed, disturbed])[RATE] == pytest.approx(100.0)
 
 
-def test_seconds_to_a_value_are_not_shared():
-    name = "seconds_to_val_accuracy_0.9"
-    assert all(name not in kind.names for kind in shared_metrics("vgg19_cifar10", {}, [name, RATE], [name]))
+@pytest.mark.parametrize("name", ["seconds_to_val_accuracy_0.9", "training_seconds"])
+def test_the_time_of_a_training_is_not_shared_and_every_setting_can_change_it(name):
+    probed, learned = shared_metrics("vgg19_cifar10", {}, [ACCURACY, name], [ACCURACY, name])
+    assert name not in (*probed.names, *learned.names)
+    assert ACCURACY in learned.names
+    assert without_effect("vgg19_cifar10", {}, name) == set()
+    assert "loader" in without_effect("vgg19_cifar10", {}, ACCURACY)
 
 
 def test_a_failed_trial_shares_nothing():

@@ -326,6 +326,20 @@ def test_curves_are_learned_where_trials_may_be_stopped(stopping, counts):
     assert (with_curves.gain(rows) != without.gain(rows)).any() == counts
 
 
+def test_what_changes_rates_alone_changes_the_time_of_a_training():
+    """Two loaders, one of which takes three times as long, and learns the same."""
+    parameters = {"loader": {"values": ["a", "b"], "affects": "probed"}, "x": {"min": 0.0, "max": 1.0}}
+    objectives = [{"metric": "val_accuracy", "goal": "maximize"}, {"metric": "training_seconds", "goal": "minimize"}]
+    model = TrialModel(space(parameters, objectives=objectives))
+    for number in range(10):
+        config: dict[str, Any] = {"loader": "ab"[number % 2], "x": number / 10}
+        model.start(f"t{number}", config)
+        model.complete(f"t{number}", np.array([-0.5 - number / 100, 10.0 + 20.0 * (number % 2)]))
+        model.observe_feasibility(f"t{number}", runs=True)
+    fast, slow = model.gain(model._encoding.rows([{"loader": "a", "x": 0.95}, {"loader": "b", "x": 0.95}]))
+    assert fast > 2 * slow
+
+
 def test_what_a_trial_measured_on_its_way_is_not_taken_for_what_it_came_to():
     """Each finished trial is known to add next to nothing: its early accuracies leave no doubt in that."""
     model = watched({"x": 1.0, "y": 0.0}, 3)
