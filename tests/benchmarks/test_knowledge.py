@@ -34,7 +34,7 @@ def problems(tmp_path, monkeypatch):
     """Folder of two problems of one family, with short budgets."""
     (tmp_path / "mobench.py").write_text(PROBLEMS)
     monkeypatch.setitem(knowledge.TRIALS, "hpolib", 8)
-    monkeypatch.setitem(three_objectives.RUNS, "hpolib", 8)
+    monkeypatch.setitem(three_objectives.RUNS, "hpolib", 12)
     return str(tmp_path)
 
 
