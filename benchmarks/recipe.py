@@ -1,9 +1,9 @@
-"""What each change of the training recipe gains in accuracy, with paired seeds.
+"""Gain in accuracy of each change of the training recipe, with paired seeds.
 
     python benchmarks/recipe.py CHANGE [CHANGE ...] [--data folder --root pictures] [--epochs 8] [--seeds 6]
         [--set NAME=VALUE ...] [--records FILE]
 
-A CHANGE is one or more settings, such as `initialization=he` or `warmup=0.1,epochs=4`. For each seed VGG19 is trained
+A CHANGE is one or more settings, such as `initialization=he` or `momentum=0.8,epochs=4`. For each seed VGG19 is trained
 with the settings of --set and with each change of them, all on the same pictures. FILE keeps each training as a line of
 JSON, so that the same command goes on where it was interrupted. The last line is one JSON object: the table's columns
 by change.
@@ -34,6 +34,7 @@ class Records:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
+        self._commit = commit()  # of the code as it was loaded
         self._known: dict[str, Result] = {}
         if path is not None and path.is_file():
             for line in path.read_text().splitlines():
@@ -42,7 +43,7 @@ class Records:
 
     def trained(self, trainable: Trainable, config: Mapping[str, Any], data: Data) -> Result:
         """Return what a training with these settings reaches; train if it is not known."""
-        key = {"commit": commit(), "data": data.name, "train_images": data.train_images, **config}
+        key = {"commit": self._commit, "data": data.name, "train_images": data.train_images, **config}
         if (known := self._known.get(json.dumps(key))) is not None:
             return known
         with tempfile.TemporaryDirectory() as folder:

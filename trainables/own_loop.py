@@ -36,15 +36,8 @@ if TYPE_CHECKING:
     from trainables.own_trial import OwnTrial
 
 T = TypeVar("T")
-PROCESS = (
-    "epochs",
-    "world_size",
-    "placement",
-    "threads",
-    "allocator",
-    "flush_denormals",
-    "trace_steps",
-)  # rows of Settings
+# rows of Settings
+PROCESS = ("epochs", "world_size", "placement", "threads", "allocator", "flush_denormals", "trace_steps")
 ESTIMATE_SECONDS = 2.0
 
 
@@ -63,8 +56,8 @@ class LoopSettings(Settings):
 
     def that_affect_rates(self) -> dict[str, Any]:
         """Return the settings on which measured rates may depend."""
-        rates = (name for name in PROCESS if name not in ("epochs", "trace_steps"))
-        return {**{name: getattr(self, name) for name in rates}, **self.own_rates}
+        rates = super().that_affect_rates()
+        return {**{name: value for name, value in rates.items() if name in PROCESS}, **self.own_rates}
 
 
 class OwnLoop:

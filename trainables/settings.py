@@ -100,8 +100,8 @@ class Settings:
 
     def that_affect_rates(self) -> dict[str, Any]:
         """Return the settings on which measured rates may depend; traced steps are not measured."""
-        rows = [row for row in fields(self) if row.metadata["affects"] != "trained" and row.name != "trace_steps"]
-        return {row.name: getattr(self, row.name) for row in rows}
+        affecting = (row.name for row in fields(self) if row.metadata.get("affects") in ("all", "probed"))
+        return {name: getattr(self, name) for name in affecting if name != "trace_steps"}
 
 
 def parameters_of(settings: type[Settings], strategies: Mapping[str, Strategy]) -> dict[str, Parameter]:
