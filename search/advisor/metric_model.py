@@ -69,6 +69,14 @@ class MetricModel:
 
     def predict(self, rows: Rows) -> tuple[Array, Array]:
         """Return mean and standard deviation at full length, on the model's scale, each of shape (m,)."""
+        return self._fitted().predict(*self._points(rows))
+
+    @property
+    def noise(self) -> float:
+        """Standard error of a usual measurement, on the model's scale."""
+        return self._fitted().noise
+
+    def _fitted(self) -> GaussianProcess:
         if self._process is None:
             # fitted to a number of first measurements that grows in steps, so that only their order matters
             count, larger = 0, 4
@@ -80,7 +88,7 @@ class MetricModel:
             self._process = self._gaussian_process(len(self), self._fit[1])
             if self._expected is not None:
                 self._process = self._process.expecting(*self._points(self._expected))
-        return self._process.predict(*self._points(rows))
+        return self._process
 
     def _points(self, rows: Rows) -> tuple[Array, Array, Array]:
         """Return features, progress and trends of rows at full length."""
@@ -96,9 +104,8 @@ class MetricModel:
         return np.column_stack([linear, *others])
 
     def _standardized(self, rows: Rows) -> Array:
-        means, _ = self.predict(rows)
-        assert self._process is not None
-        return (means - self._process.mean) / self._process.spread
+        process = self._fitted()
+        return (self.predict(rows)[0] - process.mean) / process.spread
 
     def probability_below_zero(self, rows: Rows) -> Array:
         """Return the probability that the metric is below zero at full length, shape (m,)."""

@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 # A group is the set of configurations that share all settings but the tuned ones.
 MAX_VARIANTS, MAX_LOOKED_UP, MIN_VARIANTS = 256, 4096, 8  # per group; of all groups together; per group among many
-MIN_PROBE_GAIN, CERTAIN = 0.01, 0.05  # relative to the rate: smallest gain worth a probe; deviation that needs none
+MIN_PROBE_GAIN, CERTAIN = 0.03, 0.05  # relative to the rate: smallest gain worth a probe; deviation that needs none
 
 
 class ProbeTuner:
@@ -55,7 +55,7 @@ class ProbeTuner:
         """Set the tuned settings of a configuration; the flag says whether to probe it before training.
 
         A probe pays while a setting not probed yet has an expected gain above MIN_PROBE_GAIN, or while nothing is known
-        of this group.
+        of this group. The gain is that of the prediction after the probe ("knowledge gradient", Frazier et al. 2009).
         """
         (row,) = self._encoding.rows([config])
         rows = self._variants(row, rng)
@@ -72,7 +72,9 @@ class ProbeTuner:
             means, deviations = self._rate.predict(rows)
             best = _lowest(means, feasibility, known if known.any() else untried if untried.any() else ~known)
             if known.any():
-                gains = untried * expected_excess(means[best], means, deviations) * feasibility
+                # by how much a probe moves what is predicted: the noisier it is, the less
+                moves = deviations**2 / np.hypot(deviations, self._rate.noise)
+                gains = untried * expected_excess(means[best], means, moves) * feasibility
                 probe = self._choose_probe(rows, best, gains, untried & (feasibility >= 0.5))
                 probes = probe is not None
             else:

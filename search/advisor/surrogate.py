@@ -95,6 +95,11 @@ class GaussianProcess:
             self._factor = np.linalg.cholesky(covariance)
             self._weights = cho_solve((self._factor, True), scaled, check_finite=False)
 
+    @property
+    def noise(self) -> float:
+        """Median standard error of the measurements."""
+        return self.spread * float(np.sqrt(np.median(self._noise)))
+
     def expecting(self, features: Array, progress: Array, trends: Array | None = None) -> "GaussianProcess":
         """Return this process as if its own means had been measured there: the means are the same, deviations smaller.
 

@@ -58,8 +58,8 @@ def accuracy(config, epoch):
 class Driver:
     """One event a step; all that it knows can be read from the events."""
 
-    def __init__(self, advisor, events=(), runs=lambda config: True):
-        self.advisor, self.events, self.runs = advisor, list(events), runs
+    def __init__(self, advisor, events=(), runs=lambda config: True, half_interval=None):
+        self.advisor, self.events, self.runs, self.half_interval = advisor, list(events), runs, half_interval
         self.running = {p.trial_id: (p, 0) for p in advisor.replay(typed(self.events))}
         for event in self.events:
             if event["event"] == "measurement" and event["trial_id"] in self.running:
@@ -79,9 +79,11 @@ class Driver:
             state = "complete" if self.runs(proposal.config) else "infeasible"
             self.advisor.finish(trial_id, state)
             return self.write("finish", trial_id, state=state)
-        metrics = {"rate": rate(proposal.config)} | (
-            {} if probe else {"accuracy": accuracy(proposal.config, epoch + 1)}
-        )
+        measured = rate(proposal.config)
+        metrics = {"rate": measured} | ({} if probe else {"accuracy": accuracy(proposal.config, epoch + 1)})
+        if self.half_interval:
+            low, high = measured * (1 - self.half_interval), measured * (1 + self.half_interval)
+            metrics |= {"rate_low": low, "rate_high": high}
         decision = self.advisor.observe(trial_id, 0 if probe else epoch + 1, metrics)
         self.running[trial_id] = (proposal, epoch + 1)
         return self.write("measurement", trial_id, epoch=0 if probe else epoch + 1, metrics=metrics, decision=decision)
@@ -200,6 +202,12 @@ def test_what_only_training_depends_on_never_causes_a_probe(searches):
 def test_there_are_fewer_probes_than_settings(searches):
     """Thirty of them."""
     assert max(len(starts(driver, "probe")) for driver in searches) <= 20
+
+
+def test_where_a_probe_tells_little_there_are_hardly_more_of_them(searches):
+    uncertain = [live(space(), seed, half_interval=0.8) for seed in range(4)]
+    exact_probes, uncertain_probes = (sum(len(starts(d, "probe")) for d in some) for some in (searches, uncertain))
+    assert uncertain_probes <= 1.4 * exact_probes
 
 
 @pytest.mark.parametrize("trained_only", [{}, {"learning_rate": PARAMETERS["learning_rate"]}], ids=["all", "trained"])
