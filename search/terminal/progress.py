@@ -118,7 +118,8 @@ def running_line(run_state: RunState, now: float) -> str:
     names = [f"{trial.trial_id} {activity(run_state, trial)}" for trial in running]
     use = budget_use(run_state, now) if run_state.opening is not None else None
     left = f"; {rough_duration(use.seconds_left)} left" if use is not None and use.seconds_left else ""
-    return f"running: {', '.join(names) or 'no trial at the moment'}{left}"
+    nothing = "measurements and tests of the front" if run_state.front() else "no trial at the moment"
+    return f"running: {', '.join(names) or nothing}{left}"
 
 
 def event_line(run_state: RunState, event: Event) -> str | None:

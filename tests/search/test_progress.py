@@ -249,3 +249,9 @@ def test_a_log_says_what_runs_where_nothing_happens_for_a_while(monkeypatch):
 
 def test_a_log_says_so_where_no_trial_runs():
     assert running_line(RunState(), 0.0) == "running: no trial at the moment"
+
+
+def test_a_log_says_that_the_front_is_measured_after_the_last_trial():
+    events = story()
+    last = max(n for n, event in enumerate(events) if event["event"] == "finish")
+    assert running_line(RunState(typed(events[: last + 1])), 0.0).startswith("running: measurements and tests of")
