@@ -10,6 +10,7 @@ SMALL = ["--data", "generated", "--train-images", "200", "--epochs", "1", "--see
 SETTINGS = ["--set", "width=0.01", "depth=11", "batch_size=50", "threads=1"]
 
 
+@pytest.mark.slow
 def test_a_change_has_its_row_and_records_repeat_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["initialization=he", "epochs=2", *SMALL, *SETTINGS, "--records", f"{tmp_path / 'records.jsonl'}"]
     recipe.main(command)

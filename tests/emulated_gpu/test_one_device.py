@@ -80,6 +80,7 @@ def test_a_batch_too_large_for_the_gpu_is_infeasible_predicted_or_not_and_leaves
     assert real.endswith("True")
 
 
+@pytest.mark.slow
 def test_a_gpu_trains_captures_and_frees_as_it_should() -> None:
     """Losses, captured steps, memory, sensors, and what must not make the host wait."""
     chosen = (
