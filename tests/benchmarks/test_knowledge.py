@@ -38,6 +38,7 @@ def problems(tmp_path, monkeypatch):
     return str(tmp_path)
 
 
+@pytest.mark.slow
 def test_each_kind_of_knowledge_has_its_row(problems, monkeypatch, capsys):
     command = ["knowledge.py", "--problems", problems, "--families", "hpolib", "--seeds", "2"]
     monkeypatch.setattr(sys, "argv", command)
