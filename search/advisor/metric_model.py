@@ -105,7 +105,8 @@ class MetricModel:
 
     def _standardized(self, rows: Rows) -> Array:
         process = self._fitted()
-        return (self.predict(rows)[0] - process.mean) / process.spread
+        means, _ = process.predict(*self._points(rows))
+        return (means - process.mean) / process.spread
 
     def probability_below_zero(self, rows: Rows) -> Array:
         """Return the probability that the metric is below zero at full length, shape (m,)."""
