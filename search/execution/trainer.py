@@ -29,8 +29,8 @@ ENVIRONMENT = {
     # Ray Train trains in a thread. The heap that glibc gives a thread cannot hold a block of 64 MB, so a large batch
     # would ask the system for its memory anew in each step, at 0.6 to 0.8 of the rate (results/LOG.md).
     "MALLOC_ARENA_MAX": "1",
-    # Threads of PyTorch on CPUs wait for each other by spinning for some 5 ms, longer than the kernel lets them run
-    # where another process wants the core: beside one busy process at 0.6 of the rate that is had with this.
+    # On a CPU PyTorch's threads wait for each other in a loop of up to 300,000 turns. With 1,000 the rate beside one
+    # busy process is 1.6 times as high (results/LOG.md).
     "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "1000"),
 }
 
