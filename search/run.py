@@ -50,7 +50,7 @@ from search.study.resumed import (
     read_run,
     resume_space,
 )
-from search.study.shutdown import abandon, finish_run, report_failure
+from search.study.shutdown import abandon, finish_run, keep_garbage, report_failure
 from search.text.numbers import plural
 from trainables.contract import Data, DataError, Resources, load_trainable, source_of
 
@@ -286,6 +286,8 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
                     journal.append("end", reason=str(signal))
             except Exception as error:
                 broken = error
+            finally:
+                keep_garbage()
     if broken is not None:
         code = report_failure(job.folder, job.resume_command, broken)
     else:

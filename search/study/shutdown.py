@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import traceback
@@ -18,6 +19,11 @@ if TYPE_CHECKING:  # pandas is imported when there are results to write
     from search.record.dataframes import Run
 
 ERROR_FILE = "error.txt"  # the traceback of what broke a run off
+
+
+def keep_garbage() -> None:
+    """Never collect what is garbage now: objects of Ray call Ray when they are deleted, and wait 60 s if it is gone."""
+    gc.freeze()
 
 
 def write_results(folder: Path) -> Run:
@@ -71,6 +77,7 @@ def abandon(folder: Path, resume_command: str, why: str, exit_code: Callable[[],
 
     `exit_code` is called last: the signal that ended Ray may be a moment behind.
     """
+    keep_garbage()
     with contextlib.suppress(Exception):
         write_results(folder)
     print(f"\n{why}; to go on:\n  {resume_command}", file=sys.stderr, flush=True)
