@@ -52,6 +52,7 @@ from trainables.contract import (
 from trainables.local_worker import Listener, LocalWorker, machine
 from trainables.output import findings, line, record, report, report_error
 from trainables.settings import checked, did_you_mean, parsed
+from trainables.thread_waiting import thread_waiting
 
 LOST_ANOTHER = 75  # exit code of a rank that lost another rank
 ABORTED = -signal.SIGABRT  # by NCCL's watchdog, which ends the ranks that wait for another one
@@ -92,6 +93,7 @@ class Job:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
+    os.environ.update(thread_waiting())
     as_json = "--json" in (sys.argv if arguments is None else arguments)
     try:
         job = _job(_parser().parse_intermixed_args(arguments))

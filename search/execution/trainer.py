@@ -23,15 +23,14 @@ from ray.train.backend import Backend, BackendConfig
 from search.execution.ray_hooks import trainer_class
 from search.execution.worker_loop import run_worker_loop
 from trainables.contract import Layout, group_timeout_seconds
+from trainables.thread_waiting import thread_waiting
 
 LEAVE_TIMEOUT_SECONDS = 10.0
 ENVIRONMENT = {
     # Ray Train trains in a thread. The heap that glibc gives a thread cannot hold a block of 64 MB, so a large batch
     # would ask the system for its memory anew in each step, at 0.6 to 0.8 of the rate (results/LOG.md).
     "MALLOC_ARENA_MAX": "1",
-    # On a CPU PyTorch's threads wait for each other in a loop of up to 300,000 turns. With 1,000 the rate beside one
-    # busy process is 1.6 times as high (results/LOG.md).
-    "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "1000"),
+    **thread_waiting(),
 }
 
 

@@ -1,4 +1,4 @@
-"""Choice of the two trials whose rates are to be measured in turns next: those on which the front depends most."""
+"""Choice of the trials whose rates are to be measured in turns next: those on which the front depends most."""
 
 from __future__ import annotations
 
@@ -25,16 +25,26 @@ def next_pair(run_state: RunState, impossible: Collection[frozenset[str]]) -> Pa
 
     `impossible`: pairs of trial names that cannot have turns together.
     """
+    pairs = _doubtful_pairs(run_state)
+    return next((pair for pair in pairs if frozenset(trial.trial_id for trial in pair) not in impossible), None)
+
+
+def doubtful_trials(run_state: RunState) -> list[Trial]:
+    """Return the trials of all pairs in doubt, one of those that share a rate; those of the largest doubt first."""
+    found = dict[str, Trial]()
+    for trial in itertools.chain.from_iterable(_doubtful_pairs(run_state)):
+        found.setdefault(trial.source(run_state.rate_metric), trial)
+    return list(found.values())
+
+
+def _doubtful_pairs(run_state: RunState) -> list[Pair]:
+    """Return the pairs whose order is in doubt, as far as it matters, the largest doubt first."""
     odds = run_state.front_probabilities()
     likely = sorted((t for t in run_state.candidates() if odds[t.trial_id]), key=lambda t: -odds[t.trial_id])
-    pairs = [
-        (one, other)
-        for one, other in itertools.combinations(likely[:MAX_POINTS], 2)
-        if frozenset({one.trial_id, other.trial_id}) not in impossible
-    ]
-    doubts = [_doubt(run_state, *pair) * odds[pair[0].trial_id] for pair in pairs]
-    largest = max(doubts, default=0.0)
-    return pairs[doubts.index(largest)] if largest >= LEAST_DOUBT else None
+    pairs = itertools.combinations(likely[:MAX_POINTS], 2)
+    doubts = [(_doubt(run_state, *pair) * odds[pair[0].trial_id], pair) for pair in pairs]
+    doubts.sort(key=lambda each: -each[0])
+    return [pair for doubt, pair in doubts if doubt >= LEAST_DOUBT]
 
 
 def next_to_train_again(run_state: RunState, seconds: float) -> Trial | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import shutil
 from collections.abc import Callable, Sequence
@@ -18,14 +19,17 @@ from search.record.journal import Journal
 from search.record.trial import Trial
 from search.space.parameters import Choice
 from search.space.space import Space
-from search.study.deciding import ROUNDS_AT_A_TIME, Pair, next_pair, next_to_train_again
+from search.study.deciding import ROUNDS_AT_A_TIME, doubtful_trials, next_pair, next_to_train_again
 from trainables.contract import Config, InfeasibleError, Measurement, Resources, load_trainable
 
+ROUNDS_TOGETHER = 2 * FEWEST_ROUNDS  # of all trials in doubt; what is in doubt after them has more
 LEAST_DECIDING_SECONDS = 15.0  # of two configurations to start, and of some rounds
 MAX_MEMORY_TOGETHER = 0.9  # of what there is, for configurations that take turns
 SCREENING_SHARE = 0.6  # of the time for the neighbours of a trial; the rest measures the promising ones again
-SECONDS_OF_A_NEIGHBOUR = 6.0  # to build it, to warm it up, and of its turns, where steps are short
-STEPS_OF_A_NEIGHBOUR = 2 * FEWEST_ROUNDS + 5  # at least: one to warm up and one to count in each turn
+SECONDS_OF_EACH = (
+    6.0  # of several configurations in one group: to build it, to warm it up, and of its turns, where steps are short
+)
+STEPS_OF_EACH = 2 * FEWEST_ROUNDS + 5  # at least: one to warm up and one to count in each turn
 
 
 class FrontMeasurements:
@@ -80,12 +84,15 @@ class FrontMeasurements:
         self._train_again(end)
 
     def _decide_rates(self, end: float) -> None:
-        """Take turns: pairs on which the front depends, then the neighbours of the picks in half of what is left."""
+        """Take turns: all trials in doubt, then pairs of them, then the picks' neighbours in half of what is left."""
         run_state = self._run_state
+        if len(together := self._fitting_together(end)) > 2:
+            self._take_turns(together, end, ROUNDS_TOGETHER)
         impossible = set[frozenset[str]]()
         while end - self._clock() >= LEAST_DECIDING_SECONDS and (pair := next_pair(run_state, impossible)):
             before = run_state.num_rounds(*pair)
-            self._take_turns(pair, end)
+            if len(self._fitting(pair)) == len(pair):
+                self._take_turns(pair, end, ROUNDS_AT_A_TIME)
             if run_state.num_rounds(*pair) == before:
                 impossible.add(frozenset(trial.trial_id for trial in pair))
         middle = self._clock() + (end - self._clock()) / 2
@@ -129,8 +136,7 @@ class FrontMeasurements:
         due = [each for each in due if not each.is_slow_to_start]
         share = trial.metrics.get("peak_memory_fraction", 0.0)
         fitting = int(MAX_MEMORY_TOGETHER / share) - 1 if share > 0 else len(due)
-        each_takes = SECONDS_OF_A_NEIGHBOUR + STEPS_OF_A_NEIGHBOUR * math.fsum(trial.stages.values())
-        affordable = int((SCREENING_SHARE * seconds - LEAST_DECIDING_SECONDS) / each_takes)
+        affordable = _affordable([trial], SCREENING_SHARE * seconds - LEAST_DECIDING_SECONDS)
         self._beside(trial, due[: max(0, min(fitting, affordable))], FEWEST_ROUNDS, end)
         again = [each.again() for each in promising(trial.neighbours) if not each.measured_again]
         if end - self._clock() >= LEAST_DECIDING_SECONDS:
@@ -161,22 +167,35 @@ class FrontMeasurements:
             for half in (tried[:middle], tried[middle:]):
                 self._beside(trial, half, rounds, end)
 
-    def _take_turns(self, pair: Pair, end: float) -> None:
-        """Measure the rates of two trials in turns for some rounds, if one group can hold both."""
-        one, other = pair
-        task = replace(self._make_task(one.trial_id, one.config, "turns"), rivals=(other.config,))
-        trainable = load_trainable(task.trainable)
-        layout = trainable.layout(one.config, self._resources)
-        shares = [trial.metrics.get("peak_memory_fraction", 0.0) for trial in pair]
-        if trainable.layout(other.config, self._resources) != layout or sum(shares) > MAX_MEMORY_TOGETHER:
-            return
+    def _fitting_together(self, end: float) -> list[Trial]:
+        """Return the trials in doubt that one group can hold and measure in the time, the slowest first."""
+        trials = self._fitting(doubtful_trials(self._run_state))
+        return sorted(trials[: _affordable(trials, end - self._clock())], key=lambda trial: trial.rate)
+
+    def _fitting(self, trials: Sequence[Trial]) -> list[Trial]:
+        """Return the first trial, and those of the others that have its layout and fit into memory beside it."""
+        trainable, found, memory = load_trainable(self._space.trainable or ""), list[Trial](), 0.0
+        for trial in trials:
+            layouts = [trainable.layout(each.config, self._resources) for each in (trials[0], trial)]
+            share = trial.metrics.get("peak_memory_fraction", 0.0)
+            if layouts[0] == layouts[1] and memory + share <= MAX_MEMORY_TOGETHER:
+                found.append(trial)
+                memory += share
+        return found
+
+    def _take_turns(self, trials: Sequence[Trial], end: float, rounds: int) -> None:
+        """Measure the rates of trials in turns in one group; a round counts for each trial and the next in order."""
+        task = self._make_task(trials[0].trial_id, trials[0].config, "turns")
+        task = replace(task, rivals=tuple(trial.config for trial in trials[1:]))
+        pairs = list(itertools.pairwise(trials))
 
         def goes_on(measurement: Measurement) -> bool:
-            rates = [measurement.metrics["rate_0"], measurement.metrics["rate_1"]]
-            self._journal.append("turn", trial_id=one.trial_id, other=other.trial_id, rates=rates)
-            ratio = self._run_state.rate_ratio(one, other)
-            decided = ratio is not None and ratio.is_decided and measurement.epoch >= FEWEST_ROUNDS
-            return not decided and measurement.epoch < ROUNDS_AT_A_TIME and self._clock() < end
+            rates = [measurement.metrics[f"rate_{place}"] for place in range(len(trials))]
+            for (one, other), both in zip(pairs, itertools.pairwise(rates), strict=True):
+                self._journal.append("turn", trial_id=one.trial_id, other=other.trial_id, rates=list(both))
+            ratios = [self._run_state.rate_ratio(*pair) for pair in pairs]
+            decided = measurement.epoch >= FEWEST_ROUNDS and all(ratio and ratio.is_decided for ratio in ratios)
+            return not decided and measurement.epoch < rounds and self._clock() < end
 
         self._run(task, goes_on)
 
@@ -204,3 +223,9 @@ class FrontMeasurements:
         if isinstance(ended, Ended) and ended.state == "complete":
             event = "repeat" if function == "probe" else "test"
             self._journal.append(event, trial_id=point.trial_id, metrics=dict(ended.metrics))
+
+
+def _affordable(trials: Sequence[Trial], seconds: float) -> int:
+    """Return how many configurations, with steps as long as those of these trials, can have turns in the time."""
+    step_seconds = max((math.fsum(trial.stages.values()) for trial in trials), default=0.0)
+    return max(0, int(seconds / (SECONDS_OF_EACH + STEPS_OF_EACH * step_seconds)))

@@ -38,7 +38,7 @@ SPACE: dict[str, Any] = {
     "budget": {"epochs": 1, "repeats": 0, "deciding": 0.1},
 }
 Trials = list[tuple[float, dict[str, float]]]
-Turn = Callable[[Task, int], tuple[float, float]]  # rates in a round
+Turn = Callable[[Task, int], Sequence[float]]  # rates in a round
 
 
 class Clock:
@@ -140,13 +140,51 @@ def test_deciding_ends_when_its_time_is_spent_and_others_have_their_chance(
 ) -> None:
     """Rates that jump by a half are never decided; 100 s are a tenth of the time."""
     measured = [(0.70 - 0.001 * i, interval(100.0 + i, 30.0)) for i in range(4)]
-    jumping: Turn = lambda task, number: (100.0 * (1.5 if number % 2 else 1 / 1.5), 100.0)  # noqa: E731
+
+    def jumping(task: Task, number: int) -> list[float]:
+        rates = (100.0 * (1.5 if number % 2 else 1 / 1.5), 100.0)
+        return [rates[place % 2] for place in range(1 + len(task.rivals))]
+
     state, tasks = decided(tmp_path, monkeypatch, measured, jumping)
     trials = list(state.trials.values())
     rounds = [state.num_rounds(one, other) for i, one in enumerate(trials) for other in trials[i + 1 :]]
-    assert 85 <= sum(rounds) <= 100
+    # each round of all four together, the first 12 of them, counts for three pairs
+    assert 85 + 24 <= sum(rounds) <= 100 + 24
     assert max(rounds) <= 2 * ROUNDS_AT_A_TIME
     assert len({(task.trial_id, task.rivals[0]["batch_size"]) for task in tasks}) >= 3
+
+
+def test_all_trials_in_doubt_have_turns_together_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the slowest to the fastest; each round counts for neighbours in that order. The surely bad is left out."""
+    measured = [(0.70 - 0.01 * i, interval(rate, 30.0)) for i, rate in enumerate((104.0, 100.0, 108.0))]
+    measured.append((0.1, interval(20.0, 1.0)))
+
+    def turn(task: Task, number: int) -> list[float]:
+        noise = 1 + 0.02 * math.sin(number)
+        return [100.0 * noise, 110.0 / noise, 121.0][: 1 + len(task.rivals)]
+
+    state, tasks = decided(tmp_path, monkeypatch, measured, turn)
+    assert [[task.config["batch_size"], *(rival["batch_size"] for rival in task.rivals)] for task in tasks] == [
+        [64, 32, 128]
+    ]
+    first, second, third, _ = state.trials.values()
+    assert state.num_rounds(second, first) == state.num_rounds(first, third) == 6
+    assert state.num_rounds(second, third) == 0
+    ratio = state.rate_ratio(third, second)
+    assert ratio is not None
+    assert ratio.is_decided
+    assert ratio.ratio[0] == pytest.approx(1.21, rel=0.02)
+    assert [trial.trial_id for trial in state.front()] == ["t0001", "t0003"]
+
+
+def test_trials_in_doubt_that_do_not_fit_together_have_turns_in_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = {"peak_memory_fraction": 0.4}
+    measured = [(0.70 - 0.01 * i, interval(100.0 + i, 30.0) | memory) for i in range(3)]
+    state, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.2))
+    assert {len(task.rivals) for task in tasks} == {1}
+    assert len(state.pairs) >= 2
 
 
 @pytest.mark.parametrize("why", ["memory", "layout", "no time", "switched off"])

@@ -1,12 +1,14 @@
 """Points of the front with the trials that cannot be told apart from them."""
 
+from pathlib import Path
+
 import pytest
 
 from search.record.columns import describe_columns
 from search.record.dataframes import Run
 from search.record.front_places import front_places
 from search.record.run_state import RunState
-from search.report.front_tables import front_section, not_told_apart
+from search.report.front_tables import front_section, not_told_apart, perhaps_no_better
 from tests.search.runs import Recorder, config, typed
 
 
@@ -32,6 +34,24 @@ def test_what_is_surely_slower_is_no_alternative_to_a_point_that_may_be_less_acc
     assert [trial.trial_id for trial in slow.alternatives] == ["t0003"]
     assert fast.alternatives == ()
     assert fast.together == pytest.approx(fast.probability)
+    assert ([trial.trial_id for trial in slow.superior], fast.superior) == (["t0001"], ())
+
+
+def test_a_point_that_may_be_no_better_than_a_surely_faster_one_is_told():
+    run = Run(Path(), state_of((0.700, 300.0), (0.705, 200.0)))
+    slow, fast = run.front_places
+    odds = f"{slow.probability:.0%}"
+    assert slow.probability < 0.9
+    assert perhaps_no_better(run, fast) == ""
+    assert perhaps_no_better(run, slow) == (
+        f"t0002 may be no better than t0001 in any objective; it is on the front with a probability of {odds}."
+    )
+    assert "t0002 may be no better than t0001" in " ".join(" ".join(front_section(run)).split())
+
+
+def test_a_point_that_is_surely_better_somewhere_is_in_no_doubt():
+    run = Run(Path(), state_of((0.700, 300.0), (0.9, 200.0)))
+    assert [(place.superior, perhaps_no_better(run, place)) for place in run.front_places] == [((), ""), ((), "")]
 
 
 def test_two_points_of_the_front_that_cannot_be_told_apart_are_alternatives_of_each_other():

@@ -1,0 +1,121 @@
+"""Start of many trials at a time: until each has reported, beside as many processes of bare Ray actors.
+
+    python benchmarks/ramp.py [--trials 40] [--repeats 3]
+
+A Ray cluster of one node claims a core for each trial. A search of as many trials, whose epochs only wait, runs until
+each of them has reported an epoch; the time counts from the first trial's start. Then Ray starts as many actors that do
+nothing as the search had processes, and the time counts until each has answered. Both are bound by how fast the machine
+starts processes. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+from command_line import conditions, parser_of
+
+from search.record.events import Measurement, Start
+from search.record.journal import FILE_NAME, read_journal
+
+EPOCH_SECONDS = 0.5
+SPACE = """
+trainable: replay
+objectives:
+  - {{metric: val_accuracy, goal: maximize}}
+  - {{metric: images_per_second, goal: maximize}}
+parameters:
+  learning_rate: {{min: 0.001, max: 0.5, log: true}}
+fixed: {{seconds_per_epoch: {seconds}}}
+searcher: {{name: random}}
+stopping: {{name: none}}
+concurrent_trials: {trials}
+budget: {{trials: {trials}, epochs: 10000}}
+"""
+
+
+def search(address: str, trials: int, folder: Path) -> tuple[float, int]:
+    """Run a search until each trial has reported; return the seconds since the first one's start, and the processes."""
+    (folder / "space.yaml").write_text(SPACE.format(seconds=EPOCH_SECONDS, trials=trials))
+    before = _processes()
+    command = [sys.executable, "-m", "search.run", "space.yaml", "--address", address, "--name", "run"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as process:
+        journal = folder / "results" / "run" / FILE_NAME
+        started: list[float] = []
+        reported: dict[str, float] = {}
+        while len(reported) < trials:
+            assert process.poll() is None, f"the search has ended with {len(reported)} of {trials} trials"
+            time.sleep(0.2)
+            events = read_journal(journal) if journal.exists() else []
+            started = [event.time for event in events if isinstance(event, Start)]
+            for event in events:
+                if isinstance(event, Measurement):
+                    reported.setdefault(event.trial_id, event.time)
+        number = _processes() - before
+        process.send_signal(signal.SIGINT)
+    return max(reported.values()) - min(started) - EPOCH_SECONDS, number
+
+
+def bare(address: str, actors: int) -> float:
+    """Return the seconds until so many actors that do nothing have answered."""
+    import ray
+
+    @ray.remote(num_cpus=0)
+    class Actor:
+        def answer(self) -> int:
+            return 0
+
+    ray.init(address, log_to_driver=False, logging_level="ERROR")
+    started = time.perf_counter()
+    running = [Actor.remote() for _ in range(actors)]  # type: ignore[attr-defined]
+    ray.get([actor.answer.remote() for actor in running])
+    seconds = time.perf_counter() - started
+    ray.shutdown()
+    return seconds
+
+
+def _processes() -> int:
+    """Return the number of processes that run a task or an actor of Ray."""
+    return sum(
+        " ".join(process.info["cmdline"] or ()).startswith("ray::") for process in psutil.process_iter(["cmdline"])
+    )
+
+
+def main() -> None:
+    """Print a row for each repeat."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--trials", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # of all processes of the cluster
+    from ray.cluster_utils import Cluster
+
+    print(f"{options.trials} trials at a time; {conditions()}")
+    print("| processes | all trials have reported after | bare actors | ratio |")
+    print("| ---: | ---: | ---: | ---: |")
+    rows = []
+    for _ in range(options.repeats):
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": options.trials})
+        with tempfile.TemporaryDirectory() as folder:
+            ours, number = search(cluster.address, options.trials, Path(folder))
+        cluster.shutdown()
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": options.trials})
+        actors = bare(cluster.address, number)
+        cluster.shutdown()
+        rows.append({"processes": number, "ours_seconds": round(ours, 1), "bare_seconds": round(actors, 1)})
+        print(f"| {number} | {ours:.1f} s | {actors:.1f} s | {ours / actors:.2f} |", flush=True)
+    ratio = statistics.median(row["ours_seconds"] / row["bare_seconds"] for row in rows)
+    print(json.dumps({"ratio": round(ratio, 2), "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
