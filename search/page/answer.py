@@ -13,7 +13,7 @@ from search.record.dataframes import Run
 from search.record.trial import Trial
 from search.report.as_yaml import as_yaml
 from search.report.command import command, full_command, full_epochs
-from search.report.front_tables import not_told_apart, perhaps_no_better
+from search.report.doubts import doubts_about
 from search.report.picks import Pick, against, no_front, outcome, picks_by_trial, praise
 from search.text.configurations import format_setting
 from search.text.numbers import format_percent, join_words, plural
@@ -35,8 +35,7 @@ def answer(status: FrontStatus, summary: Mapping[str, list[str]]) -> Markup:
         f"It belongs to the Pareto front with a probability of {percent}, computed from the 95% intervals.",
         f"It was {'trained' if knee.epochs else 'probed'} {_how_often(knee)}{times}.",
     ]
-    place = next(place for place in run.front_places if place.point.trial_id == knee.trial_id)
-    certainty += filter(None, (not_told_apart(run, place), perhaps_no_better(run, place)))
+    certainty += doubts_about(run, knee)
     if run.state.end is None:
         certainty.append("The run has not ended; this is the result so far.")
     if knee.metrics.get("contended"):

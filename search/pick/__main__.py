@@ -24,6 +24,7 @@ from search.pick.requirements import Requirements, accuracy_objective, best, pro
 from search.record.dataframes import Run
 from search.report.as_yaml import as_yaml, trained_for
 from search.report.command import full_command, full_epochs
+from search.report.doubts import doubts_about
 from search.report.picks import Pick, against, outcome, picks
 from search.text.configurations import format_setting
 from search.text.durations import rough_duration
@@ -124,6 +125,8 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
         seeds = WITH_SEEDS if any(t.again for t in run.state.trials.values()) else VALIDATION_INTERVAL
         blocks.append(wrap(" ".join([PLUS_MINUS, *[seeds] * any(map(sounds_learned, known))])))
     blocks.append(wrap(" ".join([f"Why: {pick.why}.", *against(run, trial)])))
+    if doubtful := doubts_about(run, trial):
+        blocks.append(wrap(" ".join(doubtful)))
     if found := probabilities(run, trial, requirements):
         text = "; ".join(f"{words}: {format_percent(probability)}" for words, probability in found.items())
         blocks.append(wrap(f"Probability of meeting the requirement: {text}."))

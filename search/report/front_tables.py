@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from search.front.intervals import half_interval
 from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
-from search.record.front_places import FrontPlace
 from search.record.trial import Trial
+from search.report.doubts import doubts
 from search.text.configurations import format_setting
 from search.text.markdown import fits, format_tables, wrap
 from search.text.metrics import ARROWS, CONTENDED
@@ -32,7 +32,6 @@ PROBABILITY = (
     "they were measured in turns, and the choice of validation samples."
 )
 LEAST_NAMED = 0.01  # probability of a trial whose turns are named
-MOST_ALTERNATIVES = 4  # that are named
 
 
 def front_section(run: Run) -> list[str]:
@@ -54,54 +53,17 @@ def front_section(run: Run) -> list[str]:
     same = f" The same for all of them: {', '.join(shared)}." if len(front) > 1 and shared else ""
     most = max(len(t.repeats) for t in front)
     repeats = f" The front was then probed {plural(most, 'time')} more, in turn." if most else ""
-    doubts = " ".join(_doubts(run))
+    doubtful = " ".join(doubts(run))
     several = [f"{t.trial_id} ({1 + len(t.again)} seeds)" for t in state.trials.values() if t.again]
     trained = f"Trained several times: {join_words(several)}; all others once." if several else ONE_RUN
     odds = f"{PROBABILITY} {SEEDS if several else NO_SEEDS}"
-    notes = [legend + same, doubts, f"{trained}{repeats}{_turns(run, front)} {odds}"]
+    notes = [legend + same, doubtful, f"{trained}{repeats}{_turns(run, front)} {odds}"]
     if any(half_interval(trial.metrics, trial.rate_metric) for trial in front):
         earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)
         notes.append(f"{RATE.format(rate=state.rate_metric)} {DEVIATION if earlier_version else INTERVAL}")
     if contended := [trial.trial_id for trial in front if trial.metrics.get("contended")]:
         notes.append(f"{CONTENDED[0].upper()}{CONTENDED[1:]}: {join_words(contended)}.")
     return [*format_tables(first, *groups), *map(wrap, filter(None, notes))]
-
-
-def _doubts(run: Run) -> Iterator[str]:
-    """Yield a sentence for each set of trials that cannot be told apart, and for each doubtful point of the front."""
-    told = set[frozenset[str]]()
-    for place in run.front_places:
-        names = frozenset(trial.trial_id for trial in (place.point, *place.alternatives))
-        if place.alternatives and names not in told:
-            told.add(names)
-            yield not_told_apart(run, place)
-        if text := perhaps_no_better(run, place):
-            yield text
-
-
-def not_told_apart(run: Run, place: FrontPlace) -> str:
-    """Return a sentence on the trials that cannot be told apart from a point of the front; empty: there are none."""
-    if not place.alternatives:
-        return ""
-    odds = run.front_probabilities
-    named = [f"{trial.trial_id} ({format_percent(odds[trial.trial_id])})" for trial in place.alternatives]
-    which = "one of the two" if len(named) == 1 else "one of them"
-    together = f"{which} is on the front with a probability of {format_percent(place.together)}"
-    return f"{place.point.trial_id} cannot be told apart from {_listed(named)}; {together}."
-
-
-def perhaps_no_better(run: Run, place: FrontPlace) -> str:
-    """Return a sentence on the trials than which a point may be no better; empty: its place is not in doubt by them."""
-    if place.is_settled or not place.superior:
-        return ""
-    others = _listed([trial.trial_id for trial in place.superior])
-    odds = f"it is on the front with a probability of {format_percent(place.probability)}"
-    return f"{place.point.trial_id} may be no better than {others} in any objective; {odds}."
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - MOST_ALTERNATIVES
-    return join_words([*names[:MOST_ALTERNATIVES], *([f"{more} more"] if more > 0 else [])])
 
 
 def _turns(run: Run, front: Sequence[Trial]) -> str:

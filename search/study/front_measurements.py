@@ -26,10 +26,8 @@ ROUNDS_TOGETHER = 2 * FEWEST_ROUNDS  # of all trials in doubt; what is in doubt 
 LEAST_DECIDING_SECONDS = 15.0  # of two configurations to start, and of some rounds
 MAX_MEMORY_TOGETHER = 0.9  # of what there is, for configurations that take turns
 SCREENING_SHARE = 0.6  # of the time for the neighbours of a trial; the rest measures the promising ones again
-SECONDS_OF_EACH = (
-    6.0  # of several configurations in one group: to build it, to warm it up, and of its turns, where steps are short
-)
-STEPS_OF_EACH = 2 * FEWEST_ROUNDS + 5  # at least: one to warm up and one to count in each turn
+# of several configurations in one group: to build it, to warm it up, and of its turns, where steps are short
+SECONDS_OF_EACH = 6.0
 
 
 class FrontMeasurements:
@@ -58,6 +56,7 @@ class FrontMeasurements:
         self._run_task = run_task
         self._check = check
         self._clock = clock
+        self._turn_seconds = 0.0  # of one trial in a round of the last turns; 0: not known yet
 
     def repeat(self) -> None:
         """Probe the trained points of the front again, in turn.
@@ -91,7 +90,7 @@ class FrontMeasurements:
         impossible = set[frozenset[str]]()
         while end - self._clock() >= LEAST_DECIDING_SECONDS and (pair := next_pair(run_state, impossible)):
             before = run_state.num_rounds(*pair)
-            if len(self._fitting(pair)) == len(pair):
+            if len(self._fitting(pair)) == len(pair) and self._have_time(pair, end):
                 self._take_turns(pair, end, ROUNDS_AT_A_TIME)
             if run_state.num_rounds(*pair) == before:
                 impossible.add(frozenset(trial.trial_id for trial in pair))
@@ -136,7 +135,7 @@ class FrontMeasurements:
         due = [each for each in due if not each.is_slow_to_start]
         share = trial.metrics.get("peak_memory_fraction", 0.0)
         fitting = int(MAX_MEMORY_TOGETHER / share) - 1 if share > 0 else len(due)
-        affordable = _affordable([trial], SCREENING_SHARE * seconds - LEAST_DECIDING_SECONDS)
+        affordable = _affordable([trial] * len(due), SCREENING_SHARE * seconds - LEAST_DECIDING_SECONDS)
         self._beside(trial, due[: max(0, min(fitting, affordable))], FEWEST_ROUNDS, end)
         again = [each.again() for each in promising(trial.neighbours) if not each.measured_again]
         if end - self._clock() >= LEAST_DECIDING_SECONDS:
@@ -184,20 +183,34 @@ class FrontMeasurements:
         return found
 
     def _take_turns(self, trials: Sequence[Trial], end: float, rounds: int) -> None:
-        """Measure the rates of trials in turns in one group; a round counts for each trial and the next in order."""
+        """Measure the rates of trials in turns in one group; a round counts for each trial and the next in order.
+
+        They end early where the time is too short for as many rounds as an interval needs. Pairs that share a trial
+        share the errors of its turns, with opposite signs: intervals over several pairs, which are computed as if
+        errors were independent, are too long rather than too short.
+        """
         task = self._make_task(trials[0].trial_id, trials[0].config, "turns")
         task = replace(task, rivals=tuple(trial.config for trial in trials[1:]))
-        pairs = list(itertools.pairwise(trials))
+        pairs, times = list(itertools.pairwise(trials)), list[float]()
 
         def goes_on(measurement: Measurement) -> bool:
             rates = [measurement.metrics[f"rate_{place}"] for place in range(len(trials))]
             for (one, other), both in zip(pairs, itertools.pairwise(rates), strict=True):
                 self._journal.append("turn", trial_id=one.trial_id, other=other.trial_id, rates=list(both))
+            times.append(self._clock())
             ratios = [self._run_state.rate_ratio(*pair) for pair in pairs]
             decided = measurement.epoch >= FEWEST_ROUNDS and all(ratio and ratio.is_decided for ratio in ratios)
-            return not decided and measurement.epoch < rounds and self._clock() < end
+            if len(times) > 1:  # the first round has the start of the group in it
+                self._turn_seconds = (times[-1] - times[0]) / (len(times) - 1) / len(trials)
+            return not decided and measurement.epoch < rounds and self._have_time(trials, end)
 
         self._run(task, goes_on)
+
+    def _have_time(self, trials: Sequence[Trial], end: float) -> bool:
+        """Return whether the time is enough for the rounds that an interval needs; True while that is not known."""
+        done = min(self._run_state.num_rounds(*pair) for pair in itertools.pairwise(trials))
+        seconds = max(0, FEWEST_ROUNDS - done) * len(trials) * self._turn_seconds
+        return self._clock() + seconds < end
 
     def _run(self, task: Task, goes_on: Callable[[Measurement], bool]) -> Ended | None:
         """Run a task after the search; None: no group can hold it, or its processes died."""
@@ -226,6 +239,13 @@ class FrontMeasurements:
 
 
 def _affordable(trials: Sequence[Trial], seconds: float) -> int:
-    """Return how many configurations, with steps as long as those of these trials, can have turns in the time."""
-    step_seconds = max((math.fsum(trial.stages.values()) for trial in trials), default=0.0)
-    return max(0, int(seconds / (SECONDS_OF_EACH + STEPS_OF_EACH * step_seconds)))
+    """Return how many of the trials, from the first on, one group can start and give turns in the time."""
+    needed = itertools.accumulate(
+        SECONDS_OF_EACH + _steps(trial) * math.fsum(trial.stages.values()) for trial in trials
+    )
+    return sum(each <= seconds for each in needed)
+
+
+def _steps(trial: Trial) -> int:
+    """Return the steps of a trial in the fewest rounds and before them; a turn has one for each loader process."""
+    return FEWEST_ROUNDS * (1 + max(1, int(trial.config.get("num_workers", 0)))) + 5

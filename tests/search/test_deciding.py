@@ -55,6 +55,7 @@ def decided(
     turn: Turn | None,
     beside: Callable[[Task], Sequence[float]] | None = None,
     seconds: float = 0.0,
+    clock: Clock | None = None,
     **keys: Any,
 ) -> tuple[RunState, list[Task]]:
     """State after deciding, of trials with these accuracies and rates, and the tasks that ran.
@@ -62,7 +63,7 @@ def decided(
     A round takes 1 s; without a `turn`, tasks end before their first round. `beside`: rates with neighbours, else they
     have no turns. `seconds`: of a training, else there is none with another seed.
     """
-    clock, tasks = Clock(), []
+    clock, tasks = clock or Clock(), []
     if not beside:
         monkeypatch.setattr(FrontMeasurements, "_try_neighbours", lambda *arguments: None)
     if not seconds:
@@ -175,6 +176,35 @@ def test_all_trials_in_doubt_have_turns_together_first(tmp_path: Path, monkeypat
     assert ratio.is_decided
     assert ratio.ratio[0] == pytest.approx(1.21, rel=0.02)
     assert [trial.trial_id for trial in state.front()] == ["t0001", "t0003"]
+
+
+def test_trials_whose_turns_with_loader_processes_are_long_have_turns_in_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn has a step for each loader process, here of 1 s; three configurations would take 180 s of 100 s."""
+    stages = {"forward_seconds": 0.5, "backward_seconds": 0.5}
+    measured = [(0.70 - 0.01 * i, interval(100.0 + i, 30.0) | stages) for i in range(3)]
+    keys: dict[str, Any] = {"fixed": {"num_workers": 8, "loader": "workers"}}
+    _, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.2), **keys)
+    assert tasks
+    assert {len(task.rivals) for task in tasks} == {1}
+
+
+def test_turns_that_are_too_long_for_all_in_doubt_go_on_in_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round of three takes 21 s, one of two 14 s, and there are 100 s."""
+    measured = [(0.70 - 0.01 * i, interval(100.0 + i, 30.0)) for i in range(3)]
+
+    def turn(task: Task, number: int) -> list[float]:
+        number_of_trials = 1 + len(task.rivals)
+        clock.now += 7 * number_of_trials - 1
+        return [100.0, 120.0 + number % 2, 144.0][:number_of_trials]
+
+    clock = Clock()
+    state, tasks = decided(tmp_path, monkeypatch, measured, turn, clock=clock)
+    assert [len(task.rivals) for task in tasks] == [2, 1]
+    assert max(state.num_rounds(*pair) for pair in state.pairs) >= 6
 
 
 def test_trials_in_doubt_that_do_not_fit_together_have_turns_in_pairs(

@@ -8,7 +8,8 @@ from search.record.columns import describe_columns
 from search.record.dataframes import Run
 from search.record.front_places import front_places
 from search.record.run_state import RunState
-from search.report.front_tables import front_section, not_told_apart, perhaps_no_better
+from search.report.doubts import doubts_about, not_told_apart, perhaps_no_better
+from search.report.front_tables import front_section
 from tests.search.runs import Recorder, config, typed
 
 
@@ -46,6 +47,7 @@ def test_a_point_that_may_be_no_better_than_a_surely_faster_one_is_told():
     assert perhaps_no_better(run, slow) == (
         f"t0002 may be no better than t0001 in any objective; it is on the front with a probability of {odds}."
     )
+    assert doubts_about(run, slow.point) == [perhaps_no_better(run, slow)]
     assert "t0002 may be no better than t0001" in " ".join(" ".join(front_section(run)).split())
 
 

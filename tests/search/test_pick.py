@@ -79,6 +79,14 @@ def test_the_answer_has_measurements_with_intervals_a_reason_and_the_command(cap
     assert words == ["python", "-m", "search.train", str(folder), "--trial", "t0007", "--epochs", "200"]
 
 
+def test_trials_that_the_pick_cannot_be_told_apart_from_are_named(capsys, tmp_path):
+    recorder = Recorder()
+    for number, (accuracy, rate) in enumerate([(0.700, 300.0), (0.699, 299.9)], start=1):
+        recorder.complete(f"t{number:04d}", [0.3, accuracy], rate, config(8 * number))
+    out = told(capsys, write_run(tmp_path / "alike", recorder.events))[1]
+    assert "t0001 cannot be told apart from t0002 (" in flat(out)
+
+
 @pytest.mark.parametrize("options", [[], ["--accuracy-within", "0.011"], ["--at-least", "images_per_second=400"]])
 def test_it_fits_a_terminal(capsys, tmp_path, monkeypatch, options):
     monkeypatch.chdir(tmp_path)
