@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from command_line import conditions, parser_of
+from replayed import BATCH_SIZE, LEARNING_RATE, replay_space
 
 from search.advisor.proposal import Decision, Proposal
 from search.execution.trial_actor import Finished, Measured
@@ -110,22 +111,17 @@ def main() -> None:
 
 def _space(searcher: str, trials: int) -> Space:
     return parse_space(
-        {
-            "trainable": "replay",
-            "objectives": [
-                {"metric": "val_accuracy", "goal": "maximize"},
-                {"metric": "images_per_second", "goal": "maximize"},
-            ],
-            "parameters": {
-                "learning_rate": {"min": 0.001, "max": 0.5, "log": True},
-                "batch_size": {"values": [64, 128, 256, 512]},
+        replay_space(
+            parameters={
+                "learning_rate": LEARNING_RATE,
+                "batch_size": BATCH_SIZE,
                 "weight_decay": {"min": 0.00001, "max": 0.01, "log": True},
             },
-            "searcher": {"name": searcher},
-            "stopping": {"name": "none"},
-            "budget": {"trials": trials, "epochs": EPOCHS},
-            "data": {"name": "generated"},
-        }
+            searcher={"name": searcher},
+            stopping={"name": "none"},
+            budget={"trials": trials, "epochs": EPOCHS},
+            data={"name": "generated"},
+        )
     )
 
 

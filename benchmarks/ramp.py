@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import statistics
@@ -23,46 +24,38 @@ from pathlib import Path
 
 import psutil
 from command_line import conditions, parser_of
+from replayed import LEARNING_RATE, replay_space
 
 from search.record.events import Measurement, Start
 from search.record.journal import FILE_NAME, read_journal
 
 EPOCH_SECONDS = 0.5
-SPACE = """
-trainable: replay
-objectives:
-  - {{metric: val_accuracy, goal: maximize}}
-  - {{metric: images_per_second, goal: maximize}}
-parameters:
-  learning_rate: {{min: 0.001, max: 0.5, log: true}}
-fixed: {{seconds_per_epoch: {seconds}}}
-searcher: {{name: random}}
-stopping: {{name: none}}
-concurrent_trials: {trials}
-budget: {{trials: {trials}, epochs: 10000}}
-"""
+REPORTED = re.compile(r'"event":"measurement".*?"trial_id":"(\w+)"')
 
 
 def search(address: str, trials: int, folder: Path) -> tuple[float, int]:
     """Run a search until each trial has reported; return the seconds since the first one's start, and the processes."""
-    (folder / "space.yaml").write_text(SPACE.format(seconds=EPOCH_SECONDS, trials=trials))
-    before = _processes()
+    space = replay_space(
+        parameters={"learning_rate": LEARNING_RATE},
+        fixed={"seconds_per_epoch": EPOCH_SECONDS},
+        searcher={"name": "random"},
+        stopping={"name": "none"},
+        concurrent_trials=trials,
+        budget={"trials": trials, "epochs": 10_000},
+    )
+    (folder / "space.yaml").write_text(json.dumps(space))
+    before, journal = _processes(), folder / "results" / "run" / FILE_NAME
     command = [sys.executable, "-m", "search.run", "space.yaml", "--address", address, "--name", "run"]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as process:
-        journal = folder / "results" / "run" / FILE_NAME
-        started: list[float] = []
-        reported: dict[str, float] = {}
-        while len(reported) < trials:
-            assert process.poll() is None, f"the search has ended with {len(reported)} of {trials} trials"
-            time.sleep(0.2)
-            events = read_journal(journal) if journal.exists() else []
-            started = [event.time for event in events if isinstance(event, Start)]
-            for event in events:
-                if isinstance(event, Measurement):
-                    reported.setdefault(event.trial_id, event.time)
-        number = _processes() - before
+        while not journal.exists() or len(set(REPORTED.findall(journal.read_text()))) < trials:
+            assert process.poll() is None, "the search has ended before each trial has reported"
+            time.sleep(0.5)
+        number, events = _processes() - before, read_journal(journal)
         process.send_signal(signal.SIGINT)
-    return max(reported.values()) - min(started) - EPOCH_SECONDS, number
+    started = min(event.time for event in events if isinstance(event, Start))
+    measured = [event for event in events if isinstance(event, Measurement)]
+    first = {event.trial_id: event.time for event in reversed(measured)}
+    return max(first.values()) - started - EPOCH_SECONDS, number
 
 
 def bare(address: str, actors: int) -> float:

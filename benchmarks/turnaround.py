@@ -22,27 +22,21 @@ from pathlib import Path
 from typing import Any
 
 from command_line import conditions, parser_of
+from replayed import BATCH_SIZE, LEARNING_RATE, replay_space
 
 from search.record.events import Finish
 from search.record.journal import FILE_NAME, read_journal
-
-SPACE = """
-trainable: replay
-objectives:
-  - {{metric: val_accuracy, goal: maximize}}
-  - {{metric: images_per_second, goal: maximize}}
-parameters:
-  batch_size: {{values: [64, 128, 256, 512]}}
-  learning_rate: {{min: 0.001, max: 0.5, log: true}}
-fixed: {{seconds_per_epoch: {seconds_per_epoch}}}
-budget: {{trials: {trials}, epochs: {epochs}}}
-"""
 
 
 def ours(trials: int, epochs: int, seconds_per_epoch: float, folder: Path) -> list[float]:
     """Run our search; return the seconds from the start to the end of each trial."""
     space = folder / "turnaround.yaml"
-    space.write_text(SPACE.format(trials=trials, epochs=epochs, seconds_per_epoch=seconds_per_epoch))
+    parameters, fixed = (
+        {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE},
+        {"seconds_per_epoch": seconds_per_epoch},
+    )
+    budget = {"trials": trials, "epochs": epochs}
+    space.write_text(json.dumps(replay_space(parameters=parameters, fixed=fixed, budget=budget)))
     started_at = time.time()
     command = [sys.executable, "-m", "search.run", str(space), "--results", str(folder), "--name", "run"]
     subprocess.run([*command, "--no-dashboard"], check=True, stdout=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""How long the threads of PyTorch wait for each other before they give up their core, on a CPU."""
+"""Environment variables that say how long the threads of PyTorch wait for each other, on a CPU."""
 
 from __future__ import annotations
 

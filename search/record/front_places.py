@@ -24,7 +24,7 @@ class FrontPlace:
     probability: float
     alternatives: tuple[Trial, ...]
     together: float
-    superior: tuple[Trial, ...] = ()
+    superior: tuple[Trial, ...]
 
     @property
     def is_settled(self) -> bool:

@@ -174,10 +174,10 @@ class FrontMeasurements:
     def _fitting(self, trials: Sequence[Trial]) -> list[Trial]:
         """Return the first trial, and those of the others that have its layout and fit into memory beside it."""
         trainable, found, memory = load_trainable(self._space.trainable or ""), list[Trial](), 0.0
-        for trial in trials:
-            layouts = [trainable.layout(each.config, self._resources) for each in (trials[0], trial)]
+        layouts = [trainable.layout(trial.config, self._resources) for trial in trials]
+        for trial, layout in zip(trials, layouts, strict=True):
             share = trial.metrics.get("peak_memory_fraction", 0.0)
-            if layouts[0] == layouts[1] and memory + share <= MAX_MEMORY_TOGETHER:
+            if layout == layouts[0] and memory + share <= MAX_MEMORY_TOGETHER:
                 found.append(trial)
                 memory += share
         return found

@@ -1,4 +1,4 @@
-"""Signals: the run ends within seconds, its last line is the command that goes on, and that command works."""
+"""Signals: the run ends within 15 seconds, its last line is the command that goes on, and that command works."""
 
 from __future__ import annotations
 
@@ -27,10 +27,6 @@ from search.study.interrupt import Interrupted, Interrupts
 from tests.faults.processes import SPACE, descendants, gone, measured, named, printed, running, wait_for, with_pids
 from tests.search.runs import REPLAYED
 from trainables.contract import Resources
-
-# 15 s and 5 s where nothing else runs; here other tests do, and Ray by itself would wait 30 s and more than 20 s
-ENDS_WITHIN_SECONDS = 28.0
-GONE_WITHIN_SECONDS = 15.0
 
 ONE_SHORT_ONE_LONG = f"""\
 {REPLAYED.replace("{min: 0.001, max: 0.5, log: true}", "{values: [0.1]}")}\
@@ -221,8 +217,8 @@ def test_a_signal_to_all_while_ray_starts_leaves_nothing(number: int, tmp_path: 
             time.sleep(0.05)
         assert os.getpgid(gcs[0].pid) != process.pid
         os.killpg(process.pid, number)
-        assert process.wait(ENDS_WITHIN_SECONDS) == 128 + number, "\n".join(printed(tmp_path)[-20:])
-        assert gone(family, GONE_WITHIN_SECONDS) == []
+        assert process.wait(15) == 128 + number, "\n".join(printed(tmp_path)[-20:])
+        assert gone(family, 5) == []
     assert not (tmp_path / "results").exists()
 
 
@@ -235,8 +231,8 @@ def test_sigterm_where_a_part_of_ray_had_it_first_leaves_nothing(tmp_path: Path)
         for each in [*named(family, "raylet"), *named(family, "gcs_server")]:
             each.kill()
         process.terminate()
-        assert process.wait(ENDS_WITHIN_SECONDS) == 143, "\n".join(printed(tmp_path)[-20:])
-        assert gone(family, GONE_WITHIN_SECONDS) == []
+        assert process.wait(15) == 143, "\n".join(printed(tmp_path)[-20:])
+        assert gone(family, 5) == []
     assert printed(tmp_path)[-1] == "  python -m search.run --resume results/run"
 
 
@@ -258,8 +254,8 @@ def test_a_terminal_that_is_closed_ends_the_run_and_the_printed_command_goes_on(
         signalled_at = time.monotonic()
         os.killpg(process.pid, signal.SIGHUP)
         assert process.wait(60) == 129, "\n".join(printed(cwd)[-20:])
-        assert time.monotonic() - signalled_at < ENDS_WITHIN_SECONDS
-        assert gone(family, GONE_WITHIN_SECONDS) == []
+        assert time.monotonic() - signalled_at < 15
+        assert gone(family, 10) == []
     before = measured(folder)
     words = shlex.split(printed(cwd)[-1])
     assert words[:3] == ["python", "-m", "search.run"]
@@ -287,7 +283,7 @@ def test_a_signal_waits_for_no_epoch_however_long(tmp_path: Path, number: int, t
             process.send_signal(number)
             time.sleep(0.05)
         assert process.wait(60) == code, printed(tmp_path)
-        assert time.monotonic() - signalled_at < ENDS_WITHIN_SECONDS
-        assert gone(family, GONE_WITHIN_SECONDS) == []
+        assert time.monotonic() - signalled_at < 15
+        assert gone(family, 10) == []
     assert printed(tmp_path)[-1].strip() == f"python -m search.run --resume {Path('results') / 'run'}"
     assert load(folder).trials.state.tolist()[0] == "complete"
