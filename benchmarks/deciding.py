@@ -4,8 +4,9 @@
 
 The journal of a copy of RUN is cut where deciding began, and `python -m search.run --resume` decides it anew. A point
 of its front is settled if it is at least 90% probable that it, or a trial that is named as not told apart from it, is
-on the front. After the pause the pairs whose order was decided in any copy have turns once more, in new processes. An
-order turns if the fresh ratio surely points the other way. The last line is one JSON object.
+on the front; it is named if it is not settled and trials are named than which it may be no better. After the pause the
+pairs whose order was decided in any copy have turns once more, in new processes. An order turns if the fresh ratio
+surely points the other way. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from command_line import conditions, parser_of
 
 from search.front.differences import MOST_ROUNDS, Estimate, log_ratio
 from search.record.dataframes import Run
-from search.record.front_places import SETTLED, front_places
+from search.record.front_places import SETTLED, FrontPlace, front_places
 from search.results import load
 from search.text.configurations import assignments
 from search.text.numbers import format_number, format_percent, format_ratio
@@ -47,14 +48,14 @@ def main() -> None:
     options = parser.parse_args()
 
     print(f"{options.run.name}; {conditions()}")
-    print("| time | point | rate | probability | not told apart from | together |")
-    print("| ---: | --- | ---: | ---: | --- | ---: |")
-    settled: list[bool] = []
+    print("| time | point | rate | probability | not told apart from | together | may be no better than |")
+    print("| ---: | --- | ---: | ---: | --- | ---: | --- |")
+    places: list[FrontPlace] = []
     decided: list[Decided] = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(1, options.times + 1):
             run = _decided_anew(options.run, Path(folder) / f"{number}")
-            settled += _points(number, run)
+            places += _points(number, run)
             decided.append(_orders(run))
     time.sleep(60 * options.minutes_later)
     fresh = _measured_again({pair for orders in decided for pair in orders}, options)
@@ -67,7 +68,9 @@ def main() -> None:
         cells = (" / ".join(pair), format_ratio(*estimate.ratio), format_ratio(*again.ratio), "yes" if turns else "no")
         print("| " + " | ".join(cells) + " |")
     orders = sum(map(len, decided))
-    figures = {"points": len(settled), "settled": sum(settled), "orders": orders, "turned": turned}
+    settled = sum(_is_settled(place) for place in places)
+    named = sum(not _is_settled(place) and bool(place.superior) for place in places)
+    figures = {"points": len(places), "settled": settled, "named": named, "orders": orders, "turned": turned}
     print(json.dumps({"deciding": figures}))
 
 
@@ -83,11 +86,10 @@ def _decided_anew(folder: Path, copy: Path) -> Run:
     return load(copy)
 
 
-def _points(number: int, run: Run) -> list[bool]:
-    """Print the points of a front; return which of them are settled."""
-    state, settled = run.state, list[bool]()
-    for place in front_places(state):
-        settled.append(place.together >= SETTLED)
+def _points(number: int, run: Run) -> list[FrontPlace]:
+    """Print the points of a front and return them."""
+    state = run.state
+    for place in (places := front_places(state)):
         cells = (
             f"{number}",
             place.point.trial_id,
@@ -95,9 +97,14 @@ def _points(number: int, run: Run) -> list[bool]:
             format_percent(place.probability),
             ", ".join(trial.trial_id for trial in place.alternatives),
             format_percent(place.together),
+            ", ".join(trial.trial_id for trial in place.superior),
         )
         print("| " + " | ".join(cells) + " |", flush=True)
-    return settled
+    return places
+
+
+def _is_settled(place: FrontPlace) -> bool:
+    return place.together >= SETTLED
 
 
 def _orders(run: Run) -> Decided:
