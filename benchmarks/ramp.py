@@ -3,13 +3,14 @@
     python benchmarks/ramp.py [--trials 40] [--repeats 3]
 
 A Ray cluster of one node claims a core for each trial. A search of as many trials, whose epochs only wait, runs until
-each of them has reported an epoch; the time counts from the first trial's start. Then Ray starts as many actors that do
-nothing as the search had processes, and the time counts until each has answered. Both are bound by how fast the machine
-starts processes. The last line is one JSON object.
+each of them has reported an epoch; the time counts from the first trial's start. Then Ray starts as many actors as the
+search had, and the time counts until each has answered: once actors that do nothing, once such that import Ray Train,
+as those of a search do. All are bound by how fast the machine starts processes. The last line is one JSON object.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -29,12 +30,12 @@ from replayed import LEARNING_RATE, replay_space
 from search.record.events import Measurement, Start
 from search.record.journal import FILE_NAME, read_journal
 
-EPOCH_SECONDS = 0.5
+EPOCH_SECONDS = 30.0  # trials that have started leave the cores to the others
 REPORTED = re.compile(r'"event":"measurement".*?"trial_id":"(\w+)"')
 
 
 def search(address: str, trials: int, folder: Path) -> tuple[float, int]:
-    """Run a search until each trial has reported; return the seconds since the first one's start, and the processes."""
+    """Run a search until each trial has reported; return the seconds since the first start and the number of actors."""
     space = replay_space(
         parameters={"learning_rate": LEARNING_RATE},
         fixed={"seconds_per_epoch": EPOCH_SECONDS},
@@ -44,13 +45,13 @@ def search(address: str, trials: int, folder: Path) -> tuple[float, int]:
         budget={"trials": trials, "epochs": 10_000},
     )
     (folder / "space.yaml").write_text(json.dumps(space))
-    before, journal = _processes(), folder / "results" / "run" / FILE_NAME
+    before, journal = _actors(), folder / "results" / "run" / FILE_NAME
     command = [sys.executable, "-m", "search.run", "space.yaml", "--address", address, "--name", "run"]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as process:
         while not journal.exists() or len(set(REPORTED.findall(journal.read_text()))) < trials:
             assert process.poll() is None, "the search has ended before each trial has reported"
             time.sleep(0.5)
-        number, events = _processes() - before, read_journal(journal)
+        number, events = _actors() - before, read_journal(journal)
         process.send_signal(signal.SIGINT)
     started = min(event.time for event in events if isinstance(event, Start))
     measured = [event for event in events if isinstance(event, Measurement)]
@@ -58,29 +59,33 @@ def search(address: str, trials: int, folder: Path) -> tuple[float, int]:
     return max(first.values()) - started - EPOCH_SECONDS, number
 
 
-def bare(address: str, actors: int) -> float:
-    """Return the seconds until so many actors that do nothing have answered."""
+def start_actors(actors: int, module: str, trials: int) -> float:
+    """Return the seconds until so many actors that import a module have answered."""
     import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": trials})
 
     @ray.remote(num_cpus=0)
     class Actor:
         def answer(self) -> int:
+            importlib.import_module(module)
             return 0
 
-    ray.init(address, log_to_driver=False, logging_level="ERROR")
+    ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
     started = time.perf_counter()
     running = [Actor.remote() for _ in range(actors)]  # type: ignore[attr-defined]
     ray.get([actor.answer.remote() for actor in running])
     seconds = time.perf_counter() - started
     ray.shutdown()
+    cluster.shutdown()
     return seconds
 
 
-def _processes() -> int:
-    """Return the number of processes that run a task or an actor of Ray."""
-    return sum(
-        " ".join(process.info["cmdline"] or ()).startswith("ray::") for process in psutil.process_iter(["cmdline"])
-    )
+def _actors() -> int:
+    """Return the number of processes of actors."""
+    titles = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+    return sum(title.startswith("ray::") and not title.startswith("ray::IDLE") for title in titles)
 
 
 def main() -> None:
@@ -93,21 +98,20 @@ def main() -> None:
     from ray.cluster_utils import Cluster
 
     print(f"{options.trials} trials at a time; {conditions()}")
-    print("| processes | all trials have reported after | bare actors | ratio |")
-    print("| ---: | ---: | ---: | ---: |")
+    print("| actors | all trials have reported after | bare actors | ratio | with Ray Train | ratio |")
+    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
     rows = []
     for _ in range(options.repeats):
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": options.trials})
         with tempfile.TemporaryDirectory() as folder:
             ours, number = search(cluster.address, options.trials, Path(folder))
         cluster.shutdown()
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": options.trials})
-        actors = bare(cluster.address, number)
-        cluster.shutdown()
-        rows.append({"processes": number, "ours_seconds": round(ours, 1), "bare_seconds": round(actors, 1)})
-        print(f"| {number} | {ours:.1f} s | {actors:.1f} s | {ours / actors:.2f} |", flush=True)
-    ratio = statistics.median(row["ours_seconds"] / row["bare_seconds"] for row in rows)
-    print(json.dumps({"ratio": round(ratio, 2), "rows": rows}))
+        seconds = [start_actors(number, module, options.trials) for module in ("ray", "ray.train.v2.api.config")]
+        rows.append([number, *(round(each, 1) for each in (ours, *seconds))])
+        cells = " | ".join(f"{each:.1f} s | {ours / each:.2f}" for each in seconds)
+        print(f"| {number} | {ours:.1f} s | {cells} |", flush=True)
+    ratios = [statistics.median(row[1] / row[column] for row in rows) for column in (2, 3)]
+    print(json.dumps({"ratios": [round(ratio, 2) for ratio in ratios], "rows": rows}))
 
 
 if __name__ == "__main__":

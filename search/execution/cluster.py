@@ -26,16 +26,13 @@ from trainables.contract import Resources
 # Ray reads these when it is imported or when its processes start.
 os.environ.update(
     {
-        "RAY_TRAIN_V2_ENABLED": "1",  # Ray 2.50 has it off
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the journal is the record
         "TUNE_DISABLE_SIGINT_HANDLER": "1",  # `search.run` handles signals: it ends at once and keeps everything
         "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # Tune's snapshots are never read: the journal is
         "RAY_AIR_NEW_OUTPUT": "0",
         "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # Ray's messages go to its own logs, not across the live view
-        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",  # notice a dead worker within about a second
         "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # an interrupted run leaves calls of Tune unanswered
         "RAY_worker_niceness": "0",  # with Ray's 15 every other process of the machine goes before a trial
-        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # saves a process that wakes 100 times a second
         "RAY_num_workers_soft_limit": "0",  # saves idle workers for tasks that never come
         "RAY_idle_worker_killing_time_threshold_ms": "10000",  # the start needs its workers for less than that
         "RAY_memory_monitor_refresh_ms": "0",  # Ray would kill the newest worker; the kernel kills the largest process

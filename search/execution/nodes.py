@@ -191,12 +191,19 @@ def total(nodes: Sequence[Node]) -> Resources:
     return Resources(cpus, gpus).on(len(nodes))
 
 
-def has_free(nodes: Iterable[Node], layout: Layout) -> bool:
-    """Return whether nothing else in the cluster uses what the processes of a layout need on these nodes."""
-    free: Mapping[str, Mapping[str, float]] = available_resources_per_node()
-    each = {name: n for name, n in (("CPU", layout.cpus_per_process), ("GPU", layout.gpus_per_process)) if n}
-    on_nodes = (free.get(node.node_id, {}) for node in nodes)
-    return sum(min(left.get(name, 0) // n for name, n in each.items()) for left in on_nodes) >= layout.processes
+def has_free(nodes: Iterable[Node], layouts: Iterable[Layout]) -> bool:
+    """Return whether nothing else in the cluster uses what the processes of these layouts need on these nodes."""
+    available: Mapping[str, Mapping[str, float]] = available_resources_per_node()
+    free = [dict(available.get(node.node_id, {})) for node in nodes]
+    for layout in layouts:
+        each = {name: n for name, n in (("CPU", layout.cpus_per_process), ("GPU", layout.gpus_per_process)) if n}
+        for _ in range(layout.processes):
+            node = next((left for left in free if all(left.get(name, 0) >= n for name, n in each.items())), None)
+            if node is None:
+                return False
+            for name, n in each.items():
+                node[name] -= n
+    return True
 
 
 def describe_layout(layout: Layout) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import threading
 from typing import Any
 
@@ -33,6 +34,7 @@ from trainables.contract import InfeasibleError, Layout, Resources
 LEASE_POLL_SECONDS = 0.05
 BUSY_AFTER_SECONDS = 3.0  # Ray takes a moment to free what a group has used
 MAX_IDLE_GROUPS = 3  # each of their processes keeps about half a GiB
+MOST_STARTING_GROUPS = 2 * (os.cpu_count() or 1)  # at a time: more would each be slower, not all together faster
 IDLE_CPUS = 0.001  # per process, where the pool itself shares out the cores; Ray Train refuses 0
 
 
@@ -78,13 +80,15 @@ class WorkerPool:
         while True:
             await self._wait_for_nodes(layout)
             async with self._leasing:
-                if (number := await self._lease_when_it_fits(layout, trial_id)) is not None:
-                    return number
+                group = await self._lease_when_it_fits(layout, trial_id)
+            if group is not None and (group.is_ready or await self._is_started(group)):
+                return group.number
 
     async def warm(self, layout: Layout) -> None:
         """Start a group for the first trial that leases it, which also hears if the group does not start."""
-        with contextlib.suppress(InfeasibleError, GroupError, BusyError):
-            await self.release(await self.lease(layout, ""))
+        async with self._leasing:
+            if self._fits(layout, []) and await self._is_free(layout):
+                self._start(layout)
 
     async def call_group(self, number: int, method: str, *arguments: Any) -> Any:
         """Call a method of `Group` that is meant for trials or workers."""
@@ -149,8 +153,8 @@ class WorkerPool:
                 raise BusyError(f"waits for {describe_layout(layout)}; the cluster has lost nodes, and {left} left")
             await asyncio.sleep(LEASE_POLL_SECONDS)
 
-    async def _lease_when_it_fits(self, layout: Layout, trial_id: str) -> int | None:
-        """Return the number of a group as soon as there is room for it; None: nodes that it needs were lost."""
+    async def _lease_when_it_fits(self, layout: Layout, trial_id: str) -> Group | None:
+        """Return a group as soon as there is room; it may still be starting. None: nodes that it needs were lost."""
         while self._fits(layout, []):
             groups = [g for g in self._groups.values() if g.dead is None and not g.closing]
             idle = [g for g in groups if g.leased_to is None]
@@ -158,19 +162,19 @@ class WorkerPool:
             for group in idle:
                 if group.layout == layout and self._fits(layout, leased):
                     group.leased_to = trial_id
-                    return group.number
-            if self._fits(layout, list(self._groups.values())) and len(idle) <= MAX_IDLE_GROUPS:
+                    return group
+            if sum(not group.is_ready for group in groups) >= MOST_STARTING_GROUPS:
+                await asyncio.sleep(LEASE_POLL_SECONDS)
+            elif self._fits(layout, list(self._groups.values())) and len(idle) <= MAX_IDLE_GROUPS:
                 if not await self._is_free(layout):
                     if not idle:
                         raise BusyError(f"waits for {describe_layout(layout)}, which others on the cluster use")
                     await idle[0].close()
                     self._forget_dead()
                     continue
-                try:
-                    return await self._start(layout, trial_id)
-                except GroupError:
-                    if self._fits(layout, []):
-                        raise
+                group = self._start(layout)
+                group.leased_to = trial_id
+                return group
             elif idle:
                 await idle[0].close()
                 self._forget_dead()
@@ -179,17 +183,26 @@ class WorkerPool:
         return None
 
     async def _is_free(self, layout: Layout) -> bool:
-        """Return whether others on a shared cluster leave what a layout needs, after a moment for what was ours."""
-        deadline = asyncio.get_running_loop().time() + BUSY_AFTER_SECONDS
-        while self._reserve_cpus and not has_free(await asyncio.to_thread(self._nodes.live), layout):
-            if asyncio.get_running_loop().time() > deadline:
+        """Return whether others on a shared cluster leave what a layout needs, after a moment for what was ours.
+
+        A group that is starting may not have claimed its resources yet, so they count as used twice until it is ready.
+        """
+        now = asyncio.get_running_loop().time
+        deadline = now() + BUSY_AFTER_SECONDS
+        while self._reserve_cpus:
+            starting = [g.layout for g in self._groups.values() if not g.is_ready and g.dead is None]
+            if has_free(await asyncio.to_thread(self._nodes.live), [*starting, layout]):
+                break
+            if starting:
+                deadline = now() + BUSY_AFTER_SECONDS
+            elif now() > deadline:
                 return False
             await asyncio.sleep(LEASE_POLL_SECONDS)
         return True
 
-    async def _start(self, layout: Layout, trial_id: str) -> int:
+    def _start(self, layout: Layout) -> Group:
+        """Begin to start a group; `_is_started` waits for it."""
         group = Group(next(self._numbers), layout, self._timeout_seconds, self._nodes.kind is not None)
-        group.leased_to = trial_id
         self._groups[group.number] = group
         loop = asyncio.get_running_loop()
 
@@ -207,11 +220,23 @@ class WorkerPool:
             asyncio.run_coroutine_threadsafe(self._bury(group, *death), loop)
 
         threading.Thread(target=run, daemon=True, name=f"group-{group.number}").start()
+        return group
+
+    async def _is_started(self, group: Group) -> bool:
+        """Return that the group is ready; False: nodes that it needs were lost meanwhile.
+
+        Raises:
+            GroupError: it did not start.
+        """
         try:
-            await group.wait_until_ready(lambda: self._fits(layout, []))
+            await group.wait_until_ready(lambda: self._fits(group.layout, []))
+            return True
+        except GroupError:
+            if self._fits(group.layout, []):
+                raise
+            return False
         finally:
             self._forget_dead()
-        return group.number
 
     def _label_selector(self) -> dict[str, str] | None:
         """Return what keeps the processes of a group on the nodes that run trials; None: there are no others."""

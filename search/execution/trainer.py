@@ -26,6 +26,15 @@ from trainables.contract import Layout, group_timeout_seconds
 from trainables.thread_waiting import thread_waiting
 
 LEAVE_TIMEOUT_SECONDS = 10.0
+# Ray Train reads these in the process that starts groups, which on a joined cluster has not the driver's environment,
+# and passes them on.
+os.environ.update(
+    {
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",  # notice a dead worker within about a second
+        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # saves a process per group that wakes 100 times a second
+    }
+    | os.environ
+)
 ENVIRONMENT = {
     # Ray Train trains in a thread. The heap that glibc gives a thread cannot hold a block of 64 MB, so a large batch
     # would ask the system for its memory anew in each step, at 0.6 to 0.8 of the rate (results/LOG.md).

@@ -94,11 +94,13 @@ def test_a_layout_has_room_where_whole_processes_fit_on_nodes(monkeypatch):
     free = {"a": {"CPU": 3.0, "GPU": 1.0}, "b": {"CPU": 2.0, "GPU": 4.0}, "c": {"CPU": 64.0, "GPU": 8.0}}
     monkeypatch.setattr(nodes, "available_resources_per_node", lambda: free)
     mine = [node("a", 8, 4), node("b", 8, 4)]
-    assert has_free(mine, Layout(3, cpus_per_process=1, gpus_per_process=1))
-    assert not has_free(mine, Layout(4, cpus_per_process=1, gpus_per_process=1))
-    assert has_free(mine, Layout(2, cpus_per_process=2))
-    assert not has_free(mine, Layout(1, cpus_per_process=4))
-    assert not has_free([node("gone", 8)], Layout(1))
+    assert has_free(mine, [Layout(3, cpus_per_process=1, gpus_per_process=1)])
+    assert not has_free(mine, [Layout(4, cpus_per_process=1, gpus_per_process=1)])
+    assert has_free(mine, [Layout(2, cpus_per_process=2)])
+    assert has_free(mine, [Layout(1, cpus_per_process=2), Layout(1, cpus_per_process=2), Layout(1)])
+    assert not has_free(mine, [Layout(1, cpus_per_process=2), Layout(2, cpus_per_process=2)])
+    assert not has_free(mine, [Layout(1, cpus_per_process=4)])
+    assert not has_free([node("gone", 8)], [Layout(1)])
 
 
 def test_smaller_nodes_run_no_trials_and_a_larger_one_as_much_as_the_others():

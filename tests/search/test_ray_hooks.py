@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import subprocess
 import sys
 import tomllib
@@ -62,6 +64,21 @@ def test_an_unknown_ray_is_used_by_its_public_interface_and_the_run_says_so(
     (notice,) = ray_hooks.notices()
     assert notice.startswith(f"Ray {version} is not tested")
     assert "slower" in notice
+
+
+PASSED_ON = """
+import search.execution.trainer
+from ray.train.v2._internal.constants import get_env_vars_to_propagate
+print(get_env_vars_to_propagate())
+"""
+
+
+def test_what_ray_train_reads_is_set_where_groups_are_started_which_may_not_have_the_drivers_environment() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_TRAIN_")}
+    command = [sys.executable, "-c", PASSED_ON]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    expected = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+    assert ast.literal_eval(said.stdout.splitlines()[-1]) == expected
 
 
 WITHOUT_HOOKS = """

@@ -1,0 +1,92 @@
+"""Worker pool in this process: its groups are threads that do nothing, without Ray."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+import pytest
+import ray
+
+from search.execution import pool as pool_module
+from search.execution import trainer
+from search.execution.nodes import NodesOfOneKind
+from search.execution.pool import WorkerPool
+from search.execution.protocol import BusyError, Place
+from trainables.contract import Layout, Resources
+
+WORKER = SimpleNamespace(__ray_ready__=SimpleNamespace(remote=lambda: asyncio.sleep(0)))
+
+
+def run_with_pool(monkeypatch, cpus, reserve_cpus, before_ready, use):
+    """Call `use` with a pool whose groups call `before_ready` while they start; return what it returns."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+
+        def run_group(pool, number, *_):
+            before_ready(number)
+            asked = pool.call_group(number, "next_task", 0, WORKER, Place("node", "here", 1), 0)
+            asyncio.run_coroutine_threadsafe(asked, loop).result()
+            return None, None
+
+        monkeypatch.setattr(trainer, "run_group", run_group)
+        monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(current_actor=None))
+        pool = WorkerPool(Resources(cpus), NodesOfOneKind(), "", reserve_cpus, 60.0, False)
+        pool._itself = pool
+        try:
+            return await use(pool)
+        finally:
+            await asyncio.gather(*(group.close() for group in pool._groups.values()))
+
+    return asyncio.run(main())
+
+
+def test_groups_of_several_trials_start_together(monkeypatch):
+    both = threading.Barrier(2)
+
+    async def lease_two(pool):
+        return await asyncio.gather(pool.lease(Layout(1), "t0001"), pool.lease(Layout(1), "t0002"))
+
+    numbers = run_with_pool(monkeypatch, 2, False, lambda number: both.wait(timeout=10), lease_two)
+    assert numbers == [1, 2]
+
+
+def test_a_group_that_starts_before_anybody_needs_it_is_leased_by_the_first_trial(monkeypatch):
+    may_start = threading.Event()
+
+    async def warm_and_lease(pool):
+        await pool.warm(Layout(1))
+        lease = asyncio.create_task(pool.lease(Layout(1), "t0001"))
+        await asyncio.sleep(0.1)
+        assert not lease.done()
+        may_start.set()
+        return await lease
+
+    assert run_with_pool(monkeypatch, 2, False, lambda number: may_start.wait(timeout=10), warm_and_lease) == 1
+
+
+def test_a_group_that_starts_may_not_have_claimed_its_cores_yet(monkeypatch):
+    may_start, claimed = threading.Event(), []
+
+    def start(number):
+        may_start.wait(timeout=10)
+        claimed.append(number)
+
+    def has_free(nodes, layouts):
+        return sum(layout.cpus_per_process for layout in layouts) <= 3 - 2 * len(claimed)
+
+    async def lease_two(pool):
+        first = asyncio.create_task(pool.lease(Layout(1, 2), "t0001"))
+        second = asyncio.create_task(pool.lease(Layout(1, 2), "t0002"))
+        await asyncio.sleep(0.5)
+        assert len(pool._groups) == 1
+        assert not second.done()  # it waits for the first group, not for others
+        may_start.set()
+        assert await first == 1
+        with pytest.raises(BusyError, match="waits for 1 process with 2 cores"):
+            await second
+
+    monkeypatch.setattr(NodesOfOneKind, "live", lambda nodes: [])
+    monkeypatch.setattr(pool_module, "has_free", has_free)
+    monkeypatch.setattr(pool_module, "BUSY_AFTER_SECONDS", 0.2)
+    run_with_pool(monkeypatch, 4, True, start, lease_two)
