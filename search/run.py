@@ -279,7 +279,16 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
                     events.append(journal.append("known", measurements=job.known))
                     progress.announce(f"known from earlier runs: {plural(len(job.known), 'measurement')}")
                 with interrupts.attributed_to_signal():
-                    run_study(job.space, job.data, job.folder, journal, cluster, interrupts.check, events)
+                    run_study(
+                        job.space,
+                        job.data,
+                        job.folder,
+                        journal,
+                        cluster,
+                        interrupts.check,
+                        events,
+                        progress.announce,
+                    )
             except Interrupted as signal:
                 interrupted = signal.exit_code
                 with contextlib.suppress(OSError):  # the event only informs
@@ -422,7 +431,12 @@ def _made_folder(options: argparse.Namespace) -> Path:
 
 
 def _resume_command(folder: Path, options: argparse.Namespace) -> str:
-    """Return the command that goes on with the run, on one line: the last one that is printed."""
+    """Return the command that goes on with the run, on one line: the last one that is printed.
+
+    With --go-on it is the command itself, so that a job is submitted again.
+    """
+    if options.go_on:
+        return shlex.join([*COMMAND, *options.words])
     words = [*COMMAND, "--resume", str(folder)]
     words += [w for item in options.set if options.resume and item.startswith("data.root=") for w in ("--set", item)]
     words += ["--address", options.address] if options.address else []

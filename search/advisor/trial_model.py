@@ -208,7 +208,8 @@ class TrialModel:
         if trial.measured_epoch != epoch:
             return "an objective had no finite value"
         if self._has_too_little_data(self._num_started - 1):
-            return "was one of the first trials, of which only one is trained to the end" if trial.has_rate else None
+            early = f"is one of the first trials; all but {self._first_trial} end early, so that more are tried"
+            return early if trial.has_rate else None
         self._expect_others(trial)
         own = float(self.gain(trial.row[None])[0]) / (trial.length - epoch)
         best, gain = self._best_candidate(rng)

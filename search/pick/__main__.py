@@ -29,7 +29,7 @@ from search.report.picks import Pick, against, outcome, picks
 from search.text.configurations import format_setting
 from search.text.durations import rough_duration
 from search.text.markdown import wrap
-from search.text.numbers import format_percent, plural
+from search.text.numbers import format_percent, plural, unknown_intervals
 from search.text.shell import continued
 
 EXAMPLES = {"--within": "val_loss=0.05", "--at-least": "val_accuracy=0.9", "--at-most": "peak_memory_gib=8"}
@@ -123,7 +123,8 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
     blocks = [wrap(f"{trial.trial_id} of {run.name}: the {name}{also}"), table]
     if known := [o.metric for o in run.state.objectives if run.state.half_interval(trial, o.metric)]:
         seeds = WITH_SEEDS if any(t.again for t in run.state.trials.values()) else VALIDATION_INTERVAL
-        blocks.append(wrap(" ".join([PLUS_MINUS, *[seeds] * any(map(sounds_learned, known))])))
+        learned = [seeds] * any(map(sounds_learned, known))
+        blocks.append(wrap(" ".join([PLUS_MINUS, *unknown_intervals(table), *learned])))
     blocks.append(wrap(" ".join([f"Why: {pick.why}.", *against(run, trial)])))
     if doubtful := doubts_about(run, trial):
         blocks.append(wrap(" ".join(doubtful)))

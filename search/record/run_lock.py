@@ -44,7 +44,8 @@ def lock_run(folder: Path) -> Iterator[None]:
     with open(folder / FILE_NAME, "a+", encoding="utf-8") as file:
         if not _lock(file):
             file.seek(0)
-            raise RunLockedError(f"{folder}: {file.read().strip() or 'another process'} is running it")
+            holder = file.read().strip() or "another process"
+            raise RunLockedError(f"{folder}: {holder} is running it; wait for its end, or stop it")
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()

@@ -63,6 +63,7 @@ class RunState:
         self.opening: Opening | None = None  # None: the run has not begun
         self.known: list[KnownMeasurement] = []  # of earlier runs
         self.budget = RecordedBudget()  # as a resume last extended it
+        self.last_command: Sequence[str] = ()  # of the processes of the run
         self.trials: dict[str, Trial] = {}
         self.end: str | None = None  # why no further trial was started; None: still running, or killed
         self.objectives: list[Objective] = []
@@ -108,6 +109,7 @@ class RunState:
                         self._seconds += max(0.0, self._last_at - self._resumed_at)
                         self.end = None
                     self.budget = event.budget or self.budget
+                    self.last_command = event.command
                     self._resumed_at = event.time
                 case Known():
                     self.known = [*self.known, *event.measurements]

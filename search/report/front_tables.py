@@ -13,14 +13,14 @@ from search.report.doubts import doubts
 from search.text.configurations import format_setting
 from search.text.markdown import fits, format_tables, wrap
 from search.text.metrics import ARROWS, CONTENDED
-from search.text.numbers import format_percent, format_ratio, join_words, plural
+from search.text.numbers import UNKNOWN_INTERVAL, format_percent, format_ratio, join_words, plural
 
 MEANING = {"maximize": "higher is better", "minimize": "lower is better"}
 RATE = """\
 `{rate}` is the end-to-end rate of the whole job (loading, transfer, forward, backward, update), over
 windows after the warm-up, without evaluation and checkpoints. The number after ± is"""
 
-INTERVAL = "half of its 95% interval, of one run. A question mark: too few measurements for an interval."
+INTERVAL = f"half of its 95% interval, of one run. {UNKNOWN_INTERVAL}"
 DEVIATION = "the standard deviation between those windows, within one run."
 
 ONE_RUN = "Each configuration was trained once (n = 1)."

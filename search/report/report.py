@@ -25,7 +25,7 @@ from search.report.sweeps import batch_tables, loader_tables
 from search.text.configurations import format_setting
 from search.text.durations import format_duration
 from search.text.markdown import format_table, wrap
-from search.text.numbers import format_number, join_words, plural
+from search.text.numbers import format_number, join_words, plural, unknown_intervals
 from search.text.shell import continued
 from trainables.contract import find_trainable
 
@@ -104,6 +104,9 @@ def closing_lines(run: Run) -> str:
         head = f"Pareto front: {plural(len(run.state.front()), 'point')} from {complete}"
         names = {group[0].trial.trial_id: join_words([pick.name for pick in group]) for group in groups}
         lines = [f"  {name}  {words}: {_measured(run, run.state.trials[name])}" for name, words in names.items()]
+        if others := [trial.trial_id for trial in run.state.front() if trial.trial_id not in names]:
+            lines.append(f"  Also on the front: {join_words(others)}.")
+        lines += [f"  {line}" for line in unknown_intervals("\n".join(lines))]
         if len(compared) == 1:
             lines.append(f"  It is {praise(run)}: nothing was chosen. A larger budget finds more.")
     else:
@@ -278,5 +281,11 @@ def _conditions(run: Run) -> str:
 
 
 def _command(run: Run) -> list[str]:
-    """Return the command that started the run, to be copied."""
-    return ["The command:", f"```sh\n{continued([shlex.quote(word) for word in run.info.command])}\n```"]
+    """Return the command that started the run, and the one that last went on with it, to be copied."""
+    first, last = run.info.command, run.state.last_command
+    commands = {"The command:": first, **({"Last continued by:": last} if last and last != first else {})}
+    return [line for title, words in commands.items() for line in (title, _to_copy(words))]
+
+
+def _to_copy(words: Sequence[str]) -> str:
+    return f"```sh\n{continued([shlex.quote(word) for word in words])}\n```"

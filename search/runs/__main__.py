@@ -24,7 +24,7 @@ from search.space.validation import did_you_mean
 from search.text.durations import format_duration
 from search.text.markdown import format_tables, wrap
 from search.text.metrics import ARROWS
-from search.text.numbers import format_number, plural
+from search.text.numbers import format_number, plural, unknown_intervals
 
 MAX_NAME = 34  # columns of the terminal
 MOST_SHOWN = 100
@@ -59,7 +59,7 @@ def _answer(arguments: Sequence[str] | None, sleep: Callable[[float], None]) -> 
         if options.json:
             return json.dumps([run.to_mapping() for run in runs], indent=2)
         if not options.html:
-            return as_text(runs, options.folder)
+            return as_text(runs) if runs else f"{options.folder}: {_none_of(len(every), options.where)}"
         from search.runs.index_page import write_index
 
         write_index(runs, options.html, options.every)
@@ -89,15 +89,18 @@ def meets(run: ListedRun, wanted: Mapping[str, str]) -> bool:
     return all(text.lower() in getattr(run, name).lower() for name, text in wanted.items())
 
 
-def as_text(runs: Sequence[ListedRun], folder: Path) -> str:
+def _none_of(number: int, where: str) -> str:
+    return f"no run with {where} among {plural(number, 'run')}" if number else "no runs"
+
+
+def as_text(runs: Sequence[ListedRun]) -> str:
     """Return tables in at most 80 columns where words allow, and a line for each run that cannot be read."""
     readable = [run for run in runs if run.state != "unreadable"]
     lines = [wrap(f"{run.folder}: {run.reason}", "  ") for run in runs if run.state == "unreadable"]
-    if not runs:
-        return f"{folder}: no such run"
     shown = readable[:MOST_SHOWN]
     tables = format_tables({"run": [_short(run.name) for run in shown]}, _progress(shown), _results(shown))
     blocks = tables if shown else []
+    blocks += unknown_intervals("\n".join(blocks))
     if len(readable) > len(shown):
         blocks.append(f"{len(readable) - len(shown)} older ones are left out; --json and --html have all.")
     if lines:

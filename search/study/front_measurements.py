@@ -20,6 +20,8 @@ from search.record.trial import Trial
 from search.space.parameters import Choice
 from search.space.space import Space
 from search.study.deciding import ROUNDS_AT_A_TIME, doubtful_trials, next_pair, next_to_train_again
+from search.text.durations import format_duration
+from search.text.numbers import plural
 from trainables.contract import Config, InfeasibleError, Measurement, Resources, load_trainable
 
 ROUNDS_TOGETHER = 2 * FEWEST_ROUNDS  # of all trials in doubt; what is in doubt after them has more
@@ -58,6 +60,14 @@ class FrontMeasurements:
         self._clock = clock
         self._turn_seconds = 0.0  # of one trial in a round of the last turns; 0: not known yet
 
+    def plan(self) -> str | None:
+        """Return what will be measured, and how long the part takes whose time is known; None: there is no front."""
+        if not (front := self._run_state.front()):
+            return None
+        seconds = self._seconds_for_deciding()
+        what = f"{plural(len(front), 'point')} of the front will be measured again"
+        return f"{what}, what is in doubt for up to {format_duration(seconds)}" if seconds >= 1 else what
+
     def repeat(self) -> None:
         """Probe the trained points of the front again, in turn.
 
@@ -74,13 +84,15 @@ class FrontMeasurements:
 
     def decide(self) -> None:
         """Measure rates in turns, two trials at a time, until the front is decided or the time for it is spent."""
-        trainable, run_state = load_trainable(self._space.trainable or ""), self._run_state
-        spent = run_state.deciding_seconds
-        searched = run_state.active_seconds() - spent
-        end = self._clock() + self._space.budget.deciding * searched - spent
+        trainable, end = load_trainable(self._space.trainable or ""), self._clock() + self._seconds_for_deciding()
         if hasattr(trainable, "turns"):
             self._decide_rates(end)
         self._train_again(end)
+
+    def _seconds_for_deciding(self) -> float:
+        spent = self._run_state.deciding_seconds
+        searched = self._run_state.active_seconds() - spent
+        return max(0.0, self._space.budget.deciding * searched - spent)
 
     def _decide_rates(self, end: float) -> None:
         """Take turns: all trials in doubt, then pairs of them, then the picks' neighbours in half of what is left."""

@@ -278,26 +278,31 @@ def run_study(
     cluster: Cluster,
     check: Callable[[], None],
     events: Sequence[Event] = (),
+    announce: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Run trials on workers of their own until the budget is spent, then test the front.
 
-    `check` is called several times a second, and may raise to end the run.
+    `check` is called several times a second, and may raise to end the run. `announce` tells what happens next.
     """
     with workers.worker_pool(cluster.resources, not cluster.owned, cluster.nodes) as pool:
         resources = space.resources_per_trial(cluster.resources)
         joined = None if cluster.owned else cluster
         study = Study(space, data, folder, journal, resources, pool.name, events, cluster=joined)
-        complete_study(study, pool, check)
+        complete_study(study, pool, check, announce)
 
 
-def complete_study(study: Study, pool: workers.Pool, check: Callable[[], None]) -> None:
-    """Run the study on workers that may outlive it."""
+def complete_study(
+    study: Study, pool: workers.Pool, check: Callable[[], None], announce: Callable[[str], None] = lambda text: None
+) -> None:
+    """Run the study on workers that may outlive it; `check` and `announce` as for `run_study`."""
     if (layout := study.next_layout()) is not None:
         pool.actor.warm.remote(layout)  # the group starts while Tune does; both take seconds
     tune.run_trials(study, study.most_at_a_time, pool.storage, check)
     study.ask_for_no_nodes()
     reason = study.why_ended()
     front = study.front_measurements(pool.actor, check)
+    if (plan := front.plan()) is not None:
+        announce(f"{reason}: no more trials; {plan}")
     front.repeat()
     front.decide()
     front.test()

@@ -5,6 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+UNKNOWN_INTERVAL = "A question mark: too few measurements for an interval."
+
+
+def unknown_intervals(text: str) -> list[str]:
+    """Return what the question marks of `plus_minus` in a text mean; empty: it has none."""
+    return [UNKNOWN_INTERVAL] if "± ?" in text else []
+
 
 def format_number(value: float) -> str:
     """Return a number with its significant digits, as in 0.7124, 12.3, 5,234; a dash if it is not finite."""
