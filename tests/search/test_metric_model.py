@@ -2,7 +2,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import search.advisor.metric_model
@@ -202,13 +202,14 @@ def test_what_is_no_rate_stays_as_it_is(values):
 
 
 @given(losses)
+@example(np.array([-2.0, -25.0, -29.0]))
 def test_slopes_are_those_of_the_transformation(values):
     assume(len(set(values)) == len(values))
     order = np.argsort(values)
     scaled, slopes = (found[order] for found in warp_losses(values))
     risen = np.diff(scaled) / np.diff(values[order])
     steepest, flattest = np.maximum(slopes[:-1], slopes[1:]), np.minimum(slopes[:-1], slopes[1:])
-    # slopes rise all the way or fall all the way, but for rates, whose logarithms are drawn in beyond the outlier's bound
+    # slopes rise all the way or fall all the way, but for outliers among rates, whose logarithms are drawn in
     monotonic = (scaled[1:] <= OUTLIER) | (not values.min() < 5 * values.max() < 0)
     assert (risen <= steepest * (1 + 1e-6))[monotonic].all()
     assert (risen >= flattest * (1 - 1e-6))[monotonic].all()
