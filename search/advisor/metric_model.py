@@ -12,6 +12,7 @@ from search.advisor.surrogate import GaussianProcess, Hyperparameters
 Array = NDArray[np.float64]
 
 MAX_POINTS = 256  # in one Gaussian process, whose cost grows with the cube of this number
+MAX_FITTED = 128  # of them, for the hyperparameters, whose fit takes as long as some dozens of predictions
 OUTLIER = 10
 UNIFORM_DEVIATION = 12**-0.5  # of what is spread evenly from 0 to 1
 FEWEST_FOR_TREND = 4  # measurements of an earlier run
@@ -114,10 +115,13 @@ class MetricModel:
         return np.asarray(ndtr(-means / np.hypot(deviations, 0.1)))
 
     def _gaussian_process(self, count: int, hyperparameters: Hyperparameters | None) -> GaussianProcess:
-        """Use the first `count` measurements; of too many, the newer half and an even selection of the others."""
-        chosen = np.arange(count)
-        if count > MAX_POINTS:
-            half = MAX_POINTS // 2
+        """Use the first `count` measurements; of too many, the newer half and an even selection of the others.
+
+        `hyperparameters` None: fit them, to fewer.
+        """
+        chosen, most = np.arange(count), MAX_FITTED if hyperparameters is None else MAX_POINTS
+        if count > most:
+            half = most // 2
             chosen = np.concatenate([np.linspace(0, count - half - 1, half).astype(int), chosen[-half:]])
         rows, progress, values, errors = map(np.array, zip(*(self._measurements[i] for i in chosen), strict=True))
         features, scale_of = self._encoding.features(rows, self.columns), self._encoding.scale_of(self.columns)

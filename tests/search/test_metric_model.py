@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import search.advisor.metric_model
 from search.advisor.encoding import Encoding
-from search.advisor.metric_model import MAX_POINTS, OUTLIER, MetricModel, log_rates, warp_losses
+from search.advisor.metric_model import MAX_FITTED, MAX_POINTS, OUTLIER, MetricModel, log_rates, warp_losses
 from search.advisor.surrogate import GaussianProcess
 from search.advisor.trial_model import RATES_DIFFER_BY
 from search.space.space import parse_space
@@ -117,6 +117,8 @@ def test_ten_thousand_measurements_cost_no_more_than_a_few_hundred(recorder):
     data = [(row, progress, float(i)) for i, (row, progress, _) in enumerate(measurements(10_000))]
     taught(data).predict(GRID)
     assert max(recorder.sizes) <= MAX_POINTS
+    fitted = [size for size, searched in zip(recorder.sizes, recorder.searched, strict=True) if searched]
+    assert max(fitted) == MAX_FITTED  # a fit takes as long as dozens of predictions
     newest = set(range(10_000 - MAX_POINTS // 2, 10_000))
     assert newest <= {int(value) for value in recorder.last_values}
     older = sorted(set(recorder.last_values) - newest)
