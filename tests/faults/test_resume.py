@@ -131,7 +131,8 @@ def test_a_run_has_one_owner_and_it_is_named(
 ) -> None:
     before = (run / FILE_NAME).read_bytes()
     assert main(["--resume", str(run)]) == 2
-    assert capsys.readouterr().err == f"{run}: process {stranger.pid} on {socket.gethostname()} is running it\n"
+    holder = f"process {stranger.pid} on {socket.gethostname()}"
+    assert capsys.readouterr().err == f"{run}: {holder} is running it; wait for its end, or stop it\n"
     assert (run / FILE_NAME).read_bytes() == before
 
 
