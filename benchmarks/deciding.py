@@ -68,8 +68,8 @@ def main() -> None:
         cells = (" / ".join(pair), format_ratio(*estimate.ratio), format_ratio(*again.ratio), "yes" if turns else "no")
         print("| " + " | ".join(cells) + " |")
     orders = sum(map(len, decided))
-    settled = sum(_is_settled(place) for place in places)
-    named = sum(not _is_settled(place) and bool(place.superior) for place in places)
+    settled = sum(place.together >= SETTLED for place in places)
+    named = sum(place.together < SETTLED and bool(place.superior) for place in places)
     figures = {"points": len(places), "settled": settled, "named": named, "orders": orders, "turned": turned}
     print(json.dumps({"deciding": figures}))
 
@@ -101,10 +101,6 @@ def _points(number: int, run: Run) -> list[FrontPlace]:
         )
         print("| " + " | ".join(cells) + " |", flush=True)
     return places
-
-
-def _is_settled(place: FrontPlace) -> bool:
-    return place.together >= SETTLED
 
 
 def _orders(run: Run) -> Decided:

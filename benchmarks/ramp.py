@@ -21,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -31,6 +33,7 @@ from search.record.events import Measurement, Start
 from search.record.journal import FILE_NAME, read_journal
 
 EPOCH_SECONDS = 30.0  # trials that have started leave the cores to the others
+MODULES = {"bare": "ray", "importing": "ray.train.v2.api.config"}  # that actors import
 REPORTED = re.compile(r'"event":"measurement".*?"trial_id":"(\w+)"')
 
 
@@ -59,12 +62,21 @@ def search(address: str, trials: int, folder: Path) -> tuple[float, int]:
     return max(first.values()) - started - EPOCH_SECONDS, number
 
 
-def start_actors(actors: int, module: str, trials: int) -> float:
-    """Return the seconds until so many actors that import a module have answered."""
-    import ray
+@contextmanager
+def cluster(num_cpus: int) -> Iterator[str]:
+    """Start a cluster of one node; yield its address."""
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": trials})
+    started = Cluster(initialize_head=True, head_node_args={"num_cpus": num_cpus})
+    try:
+        yield started.address
+    finally:
+        started.shutdown()
+
+
+def start_actors(address: str, actors: int, module: str) -> float:
+    """Return the seconds until so many actors that import a module have answered."""
+    import ray
 
     @ray.remote(num_cpus=0)
     class Actor:
@@ -72,13 +84,12 @@ def start_actors(actors: int, module: str, trials: int) -> float:
             importlib.import_module(module)
             return 0
 
-    ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
+    ray.init(address, log_to_driver=False, logging_level="ERROR")
     started = time.perf_counter()
     running = [Actor.remote() for _ in range(actors)]  # type: ignore[attr-defined]
     ray.get([actor.answer.remote() for actor in running])
     seconds = time.perf_counter() - started
     ray.shutdown()
-    cluster.shutdown()
     return seconds
 
 
@@ -95,23 +106,22 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # of all processes of the cluster
-    from ray.cluster_utils import Cluster
-
     print(f"{options.trials} trials at a time; {conditions()}")
     print("| actors | all trials have reported after | bare actors | ratio | with Ray Train | ratio |")
     print("| ---: | ---: | ---: | ---: | ---: | ---: |")
     rows = []
     for _ in range(options.repeats):
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": options.trials})
-        with tempfile.TemporaryDirectory() as folder:
-            ours, number = search(cluster.address, options.trials, Path(folder))
-        cluster.shutdown()
-        seconds = [start_actors(number, module, options.trials) for module in ("ray", "ray.train.v2.api.config")]
-        rows.append([number, *(round(each, 1) for each in (ours, *seconds))])
-        cells = " | ".join(f"{each:.1f} s | {ours / each:.2f}" for each in seconds)
+        with cluster(options.trials) as address, tempfile.TemporaryDirectory() as folder:
+            ours, number = search(address, options.trials, Path(folder))
+        row = {"actors": number, "ours": ours}
+        for kind, module in MODULES.items():
+            with cluster(options.trials) as address:
+                row[kind] = start_actors(address, number, module)
+        rows.append(row)
+        cells = " | ".join(f"{row[kind]:.1f} s | {ours / row[kind]:.2f}" for kind in MODULES)
         print(f"| {number} | {ours:.1f} s | {cells} |", flush=True)
-    ratios = [statistics.median(row[1] / row[column] for row in rows) for column in (2, 3)]
-    print(json.dumps({"ratios": [round(ratio, 2) for ratio in ratios], "rows": rows}))
+    ratios = {kind: round(statistics.median(row["ours"] / row[kind] for row in rows), 2) for kind in MODULES}
+    print(json.dumps({"ratios": ratios, "seconds": rows}))
 
 
 if __name__ == "__main__":

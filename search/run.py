@@ -246,10 +246,25 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
             return _run(job, resumed, interrupts)
 
 
+def _first_lines(job: _Job, cluster: Cluster) -> Iterator[str]:
+    """Yield what is to be known before the first trial: where to look, and what is different here."""
+    from search.execution.dashboard import announce
+    from search.page.document import FILE_NAME as PAGE
+
+    yield announce(cluster.dashboard_url)
+    yield f"Live page: {job.folder / PAGE}"
+    if job.mirror:
+        yield f"copied to {job.mirror.uri}"
+    if source := source_of(job.space.trainable or ""):
+        yield f"runs {source.path.name} (sha256 {source.digest})"
+    yield from (f"left out: {line}" for line in job.opening.get("left_out", []))
+    yield from shm_warnings()
+    yield from cluster.notices
+
+
 def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
     """Run a study that has its folder and its cluster, whatever happens to it."""
-    from search.execution.dashboard import Metrics, announce
-    from search.page.document import FILE_NAME as PAGE
+    from search.execution.dashboard import Metrics
     from search.page.live import LivePage
     from search.record.journal import Journal, Listener
     from search.study.study import run_study
@@ -262,14 +277,7 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
     mirroring = Mirroring(job.mirror, job.folder, run_state) if job.mirror else None
     live = Progress(run_state, clock=clock), LivePage(job.folder, run_state), mirroring or contextlib.nullcontext()
     with live[0] as progress, live[1], live[2], _watched(job, cluster, progress, interrupts):
-        progress.announce(announce(cluster.dashboard_url))
-        progress.announce(f"Live page: {job.folder / PAGE}")
-        if job.mirror:
-            progress.announce(f"copied to {job.mirror.uri}")
-        left_out = [f"left out: {line}" for line in job.opening.get("left_out", [])]
-        if source := source_of(job.space.trainable or ""):
-            progress.announce(f"runs {source.path.name} (sha256 {source.digest})")
-        for line in [*left_out, *shm_warnings(), *cluster.notices]:
+        for line in _first_lines(job, cluster):
             progress.announce(line)
         listeners: list[Listener] = [progress, Metrics(run_state), *([mirroring] if mirroring else [])]
         with Journal(job.folder / FILE_NAME, listeners, clock, run_state) as journal:
@@ -279,16 +287,8 @@ def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
                     events.append(journal.append("known", measurements=job.known))
                     progress.announce(f"known from earlier runs: {plural(len(job.known), 'measurement')}")
                 with interrupts.attributed_to_signal():
-                    run_study(
-                        job.space,
-                        job.data,
-                        job.folder,
-                        journal,
-                        cluster,
-                        interrupts.check,
-                        events,
-                        progress.announce,
-                    )
+                    check, announce = interrupts.check, progress.announce
+                    run_study(job.space, job.data, job.folder, journal, cluster, check, events, announce)
             except Interrupted as signal:
                 interrupted = signal.exit_code
                 with contextlib.suppress(OSError):  # the event only informs

@@ -42,7 +42,15 @@ from search.text.configurations import format_setting, format_settings
 from search.text.durations import format_duration
 from search.text.markdown import WIDTH, fits, format_table, format_tables, wrap
 from search.text.metrics import ARROWS, CONTENDED_LEGEND, CONTENDED_MARK, metric_label
-from search.text.numbers import format_number, format_percent, format_ratio, join_words, plural, plus_minus
+from search.text.numbers import (
+    format_number,
+    format_percent,
+    format_ratio,
+    join_words,
+    plural,
+    plus_minus,
+    unknown_intervals,
+)
 from search.text.scatter_plot import DOT, Axis, Point, scatter_plot
 
 FIGURES = (".png", ".svg", ".pdf")
@@ -220,13 +228,8 @@ def _shared(named: Sequence[Side], metric: str) -> list[str]:
     else:  # numbered rows and a second table of settings
         chosen = {n: [format_setting(row.config[n]) if n in row.config else "" for row in shown] for n in names}
         tables = format_tables({"no.": [f"{n}" for n in range(1, len(shown) + 1)]}, columns, chosen)
-    return [
-        f"## {label} of shared configurations",
-        *tables,
-        *more,
-        *means,
-        wrap(_legend(named, rows, names, learned)),
-    ]
+    legend = " ".join([_legend(named, rows, names, learned), *unknown_intervals("\n".join(tables))])
+    return [f"## {label} of shared configurations", *tables, *more, *means, wrap(legend)]
 
 
 def _cell(reading: Reading | None) -> str:

@@ -163,7 +163,7 @@ class WorkerPool:
                 if group.layout == layout and self._fits(layout, leased):
                     group.leased_to = trial_id
                     return group
-            if sum(not group.is_ready for group in groups) >= MOST_STARTING_GROUPS:
+            if len(self._starting()) >= MOST_STARTING_GROUPS:
                 await asyncio.sleep(LEASE_POLL_SECONDS)
             elif self._fits(layout, list(self._groups.values())) and len(idle) <= MAX_IDLE_GROUPS:
                 if not await self._is_free(layout):
@@ -190,8 +190,9 @@ class WorkerPool:
         now = asyncio.get_running_loop().time
         deadline = now() + BUSY_AFTER_SECONDS
         while self._reserve_cpus:
-            starting = [g.layout for g in self._groups.values() if not g.is_ready and g.dead is None]
-            if has_free(await asyncio.to_thread(self._nodes.live), [*starting, layout]):
+            starting = self._starting()
+            layouts = [*(group.layout for group in starting), layout]
+            if has_free(await asyncio.to_thread(self._nodes.live), layouts):
                 break
             if starting:
                 deadline = now() + BUSY_AFTER_SECONDS
@@ -199,6 +200,9 @@ class WorkerPool:
                 return False
             await asyncio.sleep(LEASE_POLL_SECONDS)
         return True
+
+    def _starting(self) -> list[Group]:
+        return [group for group in self._groups.values() if not group.is_ready and group.dead is None]
 
     def _start(self, layout: Layout) -> Group:
         """Begin to start a group; `_is_started` waits for it."""

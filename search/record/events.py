@@ -23,6 +23,7 @@ from search.space.machine import Machine
 from search.space.validation import dotted_key, translate_error
 from trainables.contract import RENAMED_METRICS, Scalar, Verdict
 
+NO_SAMPLES: dict[str, str] = {}  # one for all measurements but the last ones of trials
 LATEST = 2.0**33  # seconds since 1970, in the year 2242: later dates have no nanoseconds
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # would move a terminal's cursor, or be no text
 NO_MACHINE = Machine("unknown", 1, 0.0)  # of a journal that does not say where it was made
@@ -204,7 +205,7 @@ class Measurement(_TrialEvent):
     metrics: Metrics
     seconds: float | None = None
     decision: Literal["continue", "stop"] | None = None
-    samples: Texts = field(default_factory=dict)
+    samples: Texts = field(default_factory=lambda: NO_SAMPLES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -283,8 +283,8 @@ def _conditions(run: Run) -> str:
 def _command(run: Run) -> list[str]:
     """Return the command that started the run, and the one that last went on with it, to be copied."""
     first, last = run.info.command, run.state.last_command
-    commands = {"The command:": first, **({"Last continued by:": last} if last and last != first else {})}
-    return [line for title, words in commands.items() for line in (title, _to_copy(words))]
+    continued_by = ["Last continued by:", _to_copy(last)] if last and last != first else []
+    return ["The command:", _to_copy(first), *continued_by]
 
 
 def _to_copy(words: Sequence[str]) -> str:

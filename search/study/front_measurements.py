@@ -21,7 +21,7 @@ from search.space.parameters import Choice
 from search.space.space import Space
 from search.study.deciding import ROUNDS_AT_A_TIME, doubtful_trials, next_pair, next_to_train_again
 from search.text.durations import format_duration
-from search.text.numbers import plural
+from search.text.numbers import join_words, plural
 from trainables.contract import Config, InfeasibleError, Measurement, Resources, load_trainable
 
 ROUNDS_TOGETHER = 2 * FEWEST_ROUNDS  # of all trials in doubt; what is in doubt after them has more
@@ -61,12 +61,13 @@ class FrontMeasurements:
         self._turn_seconds = 0.0  # of one trial in a round of the last turns; 0: not known yet
 
     def plan(self) -> str | None:
-        """Return what will be measured, and how long the part takes whose time is known; None: there is no front."""
-        if not (front := self._run_state.front()):
-            return None
+        """Return what will be measured, and how long the part takes whose time is known; None: nothing."""
+        front, is_trained = self._run_state.front(), self._space.trial_kind != "probe"
         seconds = self._seconds_for_deciding()
-        what = f"{plural(len(front), 'point')} of the front will be measured again"
-        return f"{what}, what is in doubt for up to {format_duration(seconds)}" if seconds >= 1 else what
+        steps = ["probed again"] * (is_trained and self._space.budget.repeats > 0)
+        steps += [f"compared for up to {format_duration(seconds)} where it is in doubt"] * (seconds >= 1)
+        steps += ["tested"] * is_trained
+        return f"the front ({plural(len(front), 'point')}) is {join_words(steps)}" if front and steps else None
 
     def repeat(self) -> None:
         """Probe the trained points of the front again, in turn.
@@ -83,7 +84,7 @@ class FrontMeasurements:
                     self._measure(point, "probe")
 
     def decide(self) -> None:
-        """Measure rates in turns, two trials at a time, until the front is decided or the time for it is spent."""
+        """Measure rates in turns, then train again what is in doubt, until the time for it is spent."""
         trainable, end = load_trainable(self._space.trainable or ""), self._clock() + self._seconds_for_deciding()
         if hasattr(trainable, "turns"):
             self._decide_rates(end)

@@ -302,7 +302,7 @@ def complete_study(
     reason = study.why_ended()
     front = study.front_measurements(pool.actor, check)
     if (plan := front.plan()) is not None:
-        announce(f"{reason}: no more trials; {plan}")
+        announce(f"{reason}: no more trials; now {plan}")
     front.repeat()
     front.decide()
     front.test()

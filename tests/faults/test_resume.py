@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -21,7 +23,7 @@ from search.record.events import Start
 from search.record.journal import FILE_NAME
 from search.record.run_lock import RunLockedError, lock_run
 from search.results import load
-from search.run import _made_folder, main
+from search.run import _made_folder, _resume_command, main
 from search.run_options import parser
 from search.space.space import load_space
 from tests.faults.processes import SPACE
@@ -214,6 +216,16 @@ def go_on(run: Path, *words: str) -> int:
     return main(
         [str(run.parents[1] / "space.yaml"), "--results", str(run.parent), "--name", run.name, "--go-on", *words]
     )
+
+
+def test_with_go_on_the_command_that_goes_on_is_the_same_command(run: Path) -> None:
+    words = ["my space.yaml", "--name", "lr42", "--go-on"]
+    same, other = (
+        _resume_command(run, parser().parse_args(given, argparse.Namespace(words=given)))
+        for given in (words, words[:-1])
+    )
+    assert same == "python -m search.run 'my space.yaml' --name lr42 --go-on"
+    assert other == shlex.join(["python", "-m", "search.run", "--resume", str(run)])
 
 
 @pytest.fixture

@@ -61,8 +61,7 @@ with progress, Journal(folder / FILE_NAME, [progress, metrics], run_state=run_st
         study.finish(proposal.trial_id, Finished("complete", None, 1.0, 0.0))
         reports.append(time.process_time() - asked)
 tail = reports[-10 * epochs:]
-print(json.dumps({"reports": len(reports), "metrics": len(REPORTED),
-                  "mb": peak() - before, "ms_mean": 1e3 * statistics.mean(reports),
+print(json.dumps({"reports": len(reports), "mb": peak() - before, "ms_mean": 1e3 * statistics.mean(reports),
                   "ms_mean_of_the_last": 1e3 * statistics.mean(tail), "ms_worst": 1e3 * max(reports)}))
 """
 
@@ -79,6 +78,6 @@ def test_a_thousand_trials_of_50_epochs_fit_into_the_driver(tmp_path: Path) -> N
     """With all the metrics of the real network in each report, the live view and the gauges; time of the processor."""
     found = figures(tmp_path, trials=1000, epochs=50)
     assert found["reports"] == 51_000
-    assert found["mb"] * 2**20 < 90 * found["reports"] * found["metrics"], found  # bytes for each number
+    assert found["mb"] < 200, found
     assert found["ms_mean"] < 20, found
     assert found["ms_mean_of_the_last"] < 20, found

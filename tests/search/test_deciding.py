@@ -117,6 +117,37 @@ def test_turns_end_when_the_order_is_decided(tmp_path: Path, monkeypatch: pytest
     assert [trial.trial_id for trial in state.front()] == ["t0001"]
 
 
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        (
+            {"repeats": 1, "deciding": 0.1},
+            "the front (2 points) is probed again, compared for up to 1 min 40 s where it is in doubt and tested",
+        ),
+        (
+            {"repeats": 0, "deciding": 0.1},
+            "the front (2 points) is compared for up to 1 min 40 s where it is in doubt and tested",
+        ),
+        ({"repeats": 0, "deciding": 0.0}, "the front (2 points) is tested"),
+    ],
+)
+def test_what_follows_the_search_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: dict[str, float], said: str
+) -> None:
+    told = list[str | None]()
+    monkeypatch.setattr(FrontMeasurements, "decide", lambda self: told.append(self.plan()))
+    measured = [(0.70, interval(100.0, 1.0)), (0.60, interval(200.0, 1.0))]
+    decided(tmp_path, monkeypatch, measured, None, budget={"epochs": 1, **budget})
+    assert told == [said]
+
+
+def test_nothing_follows_a_search_without_a_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[str | None]()
+    monkeypatch.setattr(FrontMeasurements, "decide", lambda self: told.append(self.plan()))
+    decided(tmp_path, monkeypatch, [], None)
+    assert told == [None]
+
+
 def test_equal_rates_are_a_tie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = [(0.70, interval(100.0, 30.0)), (0.69, interval(104.0, 30.0))]
     state, _ = decided(tmp_path, monkeypatch, measured, faster_by(1.001))

@@ -234,6 +234,34 @@ def test_commands_name_the_folder_of_the_run_and_the_data_as_they_were_given(tmp
     assert "results/" not in text
 
 
+def test_the_command_that_last_continued_the_run_stands_beside_the_first(folder):
+    first, last = (["python", "-m", "search.run", name] for name in ("one.yaml", "two.yaml"))
+    events = story(command=first)
+    assert "Last continued by:" not in summary(folder, events)
+    resumed = next(event for event in events if event["event"] == "resume")
+    resumed["command"] = last
+    assert "Last continued by:\n\n```sh\npython -m search.run two.yaml\n```" in summary(folder, events)
+    resumed["command"] = first
+    assert "Last continued by:" not in summary(folder, events)
+
+
+def test_the_last_lines_name_every_point_of_the_front_and_explain_a_question_mark(folder):
+    recorder = Recorder()
+    for number, accuracy in enumerate((0.8, 0.79, 0.5, 0.45), start=1):
+        recorder.start(f"t{number:04d}", **config(32 * number))
+        rate = 100.0 * number
+        recorder.measure(f"t{number:04d}", 3, val_accuracy=accuracy, **interval(rate, rate / 100))
+        recorder.finish(f"t{number:04d}")
+    text = flat(closing_lines(load(write_run(folder, recorder.events))))
+    assert "Pareto front: 4 points" in text
+    assert "Also on the front: t0003." in text
+    assert "question mark" not in text
+    recorder.events[2]["metrics"] |= interval(100.0, 150.0)
+    text = flat(closing_lines(load(write_run(folder, recorder.events))))
+    assert "100 ± ?" in text
+    assert "A question mark: too few measurements for an interval." in text
+
+
 def test_a_folder_that_is_given_without_a_name_has_one_in_commands(tmp_path, monkeypatch):
     write_run(tmp_path / "run", story())
     monkeypatch.chdir(tmp_path / "run")

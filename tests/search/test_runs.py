@@ -10,7 +10,7 @@ from search.runs.__main__ import main
 from search.runs.listed_run import list_runs
 from search.study.resumed import GAVE_UP
 from tests.search.page_runs import throughput
-from tests.search.runs import story, write_run
+from tests.search.runs import Recorder, config, interval, story, write_run
 
 
 @pytest.fixture
@@ -87,6 +87,24 @@ def test_text_fits_80_columns_and_names_what_cannot_be_read(capsys, folder):
 )
 def test_where_keeps_the_runs_that_have_each_text(capsys, folder, where, names):
     assert {run["name"] for run in json.loads(listed(capsys, folder, "--json", "--where", where))} == names
+
+
+def test_a_list_without_runs_says_of_how_many_none_is_meant(capsys, folder):
+    said = f"{folder}: no run with owner=nobody here among 4 runs\n"
+    assert listed(capsys, folder, "--where", "owner=nobody here") == said
+    assert listed(capsys, folder / "none") == f"{folder}/none: no runs\n"
+
+
+def test_a_question_mark_is_explained_where_there_is_one(capsys, folder):
+    assert "question mark" not in listed(capsys, folder)
+    recorder = Recorder()
+    recorder.start("t0001", **config())
+    recorder.measure("t0001", 3, val_accuracy=0.5, **interval(100.0, 150.0))
+    recorder.finish("t0001")
+    write_run(folder / "short", recorder.events)
+    text = listed(capsys, folder)
+    assert "100 ± ?" in text
+    assert "A question mark: too few measurements for an interval." in text
 
 
 def test_the_page_links_to_reports_and_escapes_names(capsys, folder, tmp_path):
