@@ -13,19 +13,19 @@ from torch import Tensor
 
 from trainables.network.vgg import vgg
 from trainables.samples.cifar10 import Pictures
-from trainables.samples.loaders import PADDING, augmented, normalization
+from trainables.samples.loaders import augmented, normalization
 from trainables.vgg19_settings import Vgg19Settings
 
 
 def expert_batches(pictures: Pictures, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches without end."""
     images, labels = (torch.from_numpy(np.array(x)).to(device) for x in (pictures.images, pictures.labels))
-    normalized, count = normalization(device), len(labels)
+    normalized, count, padding = normalization(device), len(labels), Vgg19Settings.crop_padding
     while True:
         order = torch.randperm(count, device=device)
-        corners = torch.randint(2 * PADDING + 1, (count, 2), device=device)
+        corners = torch.randint(2 * padding + 1, (count, 2), device=device)
         flips = torch.rand(count, device=device) < 0.5
-        epoch = normalized(augmented(images[order], corners, flips))
+        epoch = normalized(augmented(images[order], corners, flips, padding))
         epoch = epoch.to(torch.bfloat16, memory_format=torch.channels_last)
         for start in range(0, count - batch_size + 1, batch_size):
             yield epoch[start : start + batch_size], labels[order[start : start + batch_size]]

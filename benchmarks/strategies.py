@@ -118,10 +118,10 @@ def bare(settings: Vgg19Settings, worker: LocalWorker) -> float:
     normalized = normalization(device)
     started, steps = time.perf_counter(), 0
     while True:
-        for draws in share_drawn(plan, 1):
+        for draws in share_drawn(plan, 1, 2 * settings.crop_padding + 1):
             pixels = torch.from_numpy(pictures.images[draws.indices]).to(device)
             corners, flips = (torch.from_numpy(x).to(device) for x in (draws.corners, draws.flips))
-            images = normalized(augmented(pixels, corners, flips))
+            images = normalized(augmented(pixels, corners, flips, settings.crop_padding))
             labels = torch.from_numpy(pictures.labels[draws.indices]).to(device)
             with autocast(settings, device):
                 loss = torch.nn.functional.cross_entropy(model(arranged(images, settings)), labels, label_smoothing=0.1)

@@ -24,6 +24,14 @@ class Vgg19Settings(Settings):
     label_smoothing: float = parameter(
         0.1, "smoothing of the training loss's labels", low=0.0, high=0.9999, affects="trained"
     )
+    crop_padding: int = parameter(
+        4,
+        "black pixels on each side of a training picture, before a random crop of its size; fewer of them suit short"
+        " trainings",
+        low=0,
+        high=8,
+        affects="trained",
+    )
     depth: Literal[11, 13, 16, 19] = parameter(19, "layers with weights: VGG11, VGG13, VGG16 or VGG19")
     width: float = parameter(1.0, "channels as a multiple of VGG's own", low=0.01)
     head: Literal["average_pooling", "fully_connected"] = parameter("average_pooling", "classifier")

@@ -70,6 +70,72 @@ def test_the_pods_are_as_the_schema_of_kubernetes_has_them() -> None:
             kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
 
 
+def faults(manifest: dict[str, Any]) -> list[str]:
+    """Fields of a RayJob that KubeRay's API reference does not have, or has with another type; pods not included."""
+    spec = manifest["spec"]
+    cluster = spec["rayClusterSpec"]
+    parts = [(spec, "job"), (cluster, "cluster"), (cluster.get("authOptions", {}), "auth")]
+    parts += [(cluster["headGroupSpec"], "head"), *((group, "workers") for group in cluster["workerGroupSpecs"])]
+    return [
+        f"{part}.{name}"
+        for fields, part in parts
+        for name, value in fields.items()
+        if type(value) is not KUBERAY[part].get(name)
+    ]
+
+
+# the fields of https://docs.ray.io/en/master/kuberay/references/api.html (ray.io/v1, KubeRay 1.6) that a search may use
+KUBERAY: dict[str, dict[str, type]] = {
+    "job": {
+        "activeDeadlineSeconds": int,
+        "backoffLimit": int,
+        "deletionStrategy": dict,
+        "entrypoint": str,
+        "entrypointNumCpus": float,
+        "preRunningDeadlineSeconds": int,
+        "rayClusterSpec": dict,
+        "runtimeEnvYAML": str,
+        "shutdownAfterJobFinishes": bool,
+        "submissionMode": str,
+        "submitterPodTemplate": dict,
+        "suspend": bool,
+        "ttlSecondsAfterFinished": int,
+    },
+    "cluster": {
+        "authOptions": dict,
+        "autoscalerOptions": dict,
+        "enableInTreeAutoscaling": bool,
+        "gcsFaultToleranceOptions": dict,
+        "headGroupSpec": dict,
+        "headServiceAnnotations": dict,
+        "rayVersion": str,
+        "workerGroupSpecs": list,
+    },
+    "auth": {"mode": str, "secretName": str},
+    "head": {"labels": dict, "rayStartParams": dict, "resources": dict, "serviceType": str, "template": dict},
+    "workers": {
+        "groupName": str,
+        "idleTimeoutSeconds": int,
+        "labels": dict,
+        "maxReplicas": int,
+        "minReplicas": int,
+        "numOfHosts": int,
+        "rayStartParams": dict,
+        "replicas": int,
+        "resources": dict,
+        "template": dict,
+    },
+}
+
+
+def test_the_job_has_only_fields_of_kuberay() -> None:
+    assert faults(yaml("rayjob.yaml")) == []
+    misspelled = yaml("rayjob.yaml")
+    misspelled["spec"]["backofflimit"] = misspelled["spec"].pop("backoffLimit")
+    misspelled["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["replicas"] = "2"
+    assert faults(misspelled) == ["job.backofflimit", "workers.replicas"]
+
+
 def test_the_image_is_as_hadolint_wants_it() -> None:
     program = Path(sys.executable).parent / "hadolint"
     for text, code in ((content("Dockerfile"), 0), (content("Dockerfile").replace("3.11-slim", "latest"), 1)):

@@ -36,15 +36,19 @@ def pictures() -> Pictures:
     return Pictures(rng.integers(0, 256, (50, 32, 32, 3), dtype=np.uint8), np.arange(50) % 10)
 
 
-def epoch_of(loader: str, pictures: Pictures, plan: Plan, epoch: int = 1, num_workers: int = 0) -> list[Any]:
-    with closing(training_batches(loader, pictures, plan, CPU, num_workers=num_workers, pin_memory=False)) as batches:
+def epoch_of(
+    loader: str, pictures: Pictures, plan: Plan, epoch: int = 1, num_workers: int = 0, **options: int
+) -> list[Any]:
+    options |= {"num_workers": num_workers, "pin_memory": False}
+    with closing(training_batches(loader, pictures, plan, CPU, **options)) as batches:  # type: ignore[arg-type]
         return list(batches.epoch(epoch, OFF))
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_loaders_give_the_same_pictures_to_the_last_bit(pictures: Pictures, num_workers: int) -> None:
+@pytest.mark.parametrize(("num_workers", "padding"), [(0, 4), (2, 4), (0, 1), (0, 0)])
+def test_loaders_give_the_same_pictures_to_the_last_bit(pictures: Pictures, num_workers: int, padding: int) -> None:
     plan = Plan(np.arange(50), batch_size=16, seed=3)
-    one, other = epoch_of("memory", pictures, plan), epoch_of("workers", pictures, plan, num_workers=num_workers)
+    one = epoch_of("memory", pictures, plan, padding=padding)
+    other = epoch_of("workers", pictures, plan, num_workers=num_workers, padding=padding)
     assert len(one) == len(other) == 3
     for (images, labels), (their_images, their_labels) in zip(one, other, strict=True):
         assert (images.shape, images.dtype, labels.dtype) == ((16, 3, 32, 32), torch.float32, torch.int64)
@@ -105,17 +109,17 @@ def test_the_shares_of_the_ranks_are_the_batches_of_one_process(pictures: Pictur
             assert torch.equal(batch[j], torch.cat([share[i][j] for share in shares]))
 
 
-def test_augmentation_moves_by_at_most_four_pixels_and_flips(pictures: Pictures) -> None:
+@pytest.mark.parametrize("padding", [0, 2, 4])
+def test_augmentation_moves_by_at_most_the_padding_and_flips(pictures: Pictures, padding: int) -> None:
     plan = Plan(np.arange(50), batch_size=50, seed=0)
-    draws = next(share_drawn(plan, 1))
-    crops = augmented(
-        torch.from_numpy(pictures.images[draws.indices]), torch.from_numpy(draws.corners), torch.from_numpy(draws.flips)
-    )
+    draws = next(share_drawn(plan, 1, 2 * padding + 1))
+    images, corners, flips = (torch.from_numpy(x) for x in (pictures.images[draws.indices], draws.corners, draws.flips))
+    crops = augmented(images, corners, flips, padding)
     for crop, index, (top, left), flip in zip(crops, draws.indices, draws.corners, draws.flips, strict=True):
-        padded = np.pad(pictures.images[index], ((4, 4), (4, 4), (0, 0)))
+        padded = np.pad(pictures.images[index], ((padding, padding), (padding, padding), (0, 0)))
         expected = padded[top : top + 32, left : left + 32]
         assert np.array_equal(crop.permute(1, 2, 0).numpy(), expected[:, ::-1] if flip else expected)
-    assert set(draws.corners.ravel()) == set(range(9))
+    assert set(draws.corners.ravel()) == set(range(2 * padding + 1))
     assert 10 < draws.flips.sum() < 40  # the odds against are 1 in 40,000
 
 

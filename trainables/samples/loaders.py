@@ -10,6 +10,7 @@ of processes changes the training.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -25,9 +26,8 @@ from trainables.samples.cifar10 import Indices, Pictures, open_picture
 from trainables.samples.transfer import copied
 from trainables.samples.worker_batches import WorkerBatches
 from trainables.stages import Timeline
-from trainables.vgg19_settings import loader_of
+from trainables.vgg19_settings import Vgg19Settings, loader_of
 
-PADDING = 4
 # Statistics of CIFAR-10's training images per channel, from 0 to 1; close enough for other photographs.
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
@@ -45,14 +45,14 @@ class Draws:
     flips: NDArray[np.bool_]
 
 
-def drawn(plan: Plan, epoch: int, positions: int = 2 * PADDING + 1) -> Draws:
+def drawn(plan: Plan, epoch: int, positions: int) -> Draws:
     """Draw for the whole epoch and all shares; `positions` of a crop in each direction."""
     order, rng = plan.order(epoch)
     corners = rng.integers(0, positions, size=(len(order), 2))
     return Draws(order, corners, rng.random(len(order)) < 0.5)
 
 
-def share_drawn(plan: Plan, epoch: int, positions: int = 2 * PADDING + 1) -> Iterator[Draws]:
+def share_drawn(plan: Plan, epoch: int, positions: int) -> Iterator[Draws]:
     """Yield the share's draws, batch by batch."""
     whole = drawn(plan, epoch, positions)
     for mine in plan.slices():
@@ -60,9 +60,16 @@ def share_drawn(plan: Plan, epoch: int, positions: int = 2 * PADDING + 1) -> Ite
 
 
 def training_batches(
-    loader: str, pictures: Pictures, plan: Plan, device: torch.device, *, num_workers: int, pin_memory: bool
+    loader: str,
+    pictures: Pictures,
+    plan: Plan,
+    device: torch.device,
+    *,
+    num_workers: int,
+    pin_memory: bool,
+    padding: int = Vgg19Settings.crop_padding,
 ) -> Batches:
-    """Create the loader with this name.
+    """Create the loader with this name; `padding`: black pixels on each side, before a crop of the picture's size.
 
     Raises:
         InfeasibleError: it needs a CUDA device, and `device` is none.
@@ -72,12 +79,12 @@ def training_batches(
         return EmptyBatches(plan, (images, torch.zeros(0, dtype=torch.int64, device=device)))
     match loader_of(loader, device.type):
         case "memory":
-            return _MemoryBatches(pictures, plan, device, pin_memory=pin_memory)
+            return _MemoryBatches(pictures, plan, device, padding, pin_memory=pin_memory)
         case "device":
-            return _DeviceBatches(pictures, plan, device)
+            return _DeviceBatches(pictures, plan, device, padding)
     return WorkerBatches(
-        _EachPicture(pictures),
-        choices,
+        _EachPicture(pictures, padding),
+        partial(choices, positions=2 * padding + 1),
         plan,
         device,
         num_workers=num_workers,
@@ -129,18 +136,19 @@ def device_copy(pictures: Pictures, device: torch.device) -> DeviceCopy:
 class _MemoryBatches(Batches):
     """Batches gathered and augmented on the host."""
 
-    def __init__(self, pictures: Pictures, plan: Plan, device: torch.device, *, pin_memory: bool) -> None:
-        self._pictures, self._plan, self._device = pictures, plan, device
+    def __init__(self, pictures: Pictures, plan: Plan, device: torch.device, padding: int, *, pin_memory: bool) -> None:
+        self._pictures, self._plan, self._device, self._padding = pictures, plan, device, padding
         self._pin_memory, self._normalized = pin_memory, normalization(device)
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
         # copied as bytes, not floats: a quarter of the traffic
-        for images, labels in copied(map(self._batch, share_drawn(self._plan, epoch)), self._device, timeline):
+        draws = share_drawn(self._plan, epoch, 2 * self._padding + 1)
+        for images, labels in copied(map(self._batch, draws), self._device, timeline):
             yield self._normalized(images), labels
 
     def _batch(self, draws: Draws) -> Batch:
         corners, flips = torch.from_numpy(draws.corners), torch.from_numpy(draws.flips)
-        images = augmented(torch.from_numpy(self._pictures.images[draws.indices]), corners, flips)
+        images = augmented(torch.from_numpy(self._pictures.images[draws.indices]), corners, flips, self._padding)
         labels = torch.from_numpy(self._pictures.labels[draws.indices])
         return (images.pin_memory(), labels.pin_memory()) if self._pin_memory else (images, labels)
 
@@ -148,30 +156,30 @@ class _MemoryBatches(Batches):
 class _DeviceBatches(Batches):
     """Batches gathered and augmented on the device, which holds all images."""
 
-    def __init__(self, pictures: Pictures, plan: Plan, device: torch.device) -> None:
+    def __init__(self, pictures: Pictures, plan: Plan, device: torch.device, padding: int) -> None:
         if device.type != "cuda":
             raise InfeasibleError("loader device needs a CUDA device")
-        self._plan, self._device, self._normalized = plan, device, normalization(device)
+        self._plan, self._device, self._padding, self._normalized = plan, device, padding, normalization(device)
         self._copy = device_copy(pictures, device)
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
-        draws = drawn(self._plan, epoch)
+        draws = drawn(self._plan, epoch, 2 * self._padding + 1)
         # copied once per epoch: a copy from the host waits for the steps before it
         arrays = (draws.indices, draws.corners, draws.flips)
         indices, corners, flips = (torch.from_numpy(x).to(self._device) for x in arrays)
         for mine in self._plan.slices():
-            images = augmented(self._copy.images[indices[mine]], corners[mine], flips[mine])
+            images = augmented(self._copy.images[indices[mine]], corners[mine], flips[mine], self._padding)
             yield self._normalized(images), self._copy.labels[indices[mine]]
 
 
-def augmented(images: Tensor, corners: Tensor, flips: Tensor) -> Tensor:
-    """Pad by 4 black pixels, crop and flip: uint8 (batch, 32, 32, 3) to (batch, 3, 32, 32), on its device.
+def augmented(images: Tensor, corners: Tensor, flips: Tensor, padding: int) -> Tensor:
+    """Pad by black pixels, crop and flip: uint8 (batch, 32, 32, 3) to (batch, 3, 32, 32), on its device.
 
     `corners` (batch, 2) and `flips` (batch,) as in `Draws`, on the same device.
     """
     size = images.shape[1]
-    padded = torch.nn.functional.pad(images, (0, 0, PADDING, PADDING, PADDING, PADDING))
-    windows = padded.unfold(1, size, 1).unfold(2, size, 1)  # a view: (batch, 9, 9, 3, 32, 32)
+    padded = torch.nn.functional.pad(images, (0, 0, padding, padding, padding, padding))
+    windows = padded.unfold(1, size, 1).unfold(2, size, 1)  # a view: (batch, positions, positions, 3, 32, 32)
     crops = windows[torch.arange(len(images), device=images.device), corners[:, 0], corners[:, 1]]
     return torch.where(flips[:, None, None, None], crops.flip(3), crops)
 
@@ -193,7 +201,7 @@ def normalization(device: torch.device, mean: Channels = MEAN, std: Channels = S
 Choice = tuple[int, int, int, bool]  # image, top, left, flipped
 
 
-def choices(plan: Plan, epoch: int, positions: int = 2 * PADDING + 1) -> Iterator[list[Choice]]:
+def choices(plan: Plan, epoch: int, positions: int) -> Iterator[list[Choice]]:
     """Yield the share's pictures with their random choices, so that loader processes draw nothing themselves."""
     for draws in share_drawn(plan, epoch, positions):
         columns = (draws.indices, *draws.corners.T, draws.flips)
@@ -203,8 +211,8 @@ def choices(plan: Plan, epoch: int, positions: int = 2 * PADDING + 1) -> Iterato
 class _EachPicture(Dataset[tuple[Tensor, int]]):
     """Images decoded, cropped, flipped and normalised one by one, with torchvision's transforms."""
 
-    def __init__(self, pictures: Pictures) -> None:
-        self._pictures = pictures
+    def __init__(self, pictures: Pictures, padding: int) -> None:
+        self._pictures, self._padding = pictures, padding
 
     def __getitem__(self, choice: Choice) -> tuple[Tensor, int]:
         from PIL import Image
@@ -213,6 +221,6 @@ class _EachPicture(Dataset[tuple[Tensor, int]]):
         index, top, left, flipped = choice
         files = self._pictures.files
         opened = open_picture(files[index]) if files else Image.fromarray(self._pictures.images[index])
-        picture = F.crop(F.pad(opened, [PADDING]), top, left, 32, 32)
+        picture = F.crop(F.pad(opened, [self._padding]), top, left, PICTURE_SIZE, PICTURE_SIZE)
         tensor = F.to_tensor(F.hflip(picture) if flipped else picture)
         return F.normalize(tensor, list(MEAN), list(STD), inplace=True), int(self._pictures.labels[index])

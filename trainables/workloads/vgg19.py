@@ -93,6 +93,7 @@ def training_batches(settings: Settings, data: Data, plan: Plan, device: torch.d
         device,
         num_workers=own.num_workers,
         pin_memory=own.pin_memory,
+        padding=own.crop_padding,
     )
 
 
