@@ -28,7 +28,7 @@ def textbook_loader(data: Data, batch_size: int, paths: Iterable[str] | None = N
 
     transform = transforms.Compose(
         [
-            transforms.RandomCrop(32, padding=4),
+            transforms.RandomCrop(32, padding=Vgg19Settings.crop_padding),
             transforms.RandomHorizontalFlip(),
             transforms.ToTensor(),
             transforms.Normalize(MEAN, STD),

@@ -153,8 +153,9 @@ def evaluate(
 
 
 def _means(found: Mapping[str, OfSamples]) -> dict[str, float]:
-    """Return the means of the measures, and the ends of their intervals."""
-    return {key: value for name, each in found.items() for key, value in mean_with_interval(name, each).items()}
+    """Return the means of the measures, and the ends of their intervals; nothing where there are no samples."""
+    measured = {name: each for name, each in found.items() if len(each)}
+    return {key: value for name, each in measured.items() for key, value in mean_with_interval(name, each).items()}
 
 
 def _check_measures(training: Training, inputs: Any, targets: Any) -> None:
@@ -250,7 +251,8 @@ def _epoch(training: Training, epoch: int, before: Measurement | None) -> Measur
     metrics = {"train_loss": train_loss, "epoch_seconds": trained - started, **found}
     metrics |= {"evaluation_seconds": evaluated - trained, **training.instruments.metrics(), **step.metrics()}
     # trials are compared after the last epoch only
-    kept = {name: as_text(value_of_each(each)) for name, each in of_samples.items()} if epoch == worker.epochs else {}
+    of_last = of_samples if found and epoch == worker.epochs else {}
+    kept = {name: as_text(value_of_each(each)) for name, each in of_last.items()}
     measurement, started = Measurement(epoch, metrics, kept), time.perf_counter()
     metrics["training_seconds"] = training_seconds(measurement, before, worker.epochs)
     if _is_checkpoint_due(training, epoch):

@@ -25,8 +25,8 @@ class Vgg19Settings(Settings):
         0.1, "smoothing of the training loss's labels", low=0.0, high=0.9999, affects="trained"
     )
     crop_padding: int = parameter(
-        4,
-        "black pixels on each side of a training picture, before a random crop of its size; fewer of them suit short"
+        2,
+        "black pixels on each side of a training picture, before a random crop of its size; 4 is usual for long"
         " trainings",
         low=0,
         high=8,

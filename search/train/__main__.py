@@ -69,6 +69,12 @@ def _job(words: Sequence[str]) -> Job:
     parser.add_argument("--epochs", type=int, help="default: the usual ones (VGG19: 200), or as in the search")
     parser.add_argument("--root", help="folder of the data; default: as in the search")
     parser.add_argument("--train-samples", "--train-images", type=int, help="number of training samples; default: all")
+    parser.add_argument(
+        "--val-samples",
+        "--val-images",
+        type=int,
+        help="number of validation samples; default: as in the search; 0: all pictures are trained on",
+    )
     parser.add_argument("--folder", type=Path, help="folder of the results; default: RUN/trained/ID")
     options = parser.parse_args(words)
     run = load_run(options.run)
@@ -91,7 +97,7 @@ def _job(words: Sequence[str]) -> Job:
             f"{folder}: started with {started} epochs, not {epochs}; --epochs {started} continues it, "
             "--folder DIR starts another training"
         )
-    arguments = data_arguments(run, options.run, options.root, options.train_samples)
+    arguments = data_arguments(run, options.run, options.root, options.train_samples, options.val_samples)
     arguments += ["--epochs", f"{epochs}", "--folder", f"{folder}", "--test", *settings(run, trial)]
     return Job(run, trial, folder, epochs, arguments, shlex.join(["python", "-m", NAME, *words]))
 

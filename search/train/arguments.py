@@ -13,12 +13,19 @@ def same_data(run: Run, folder: Path, root: str | None = None) -> list[str]:
     return data_arguments(run, folder, root, run.info.data_settings.get("train_images"))
 
 
-def data_arguments(run: Run, folder: Path, root: str | None = None, train_samples: int | None = None) -> list[str]:
+def data_arguments(
+    run: Run,
+    folder: Path,
+    root: str | None = None,
+    train_samples: int | None = None,
+    val_samples: int | None = None,
+) -> list[str]:
     """Return the arguments; `folder` is the run's as the user gave it, `root` another place of the data."""
+    searched = run.info.data_settings.get("val_images")
     given = {
         "--trainable": usable_file(absolute_file(run.info.trainable, folder), run.info.source, folder.absolute()),
         "--data": run.info.data.name,
-        "--val-images": run.info.data_settings.get("val_images"),
+        "--val-samples": searched if val_samples is None else val_samples,
         "--train-samples": train_samples,
         "--root": root or run.info.data_settings.get("root"),
     }

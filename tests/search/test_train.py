@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from search.results import load
-from search.train.__main__ import main
+from search.train.__main__ import _job, main
 from search.train.child_process import Epoch, Reports, end, read_curves
 from search.train.progress import Progress, progress_line
 from search.train.result import Training, as_markdown, comparison, write_result
@@ -323,14 +323,24 @@ def test_the_real_network_trains_in_full_in_one_process_and_in_two(tmp_path, str
     recorder = Recorder(space=space, data=data)
     recorder.add("start", 1.0, trial_id="t0001", kind="train", config={"batch_size": 24, "width": 0.01, **strategy})
     folder = write_run(tmp_path / "run", recorder.events)
-    process = command(folder, "--epochs", "2", "--train-samples", "120")
+    process = command(folder, "--epochs", "2", "--train-samples", "120", "--val-samples", "0")
     out, err = process.communicate(timeout=150)
     assert (process.returncode, err) == (0, "")
     assert "test_accuracy (generated)" in out
+    assert "val_accuracy" not in out
     trained = folder / "trained" / "t0001"
     assert (trained / "checkpoint.pt").exists()
     assert "--train-samples 120" in " ".join((trained / "summary.md").read_text().split())
     assert float(rows_of(trained / "result.csv")[0]["seconds"]) > 0
+
+
+@pytest.mark.parametrize(("said", "number"), [([], "40"), (["--val-samples", "0"], "0")])
+def test_validation_samples_are_those_of_the_search_or_as_many_as_said(tmp_path, said, number):
+    recorder = Recorder(**REPLAYED | {"space": {"parameters": {}, "fixed": {}, "data": {"val_images": 40}}})
+    recorder.complete("t0001", [0.5], 100.0, config(64, 0.05))
+    folder = write_run(tmp_path / "run", recorder.events)
+    arguments = _job([str(folder), "--trial", "t0001", *said]).arguments
+    assert arguments[arguments.index("--val-samples") + 1] == number
 
 
 def test_within_a_long_epoch_a_line_a_minute_says_how_far_it_is(progress, shown):

@@ -253,7 +253,7 @@ def test_a_split_is_always_the_same_and_fewer_training_pictures_leave_validation
     assert set(one[0]) < set(other[0])
 
 
-@pytest.mark.parametrize("val_images", [0, 1000])
-def test_there_must_be_validation_and_training_pictures(val_images: int) -> None:
+@pytest.mark.parametrize("val_images", [-1, 1000])
+def test_validation_must_leave_training_pictures(val_images: int) -> None:
     with pytest.raises(DataError, match=f"data.val_images {val_images}"):
         cifar10.split(LABELS, Data(val_images=val_images))

@@ -94,7 +94,7 @@ def training_count(data: Data) -> tuple[int, int]:
         DataError: validation leaves no image to train on.
     """
     train, _, classes = _counts(data)
-    if not 0 < data.val_images < train:
+    if not 0 <= data.val_images < train:
         raise DataError(_none_left(data.val_images, train))
     left = train - data.val_images
     return left if data.train_images is None else min(data.train_images, left), classes
@@ -259,7 +259,9 @@ def open_picture(path: Path) -> Any:
 
 def _none_left(validation: int, train: int) -> str:
     few = max(1, train // 5)
-    return f"data.val_images {validation}: of {train:,} training pictures none would be left; {few} of them would do"
+    return (
+        f"data.val_images {validation}: expected 0 to {train - 1:,} of the {train:,} training pictures; {few} would do"
+    )
 
 
 def split(labels: Labels, data: Data) -> tuple[Indices, Indices]:
@@ -268,7 +270,7 @@ def split(labels: Labels, data: Data) -> tuple[Indices, Indices]:
     Raises:
         DataError: there are not enough images.
     """
-    if not 0 < data.val_images < len(labels):
+    if not 0 <= data.val_images < len(labels):
         raise DataError(_none_left(data.val_images, len(labels)))
     validation, training = stratified_sample(labels, data.val_images, SPLIT_SEED)
     if data.train_images is not None and data.train_images < len(training):
