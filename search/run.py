@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from search.execution.ray_watchdog import watchdog
 from search.exit_codes import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, InputError
+from search.record.defaults import stated_defaults
 from search.record.disk import check_writable, describe_os_error, is_out_of_space
 from search.record.events import Event, Opening, parse
 from search.record.journal import FILE_NAME, steady_clock
@@ -44,6 +45,7 @@ from search.space.validation import SpaceError
 from search.study.interrupt import Interrupted, Interrupts
 from search.study.resumed import (
     check_replay,
+    check_same_defaults,
     check_same_machine,
     check_same_space,
     is_finished,
@@ -223,6 +225,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
         events = read_run(folder)
         run_state = RunState(events)
         space = resume_space(run_state, options.set, folder)
+        check_same_defaults(run_state, folder)
         machine = describe_machine()
         if not options.address:
             check_same_machine(run_state.info.machine, machine)
@@ -377,6 +380,7 @@ def _described(space: Space, data: Data, results: Path) -> dict[str, Any]:
         del mapping["data"]["val_images"]
     return {
         "space": mapping,
+        "defaults": stated_defaults(trainable),
         "trainable": name,
         "source": source.digest if source else "",
         "objectives": [{"metric": o.metric, "goal": o.goal} for o in space.objectives],

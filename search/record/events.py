@@ -129,6 +129,7 @@ class Opening(_Event):
     command: Words = field(default_factory=list)
     left_out: Words = field(default_factory=list)
     auto: Texts = field(default_factory=dict)  # what the value `auto` of settings stood for
+    defaults: Config = field(default_factory=dict)  # of settings; empty in runs of earlier versions
     space_file: str | None = None
     seed: Any = None
 

@@ -62,7 +62,7 @@ def _known(
         if Path(first.trainable).name != Path(opening.trainable).name or (probed_only and not same_machine):
             continue
         for trial in run_state.trials.values():
-            chosen = _config(space, trial.config)
+            chosen = _config(space, {**first.defaults, **trial.config})
             if trial.state not in ("complete", "stopped") or chosen is None:
                 continue
             config, same_settings = chosen

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 from search.record.dataframes import Run
+from search.record.defaults import changed_defaults
 from search.record.events import Opening
 from search.record.source import recorded_copy
 from search.record.trial import Trial
@@ -54,5 +55,10 @@ def command(run: Run, trial: Trial) -> str:
 
 
 def settings(run: Run, trial: Trial) -> list[str]:
-    """Return the configuration as NAME=VALUE, with all digits; its length is an option of the commands."""
-    return assignments({name: value for name, value in run.state.ordered_config(trial).items() if name != EPOCHS})
+    """Return the configuration as NAME=VALUE, with all digits; its length is an option of the commands.
+
+    A default of the run that has another value in this version is stated, too.
+    """
+    config = {**run.state.ordered_config(trial)}
+    config |= {name: value for name, value in changed_defaults(run.info).items() if name not in config}
+    return assignments({name: value for name, value in config.items() if name != EPOCHS})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from search.exit_codes import InputError
+from search.record.defaults import changed_defaults
 from search.record.events import NO_MACHINE, End, Event
 from search.record.journal import FILE_NAME, read_journal
 from search.record.run_state import RunState
@@ -17,6 +18,7 @@ from search.space.space import Space, parse_space
 from search.space.space_file import apply_overrides, merge_settings
 from search.space.validation import Source
 from search.study.interrupt import BY_SIGNAL
+from search.text.configurations import format_setting
 
 SAME_IN_FILE = ("evaluation", "objectives", "constraints", "searcher", "stopping", "baseline", "concurrent_trials")
 NEEDED = ("space", "trainable", "machine", "budget", "versions", "command")  # of the `run` event
@@ -75,6 +77,21 @@ def check_same_space(folder: Path, recorded: Mapping[str, Any], asked: Space) ->
         ]
         if not any(same):
             raise InputError(f"{folder}: was begun with other {key}; give the same space file, or another --name")
+
+
+def check_same_defaults(run_state: RunState, folder: Path) -> None:
+    """Check that settings which the run leaves out still mean the same: one front cannot have trials of both.
+
+    Raises:
+        InputError: one of them means something else by now.
+    """
+    info = run_state.info
+    stated = info.parameters.keys() | info.fixed.keys()
+    changed = {name: value for name, value in changed_defaults(info).items() if name not in stated}
+    if changed:
+        which = ", ".join(f"{name} was {format_setting(value)}" for name, value in changed.items())
+        how = f"start a new one, with --warm-start {shlex.quote(str(folder))}"
+        raise InputError(f"{folder}: defaults have changed since the run began: {which}; {how}")
 
 
 def check_same_machine(there: Machine, here: Machine) -> None:

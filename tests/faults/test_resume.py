@@ -22,12 +22,15 @@ from search.exit_codes import InputError
 from search.record.events import Start
 from search.record.journal import FILE_NAME
 from search.record.run_lock import RunLockedError, lock_run
+from search.record.run_state import RunState
 from search.results import load
 from search.run import _made_folder, _resume_command, main
 from search.run_options import parser
 from search.space.space import load_space
+from search.study.resumed import check_same_defaults
 from tests.faults.processes import SPACE
 from tests.faults.simulation import Killed, a_space, killing, simulate
+from tests.search.runs import story, typed
 
 OWNER = """
 import sys, time
@@ -186,6 +189,14 @@ def test_a_run_of_another_machine_is_not_gone_on_with(
     (run / FILE_NAME).write_text("".join(json.dumps(event) + "\n" for event in events[:-1]))
     assert main(["--resume", str(run)]) == 2
     assert "made on another machine: cpu_name another there" in capsys.readouterr().err
+
+
+def test_a_run_with_a_default_that_has_changed_is_not_gone_on_with(tmp_path: Path) -> None:
+    """Its trials and new ones would be of two recipes, on one front."""
+    changed = {"crop_padding": 4, "label_smoothing": 0.1, "momentum": 0.5}  # momentum is fixed by the space
+    with pytest.raises(InputError, match="defaults have changed since the run began: crop_padding was 4; start a new"):
+        check_same_defaults(RunState(typed(story(defaults=changed))), tmp_path)
+    check_same_defaults(RunState(typed(story(defaults={"crop_padding": 2, "of_old": 1}))), tmp_path)
 
 
 @pytest.mark.parametrize(

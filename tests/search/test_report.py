@@ -216,6 +216,16 @@ def test_a_command_gives_the_shell_the_exact_configuration(folder):
     ]
 
 
+def test_a_command_states_a_default_that_the_run_had_and_this_version_has_not(folder):
+    recorder = Recorder(defaults={"crop_padding": 4, "depth": 19, "nesterov_of_old": True, "width": 0.5})
+    recorder.complete("t0001", [0.5], 1.0, config(64, 0.05, width=0.25))
+    run = load(write_run(folder, recorder.events))
+    words = shlex.split(command(run, run.state.front()[0]).replace("\\\n", " "))
+    assert "crop_padding=4" in words
+    assert "width=0.25" in words  # that of the trial
+    assert not [word for word in words if word.startswith(("depth", "nesterov", "width=0.5"))]
+
+
 def test_commands_name_the_folder_of_the_run_and_the_data_as_they_were_given(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = Path("else where/my run")  # not the name that the run began with

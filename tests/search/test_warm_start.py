@@ -98,6 +98,13 @@ def test_what_was_measured_with_other_fixed_settings_counts_as_elsewhere(folder,
     assert not warm_start.recent_rates(space, opening(), folder.parent)
 
 
+def test_what_was_measured_with_another_default_counts_as_elsewhere(tmp_path):
+    run = run_of(tmp_path, "of_another_version", story(defaults={"crop_padding": 4}))
+    found = warm_start.all_measurements(parse_space(SPACE), opening(), [run])
+    assert not sources(found)
+    assert sources(found, "elsewhere")["t0001"] == ALL
+
+
 def test_what_is_not_of_the_new_space_does_not_count(folder):
     other = parse_space({**SPACE, "parameters": {**SPACE["parameters"], "batch_size": {"values": [8, 16]}}})
     assert not warm_start.all_measurements(other, opening(), [folder])
