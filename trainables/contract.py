@@ -254,6 +254,7 @@ class Worker(Protocol):
     """One process of a trial, as the trainable sees it.
 
     An optional `on_step(epoch, step, steps)` is called after each step of an epoch, where `steps` of it are known.
+    Where an optional `all_views` is true, a test also averages outputs over versions of its inputs, if it knows any.
     """
 
     rank: int  # 0 in the process that writes checkpoints

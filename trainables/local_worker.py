@@ -26,6 +26,7 @@ class LocalWorker:
     listener: Listener = lambda measurement: True
     reported: list[Measurement] = field(default_factory=list)
     on_step: OnStep | None = None
+    all_views: bool = False  # test with averages over versions of the inputs, too
 
     def report(self, measurement: Measurement) -> bool:
         """Keep it and ask `listener`, which must give the same answer in all processes."""

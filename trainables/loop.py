@@ -38,7 +38,7 @@ from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.step import Step, arranged, autocast, in_floats, learning_rate
 from trainables.strategies import share_of
-from trainables.workload import num_samples, workload_of
+from trainables.workload import Views, num_samples, workload_of
 from trainables.workloads.sample_values import MOST_SAMPLES, first_samples
 
 
@@ -126,30 +126,47 @@ def test(settings: Settings, worker: Worker) -> dict[str, float]:
     if last is None:
         raise FileNotFoundError(f"{worker.folder}: no checkpoint to test")
     model.load_state_dict(last.state["model"])
-    found = _means(evaluate(model, batches, settings, device, worker.rank, worker.world_size))
+    views = workload.VIEWS if getattr(worker, "all_views", False) else None
+    found = _means(evaluate(model, batches, settings, device, worker.rank, worker.world_size, views))
     return {name.replace("val_", "test_", 1): value for name, value in found.items()}
 
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, batches: Iterable[Batch], settings: Settings, device: torch.device, rank: int, world_size: int
+    model: nn.Module,
+    batches: Iterable[Batch],
+    settings: Settings,
+    device: torch.device,
+    rank: int,
+    world_size: int,
+    views: Views | None = None,
 ) -> dict[str, OfSamples]:
-    """Return the workload's measures of each sample of all ranks, in the order of the samples."""
-    workload = workload_of(settings)
+    """Return the workload's measures of each sample of all ranks, in the order of the samples.
+
+    With `views` also those of averaged outputs, such as `val_accuracy_flip`.
+    """
+    workload, weights = workload_of(settings), views.weights if views else {}
     model.eval()
-    found: dict[str, list[Tensor]] = {name: [] for name in workload.MEASURES}
+    found: dict[str, list[Tensor]] = {f"{name}{end}": [] for end in _ends(weights) for name in workload.MEASURES}
     for inputs, targets in batches:
         with autocast(settings, device):
-            outputs = model(arranged(inputs, settings))
-        measured = workload.measures(in_floats(outputs), targets)
-        for name, of_batches in found.items():
-            of_batches.append(of_each_sample(measured[name], num_samples(targets)))
+            versions = views.of(inputs) if views else [inputs]
+            outputs = [in_floats(model(arranged(version, settings))) for version in versions]
+        means = [sum(w * x for w, x in zip(each, outputs, strict=True)) for each in weights.values()]
+        for end, mean in zip(_ends(weights), [outputs[0], *means], strict=True):
+            for name, values in workload.measures(mean, targets).items():
+                found[f"{name}{end}"].append(of_each_sample(values, num_samples(targets)))
     model.train()
     nothing = torch.zeros(0, 2, dtype=torch.float64, device=device)
     return {
         name: ranks.interleaved(torch.cat([nothing, *of_batches]), rank, world_size).cpu().numpy()
         for name, of_batches in found.items()
     }
+
+
+def _ends(weights: Iterable[str]) -> list[str]:
+    """Return the ends of the names of metrics: of the inputs as they are, then of the averages of views."""
+    return ["", *(f"_{name}" for name in weights)]
 
 
 def _means(found: Mapping[str, OfSamples]) -> dict[str, float]:

@@ -325,6 +325,7 @@ def _work(job: Job, rank: int) -> None:
     listener: Listener = told if rank == 0 else lambda measurement: True
     worker = LocalWorker(job.folder, job.epochs, job.data, resources, rank, job.layout.processes, listener)
     worker.on_step = StepPrinter(job.as_json) if rank == 0 else None
+    worker.all_views = True
     if job.turns:
         if hasattr(trainable, "turns"):
             trainable.turns(job.turns, worker)

@@ -11,6 +11,14 @@ OWN_METRICS = {
     "val_loss": Metric("nats", "cross-entropy on the validation pictures", probed=False, role="loss"),
     "train_loss": Metric("nats", "label-smoothed cross-entropy, mean over the epoch's steps", probed=False),
     "test_accuracy": Metric("fraction", "accuracy on the test pictures; measured once, at the end", probed=False),
+    "test_accuracy_flip": Metric(
+        "fraction",
+        "likewise, of the mean of the outputs for each picture and its mirror image; of full trainings",
+        False,
+    ),
+    "test_accuracy_six_views": Metric(
+        "fraction", "likewise, also with both moved by a pixel up left and down right; of full trainings", False
+    ),
 }
 
 

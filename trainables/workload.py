@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, Protocol, cast
 
@@ -19,11 +20,23 @@ from trainables.settings import Settings
 EvaluationPart = Literal["validation", "test"]
 
 
+@dataclass(frozen=True)
+class Views:
+    """Versions of inputs whose outputs are averaged at the test (test-time augmentation).
+
+    `of` returns the versions of a batch; `weights` has, by the end of the metrics' names, the weight of each version.
+    """
+
+    of: Callable[[Any], list[Any]]
+    weights: Mapping[str, tuple[float, ...]]
+
+
 class Workload(Protocol):
     """A module or an object with these names."""
 
     UNIT: str  # of the rate: `images` gives images_per_second
     MEASURES: tuple[str, ...]  # names of what `measures` returns, such as `val_loss`
+    VIEWS: Views | None  # of test inputs
     VERSION: int  # of the network's kernels; stored measurements of another version are worthless
 
     def training_indices(self, data: Data) -> Indices:

@@ -21,6 +21,7 @@ from trainables.local_worker import LocalWorker
 from trainables.samples import cifar10, loaders
 from trainables.step import learning_rate
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.vgg19_settings import Vgg19Settings
 from trainables.workloads import vgg19
 
 # Small enough for a step in milliseconds; dropout in the head, so that the random stream matters.
@@ -360,6 +361,46 @@ def test_the_test_pictures_are_read_by_test_alone(folder: Path, few: Data, monke
     assert asked == []
     assert 0 <= vgg19_cifar10.test(TINY, worker)["test_accuracy"] <= 1
     assert asked == [few]
+
+
+def test_a_full_training_is_also_tested_with_averages_over_views(folder: Path, few: Data) -> None:
+    worker = LocalWorker(folder, epochs=1, data=few)
+    vgg19_cifar10.train(TINY, worker)
+    plain = vgg19_cifar10.test(TINY, worker)
+    worker.all_views = True
+    found = vgg19_cifar10.test(TINY, worker)
+    names = ["test_accuracy", "test_accuracy_flip", "test_accuracy_six_views"]
+    assert set(found) == {f"{name}{end}" for name in names for end in ("", "_low", "_high")}
+    assert {name: found[name] for name in plain} == plain
+    assert all(0 <= found[name] <= 1 for name in names)
+
+
+def test_outputs_of_views_are_averaged_with_their_weights(few: Data) -> None:
+    class Column(torch.nn.Module):
+        """Logits of two classes: the brightness of the left columns, and twice that of the right ones."""
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            left, right = images[..., :16].mean((1, 2, 3)), images[..., 16:].mean((1, 2, 3))
+            return torch.stack([left, 2 * right], dim=1)
+
+    images, model = torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(0)), Column()
+    batches = [(images, torch.zeros(6, dtype=torch.int64))]
+    settings = Vgg19Settings(precision="fp32")
+    found = loop.evaluate(model, batches, settings, torch.device("cpu"), rank=0, world_size=1, views=vgg19.VIEWS)
+    mean = (model(images) + model(images.flip(3))) / 2
+    expected = torch.nn.functional.cross_entropy(mean, batches[0][1], reduction="none")
+    assert np.allclose(found["val_loss_flip"][:, 0], expected.numpy())
+    assert not np.allclose(found["val_loss"][:, 0], expected.numpy())
+
+
+def test_views_are_moved_by_a_pixel_and_mirrored() -> None:
+    images = torch.arange(2 * 3 * 32 * 32, dtype=torch.float32).reshape(2, 3, 32, 32)
+    versions = vgg19.VIEWS.of(images)
+    assert torch.equal(versions[0], images)
+    assert torch.equal(versions[1][..., 1:, 1:], images[..., :-1, :-1])
+    assert torch.equal(versions[2][..., :-1, :-1], images[..., 1:, 1:])
+    assert all(torch.equal(a.flip(3), b) for a, b in zip(versions[:3], versions[3:], strict=True))
+    assert all(sum(weights) == 1 and len(weights) == 6 for weights in vgg19.VIEWS.weights.values())
 
 
 def test_without_validation_pictures_all_are_trained_on_and_tested_as_ever(folder: Path, few: Data) -> None:

@@ -33,6 +33,7 @@ from trainables.workload import EvaluationPart
 
 UNIT = "images"
 MEASURES = ("val_accuracy", "val_loss")
+VIEWS = None
 VERSION = 1
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 LOADED_COPIES = 2  # of a batch as floats: its pictures, and the stacked batch

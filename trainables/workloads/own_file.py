@@ -35,6 +35,7 @@ LOADED_COPIES = 2  # of a batch: its samples, and the stacked batch
 class OwnFile:
     """A `Workload` by the functions of a file."""
 
+    VIEWS = None
     VERSION = 1
 
     def __init__(self, path: str) -> None:

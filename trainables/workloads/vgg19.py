@@ -21,13 +21,24 @@ from trainables.samples import cifar10, loaders
 from trainables.settings import Settings
 from trainables.step import DTYPES, FORMATS
 from trainables.vgg19_settings import Vgg19Settings, loader_of
-from trainables.workload import EvaluationPart
+from trainables.workload import EvaluationPart, Views
 
 UNIT = "images"
 MEASURES = ("val_loss", "val_accuracy")
 VERSION = autotune.VERSION
 PICTURE_BYTES = 3 * PICTURE_SIZE**2
 LOADED_BYTES = 16 * PICTURE_BYTES  # gathered, padded, cropped and flipped bytes, floats, a copy in its format
+
+
+def views(images: Tensor) -> list[Tensor]:
+    """Return images (batch, 3, 32, 32) as they are, moved by a pixel up left and down right, and all three mirrored."""
+    padded = nn.functional.pad(images, (1, 1, 1, 1), mode="reflect")
+    places = [images, padded[:, :, :-2, :-2], padded[:, :, 2:, 2:]]
+    return [*places, *(each.flip(3) for each in places)]
+
+
+# the six views and their weights: Jordan 2024, arXiv:2404.00498
+VIEWS = Views(views, {"flip": (0.5, 0, 0, 0.5, 0, 0), "six_views": (0.25, 0.125, 0.125, 0.25, 0.125, 0.125)})
 
 
 def training_indices(data: Data) -> Indices:
