@@ -43,6 +43,18 @@ def line(measurement: Measurement, epochs: int) -> str:
     return text
 
 
+def tested(metrics: Mapping[str, float]) -> str:
+    """Format what was measured on the test samples, with the ends of each interval, in lines of at most 80 columns."""
+    lines = [
+        f"{name} {value:.4f}, 95% interval {metrics[f'{name}_low']:.4f} to {metrics[f'{name}_high']:.4f}"
+        if f"{name}_low" in metrics
+        else f"{name} {value:.4f}"
+        for name, value in metrics.items()
+        if not (name.endswith(("_low", "_high")) and name.rpartition("_")[0] in metrics)
+    ]
+    return "\n".join(lines)
+
+
 def record(path: Path, config: Mapping[str, Any], measurement: Measurement) -> None:
     """Append an epoch to a table of curves; an epoch that is reported again replaces its row and the later ones."""
     row = {"epoch": measurement.epoch, **{f"config.{k}": v for k, v in config.items()}, **measurement.metrics}

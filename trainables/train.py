@@ -50,7 +50,7 @@ from trainables.contract import (
     timeout_seconds,
 )
 from trainables.local_worker import Listener, LocalWorker, machine
-from trainables.output import findings, line, record, report, report_error
+from trainables.output import findings, line, record, report, report_error, tested
 from trainables.settings import checked, did_you_mean, parsed
 from trainables.thread_waiting import thread_waiting
 
@@ -338,8 +338,7 @@ def _work(job: Job, rank: int) -> None:
         metrics = trainable.test(job.config, worker)
         if rank == 0:
             (job.folder / "test.json").write_text(json.dumps(dict(metrics)))
-            text = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-            report(text, job.as_json, test=dict(metrics))
+            report(tested(metrics), job.as_json, test=dict(metrics))
 
 
 if __name__ == "__main__":
