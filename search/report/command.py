@@ -59,6 +59,5 @@ def settings(run: Run, trial: Trial) -> list[str]:
 
     A default of the run that has another value in this version is stated, too.
     """
-    config = {**run.state.ordered_config(trial)}
-    config |= {name: value for name, value in changed_defaults(run.info).items() if name not in config}
+    config = {**changed_defaults(run.info), **run.state.ordered_config(trial)}
     return assignments({name: value for name, value in config.items() if name != EPOCHS})

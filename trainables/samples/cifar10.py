@@ -95,7 +95,7 @@ def training_count(data: Data) -> tuple[int, int]:
     """
     train, _, classes = _counts(data)
     if not 0 <= data.val_images < train:
-        raise DataError(_none_left(data.val_images, train))
+        raise DataError(_out_of_range(data.val_images, train))
     left = train - data.val_images
     return left if data.train_images is None else min(data.train_images, left), classes
 
@@ -257,7 +257,7 @@ def open_picture(path: Path) -> Any:
     return picture if picture.size == (SIZE, SIZE) else picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
 
 
-def _none_left(validation: int, train: int) -> str:
+def _out_of_range(validation: int, train: int) -> str:
     few = max(1, train // 5)
     return (
         f"data.val_images {validation}: expected 0 to {train - 1:,} of the {train:,} training pictures; {few} would do"
@@ -271,7 +271,7 @@ def split(labels: Labels, data: Data) -> tuple[Indices, Indices]:
         DataError: there are not enough images.
     """
     if not 0 <= data.val_images < len(labels):
-        raise DataError(_none_left(data.val_images, len(labels)))
+        raise DataError(_out_of_range(data.val_images, len(labels)))
     validation, training = stratified_sample(labels, data.val_images, SPLIT_SEED)
     if data.train_images is not None and data.train_images < len(training):
         chosen, _ = stratified_sample(labels[training], data.train_images, SPLIT_SEED)
