@@ -118,7 +118,7 @@ def bare(settings: Vgg19Settings, worker: LocalWorker) -> float:
     normalized = normalization(device)
     started, steps = time.perf_counter(), 0
     while True:
-        for draws in share_drawn(plan, 1, 2 * settings.crop_padding + 1):
+        for draws in share_drawn(plan, 1, 2 * settings.crop_padding):
             pixels = torch.from_numpy(pictures.images[draws.indices]).to(device)
             corners, flips = (torch.from_numpy(x).to(device) for x in (draws.corners, draws.flips))
             images = normalized(augmented(pixels, corners, flips, settings.crop_padding))

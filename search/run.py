@@ -225,7 +225,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
         events = read_run(folder)
         run_state = RunState(events)
         space = resume_space(run_state, options.set, folder)
-        check_same_defaults(run_state, folder)
+        check_same_defaults(folder, run_state.info)
         machine = describe_machine()
         if not options.address:
             check_same_machine(run_state.info.machine, machine)

@@ -45,13 +45,12 @@ def line(measurement: Measurement, epochs: int) -> str:
 
 def tested(metrics: Mapping[str, float]) -> str:
     """Format what was measured on the test samples, with the ends of each interval, in lines of at most 80 columns."""
-    lines = [
-        f"{name} {value:.4f}, 95% interval {metrics[f'{name}_low']:.4f} to {metrics[f'{name}_high']:.4f}"
-        if f"{name}_low" in metrics
-        else f"{name} {value:.4f}"
-        for name, value in metrics.items()
-        if not (name.endswith(("_low", "_high")) and name.rpartition("_")[0] in metrics)
-    ]
+    ends = {f"{name}_{end}" for name in metrics for end in ("low", "high")}
+    lines = []
+    for name in (name for name in metrics if name not in ends):
+        low, high = metrics.get(f"{name}_low"), metrics.get(f"{name}_high")
+        interval = "" if low is None or high is None else f", 95% interval {low:.4f} to {high:.4f}"
+        lines.append(f"{name} {metrics[name]:.4f}{interval}")
     return "\n".join(lines)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from search.record.defaults import stated_defaults
 from search.record.events import Event, Opening
 from search.record.journal import FILE_NAME, read_journal
 from search.record.run_state import RunState
@@ -92,8 +93,7 @@ def _fingerprint(opening: Opening) -> tuple[Any, ...]:
 
 def _config(space: Space, config: Mapping[str, Any]) -> tuple[dict[str, Scalar], bool] | None:
     """Choices of the new space that give this configuration, and whether all else is equal; None: there are none."""
-    parameters = load_trainable(space.trainable or "").PARAMETERS or {}
-    defaults = {name: parameter.default for name, parameter in parameters.items()}
+    defaults = stated_defaults(load_trainable(space.trainable or ""))
     there = {**defaults, **config}
     chosen: dict[str, Scalar] = {}
     for name, parameter in space.parameters.items():

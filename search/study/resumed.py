@@ -9,7 +9,7 @@ from typing import Any
 
 from search.exit_codes import InputError
 from search.record.defaults import changed_defaults
-from search.record.events import NO_MACHINE, End, Event
+from search.record.events import NO_MACHINE, End, Event, Opening
 from search.record.journal import FILE_NAME, read_journal
 from search.record.run_state import RunState
 from search.record.source import recorded_file
@@ -79,19 +79,17 @@ def check_same_space(folder: Path, recorded: Mapping[str, Any], asked: Space) ->
             raise InputError(f"{folder}: was begun with other {key}; give the same space file, or another --name")
 
 
-def check_same_defaults(run_state: RunState, folder: Path) -> None:
+def check_same_defaults(folder: Path, info: Opening) -> None:
     """Check that settings which the run leaves out still mean the same: one front cannot have trials of both.
 
     Raises:
         InputError: one of them means something else by now.
     """
-    info = run_state.info
     stated = info.parameters.keys() | info.fixed.keys()
     changed = {name: value for name, value in changed_defaults(info).items() if name not in stated}
     if changed:
         which = ", ".join(f"{name} was {format_setting(value)}" for name, value in changed.items())
-        how = f"start a new one, with --warm-start {shlex.quote(str(folder))}"
-        raise InputError(f"{folder}: defaults have changed since the run began: {which}; {how}")
+        raise InputError(f"{folder}: defaults have changed since the run began: {which}; {_start_anew(folder)}")
 
 
 def check_same_machine(there: Machine, here: Machine) -> None:
@@ -115,8 +113,11 @@ def check_replay(folder: Path, space: Space, events: Sequence[Event]) -> None:
     try:
         Advisor(space).replay(events)
     except (ValueError, KeyError, TypeError, ArithmeticError) as error:
-        how = f"start a new one, with --warm-start {shlex.quote(str(folder))}"
-        raise InputError(f"{folder / FILE_NAME}: the run cannot go on: {error}; {how}") from error
+        raise InputError(f"{folder / FILE_NAME}: the run cannot go on: {error}; {_start_anew(folder)}") from error
+
+
+def _start_anew(folder: Path) -> str:
+    return f"start a new one, with --warm-start {shlex.quote(str(folder))}"
 
 
 def is_wanted_end(reason: str | None) -> bool:

@@ -70,20 +70,6 @@ def test_the_pods_are_as_the_schema_of_kubernetes_has_them() -> None:
             kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
 
 
-def faults(manifest: dict[str, Any]) -> list[str]:
-    """Fields of a RayJob that KubeRay's API reference does not have, or has with another type; pods not included."""
-    spec = manifest["spec"]
-    cluster = spec["rayClusterSpec"]
-    parts = [(spec, "job"), (cluster, "cluster"), (cluster.get("authOptions", {}), "auth")]
-    parts += [(cluster["headGroupSpec"], "head"), *((group, "workers") for group in cluster["workerGroupSpecs"])]
-    return [
-        f"{part}.{name}"
-        for fields, part in parts
-        for name, value in fields.items()
-        if type(value) is not KUBERAY[part].get(name)
-    ]
-
-
 # the fields of https://docs.ray.io/en/master/kuberay/references/api.html (ray.io/v1, KubeRay 1.6) that a search may use
 KUBERAY: dict[str, dict[str, type]] = {
     "job": {
@@ -126,6 +112,20 @@ KUBERAY: dict[str, dict[str, type]] = {
         "template": dict,
     },
 }
+
+
+def faults(manifest: dict[str, Any]) -> list[str]:
+    """Fields of a RayJob that KubeRay's API reference does not have, or has with another type; pods not included."""
+    spec = manifest["spec"]
+    cluster = spec["rayClusterSpec"]
+    parts = [(spec, "job"), (cluster, "cluster"), (cluster.get("authOptions", {}), "auth")]
+    parts += [(cluster["headGroupSpec"], "head"), *((group, "workers") for group in cluster["workerGroupSpecs"])]
+    return [
+        f"{part}.{name}"
+        for fields, part in parts
+        for name, value in fields.items()
+        if type(value) is not KUBERAY[part].get(name)
+    ]
 
 
 def test_the_job_has_only_fields_of_kuberay() -> None:

@@ -195,8 +195,8 @@ def test_a_run_with_a_default_that_has_changed_is_not_gone_on_with(tmp_path: Pat
     """Its trials and new ones would be of two recipes, on one front."""
     changed = {"crop_padding": 4, "label_smoothing": 0.1, "momentum": 0.5}  # momentum is fixed by the space
     with pytest.raises(InputError, match="defaults have changed since the run began: crop_padding was 4; start a new"):
-        check_same_defaults(RunState(typed(story(defaults=changed))), tmp_path)
-    check_same_defaults(RunState(typed(story(defaults={"crop_padding": 2, "of_old": 1}))), tmp_path)
+        check_same_defaults(tmp_path, RunState(typed(story(defaults=changed))).info)
+    check_same_defaults(tmp_path, RunState(typed(story(defaults={"crop_padding": 2, "of_old": 1}))).info)
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_the_shares_of_the_ranks_are_the_batches_of_one_process(pictures: Pictur
 @pytest.mark.parametrize("padding", [0, 2, 4])
 def test_augmentation_moves_by_at_most_the_padding_and_flips(pictures: Pictures, padding: int) -> None:
     plan = Plan(np.arange(50), batch_size=50, seed=0)
-    draws = next(share_drawn(plan, 1, 2 * padding + 1))
+    draws = next(share_drawn(plan, 1, 2 * padding))
     images, corners, flips = (torch.from_numpy(x) for x in (pictures.images[draws.indices], draws.corners, draws.flips))
     crops = augmented(images, corners, flips, padding)
     for crop, index, (top, left), flip in zip(crops, draws.indices, draws.corners, draws.flips, strict=True):

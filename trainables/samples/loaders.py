@@ -45,16 +45,16 @@ class Draws:
     flips: NDArray[np.bool_]
 
 
-def drawn(plan: Plan, epoch: int, positions: int) -> Draws:
-    """Draw for the whole epoch and all shares; `positions` of a crop in each direction."""
+def drawn(plan: Plan, epoch: int, margin: int) -> Draws:
+    """Draw for the whole epoch and all shares; `margin`: pixels by which a crop is smaller than what it is cut from."""
     order, rng = plan.order(epoch)
-    corners = rng.integers(0, positions, size=(len(order), 2))
+    corners = rng.integers(0, margin + 1, size=(len(order), 2))
     return Draws(order, corners, rng.random(len(order)) < 0.5)
 
 
-def share_drawn(plan: Plan, epoch: int, positions: int) -> Iterator[Draws]:
+def share_drawn(plan: Plan, epoch: int, margin: int) -> Iterator[Draws]:
     """Yield the share's draws, batch by batch."""
-    whole = drawn(plan, epoch, positions)
+    whole = drawn(plan, epoch, margin)
     for mine in plan.slices():
         yield Draws(whole.indices[mine], whole.corners[mine], whole.flips[mine])
 
@@ -84,7 +84,7 @@ def training_batches(
             return _DeviceBatches(pictures, plan, device, padding)
     return WorkerBatches(
         _EachPicture(pictures, padding),
-        partial(choices, positions=2 * padding + 1),
+        partial(choices, margin=2 * padding),
         plan,
         device,
         num_workers=num_workers,
@@ -142,7 +142,7 @@ class _MemoryBatches(Batches):
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
         # copied as bytes, not floats: a quarter of the traffic
-        draws = share_drawn(self._plan, epoch, 2 * self._padding + 1)
+        draws = share_drawn(self._plan, epoch, 2 * self._padding)
         for images, labels in copied(map(self._batch, draws), self._device, timeline):
             yield self._normalized(images), labels
 
@@ -163,7 +163,7 @@ class _DeviceBatches(Batches):
         self._copy = device_copy(pictures, device)
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
-        draws = drawn(self._plan, epoch, 2 * self._padding + 1)
+        draws = drawn(self._plan, epoch, 2 * self._padding)
         # copied once per epoch: a copy from the host waits for the steps before it
         arrays = (draws.indices, draws.corners, draws.flips)
         indices, corners, flips = (torch.from_numpy(x).to(self._device) for x in arrays)
@@ -179,7 +179,7 @@ def augmented(images: Tensor, corners: Tensor, flips: Tensor, padding: int) -> T
     """
     size = images.shape[1]
     padded = torch.nn.functional.pad(images, (0, 0, padding, padding, padding, padding))
-    windows = padded.unfold(1, size, 1).unfold(2, size, 1)  # a view: (batch, positions, positions, 3, 32, 32)
+    windows = padded.unfold(1, size, 1).unfold(2, size, 1)  # a view: (batch, margin + 1, margin + 1, 3, 32, 32)
     crops = windows[torch.arange(len(images), device=images.device), corners[:, 0], corners[:, 1]]
     return torch.where(flips[:, None, None, None], crops.flip(3), crops)
 
@@ -201,9 +201,9 @@ def normalization(device: torch.device, mean: Channels = MEAN, std: Channels = S
 Choice = tuple[int, int, int, bool]  # image, top, left, flipped
 
 
-def choices(plan: Plan, epoch: int, positions: int) -> Iterator[list[Choice]]:
+def choices(plan: Plan, epoch: int, margin: int) -> Iterator[list[Choice]]:
     """Yield the share's pictures with their random choices, so that loader processes draw nothing themselves."""
-    for draws in share_drawn(plan, epoch, positions):
+    for draws in share_drawn(plan, epoch, margin):
         columns = (draws.indices, *draws.corners.T, draws.flips)
         yield list(zip(*(column.tolist() for column in columns), strict=True))
 

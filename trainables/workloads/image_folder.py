@@ -106,7 +106,7 @@ def training_batches(settings: Settings, data: Data, plan: Plan, device: torch.d
     margin = resized(own.image_size) - own.image_size
     return WorkerBatches(
         _EachPicture(data, "train", own.image_size),
-        partial(loaders.choices, positions=margin + 1),
+        partial(loaders.choices, margin=margin),
         plan,
         device,
         num_workers=own.num_workers,
@@ -231,7 +231,7 @@ class _MemoryBatches(Batches):
         self._normalized = loaders.normalization(device, MEAN, STD)
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
-        draws = loaders.share_drawn(self._plan, epoch, resized(self._size) - self._size + 1)
+        draws = loaders.share_drawn(self._plan, epoch, resized(self._size) - self._size)
         for images, labels in copied(map(self._batch, draws), self._device, timeline):
             yield self._normalized(images).contiguous(), labels
 
