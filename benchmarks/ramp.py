@@ -1,11 +1,12 @@
-"""Start of many trials at a time: until each has reported, beside as many processes of bare Ray actors.
+"""Start of many trials at a time: until each has reported, beside what Ray itself needs for the same.
 
-    python benchmarks/ramp.py [--trials 40] [--repeats 3]
+    python benchmarks/ramp.py [--trials 10] [--repeats 3]
 
 A Ray cluster of one node claims a core for each trial. A search of as many trials, whose epochs only wait, runs until
-each of them has reported an epoch; the time counts from the first trial's start. Then Ray starts as many actors as the
-search had, and the time counts until each has answered: once actors that do nothing, once such that import Ray Train,
-as those of a search do. All are bound by how fast the machine starts processes. The last line is one JSON object.
+each of them has reported an epoch; the time counts from the first trial's start. Beside it, on new clusters: Ray Tune
+alone with as many trials, each of which runs a trainer of Ray Train with one worker that reports and waits (seven
+processes of up to 0.4 GiB a trial: 20 trials do not fit into 24 GiB); and as many actors as the search had, which
+import Ray Train and answer. All are bound by how fast the machine starts processes. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,8 +35,51 @@ from search.record.events import Measurement, Start
 from search.record.journal import FILE_NAME, read_journal
 
 EPOCH_SECONDS = 30.0  # trials that have started leave the cores to the others
-MODULES = {"bare": "ray", "importing": "ray.train.v2.api.config"}  # that actors import
+PATIENCE_SECONDS = 120.0
+RIVALS = ("ray_alone", "importing")
+MODULE = "ray.train.v2.api.config"  # that actors import
 REPORTED = re.compile(r'"event":"measurement".*?"trial_id":"(\w+)"')
+RAY_ALONE = '''
+    """Trials of Ray Tune, each with a trainer of Ray Train: ADDRESS TRIALS FOLDER."""
+
+    import sys
+    import time
+    from pathlib import Path
+
+    import ray
+    from ray import train, tune
+    from ray.train.torch import TorchTrainer
+
+
+    class Starts(tune.Callback):
+        def on_trial_start(self, iteration, trials, trial, **info):
+            (folder / f"start-{trial.trial_id}").touch()
+
+
+    def work(config):
+        Path(config["file"]).touch()
+        train.report({"loss": 0.0})
+        time.sleep(3600)
+
+
+    def trial(config):
+        name = f"report-{tune.get_context().get_trial_id()}"
+        TorchTrainer(
+            work,
+            train_loop_config={"file": str(folder / name)},
+            scaling_config=train.ScalingConfig(num_workers=1),
+            run_config=train.RunConfig(name=name, storage_path=str(folder / "runs")),
+        ).fit()
+
+
+    address, trials, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    ray.init(address, log_to_driver=False)
+    tune.Tuner(
+        tune.with_resources(trial, tune.PlacementGroupFactory([{"memory": 1}])),  # the cores are for the workers
+        tune_config=tune.TuneConfig(num_samples=trials, max_concurrent_trials=trials),
+        run_config=tune.RunConfig(storage_path=str(folder), callbacks=[Starts()], verbose=0),
+    ).fit()
+'''
 
 
 def search(address: str, trials: int, folder: Path) -> tuple[float, int]:
@@ -62,6 +107,22 @@ def search(address: str, trials: int, folder: Path) -> tuple[float, int]:
     return max(first.values()) - started - EPOCH_SECONDS, number
 
 
+def ray_alone(address: str, trials: int, folder: Path) -> float:
+    """Run trials of Ray Tune with trainers of Ray Train until each worker has reported; return the seconds."""
+    (folder / "trials.py").write_text(textwrap.dedent(RAY_ALONE))
+    command = [sys.executable, "trials.py", address, str(trials), str(folder)]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        reports, since = list[Path](), time.monotonic()
+        while len(reports) < trials:
+            before, reports = reports, list(folder.glob("report-*"))
+            since = time.monotonic() if len(reports) > len(before) else since
+            assert time.monotonic() < since + PATIENCE_SECONDS, "no further trial reports: is there too little memory?"
+            time.sleep(0.5)
+        process.kill()
+    started = min(file.stat().st_mtime for file in folder.glob("start-*"))
+    return max(file.stat().st_mtime for file in reports) - started
+
+
 @contextmanager
 def cluster(num_cpus: int) -> Iterator[str]:
     """Start a cluster of one node; yield its address."""
@@ -74,14 +135,14 @@ def cluster(num_cpus: int) -> Iterator[str]:
         started.shutdown()
 
 
-def start_actors(address: str, actors: int, module: str) -> float:
-    """Return the seconds until so many actors that import a module have answered."""
+def start_actors(address: str, actors: int) -> float:
+    """Return the seconds until so many actors that import Ray Train have answered."""
     import ray
 
     @ray.remote(num_cpus=0)
     class Actor:
         def answer(self) -> int:
-            importlib.import_module(module)
+            importlib.import_module(MODULE)
             return 0
 
     ray.init(address, log_to_driver=False, logging_level="ERROR")
@@ -102,25 +163,26 @@ def _actors() -> int:
 def main() -> None:
     """Print a row for each repeat."""
     parser = parser_of(__doc__)
-    parser.add_argument("--trials", type=int, default=40)
+    parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # of all processes of the cluster
     print(f"{options.trials} trials at a time; {conditions()}")
-    print("| actors | all trials have reported after | bare actors | ratio | with Ray Train | ratio |")
+    print("| actors | a search | Ray Tune and Train alone | ratio | actors that import Ray Train | ratio |")
     print("| ---: | ---: | ---: | ---: | ---: | ---: |")
     rows = []
     for _ in range(options.repeats):
         with cluster(options.trials) as address, tempfile.TemporaryDirectory() as folder:
             ours, number = search(address, options.trials, Path(folder))
         row = {"actors": number, "ours": ours}
-        for kind, module in MODULES.items():
-            with cluster(options.trials) as address:
-                row[kind] = start_actors(address, number, module)
+        with cluster(options.trials) as address, tempfile.TemporaryDirectory() as folder:
+            row["ray_alone"] = ray_alone(address, options.trials, Path(folder))
+        with cluster(options.trials) as address:
+            row["importing"] = start_actors(address, number)
         rows.append(row)
-        cells = " | ".join(f"{row[kind]:.1f} s | {ours / row[kind]:.2f}" for kind in MODULES)
+        cells = " | ".join(f"{row[rival]:.1f} s | {ours / row[rival]:.2f}" for rival in RIVALS)
         print(f"| {number} | {ours:.1f} s | {cells} |", flush=True)
-    ratios = {kind: round(statistics.median(row["ours"] / row[kind] for row in rows), 2) for kind in MODULES}
+    ratios = {rival: statistics.median(row["ours"] / row[rival] for row in rows) for rival in RIVALS}
     print(json.dumps({"ratios": ratios, "seconds": rows}))
 
 
