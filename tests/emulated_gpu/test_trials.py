@@ -23,7 +23,7 @@ from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 pytestmark = on_emulated_gpu
 
 FEW = Data("generated", train_images=192, val_images=32)
-SMALL = {"batch_size": 16, "learning_rate": 0.01, "width": 0.03125, "precision": "fp32"}
+SMALL = {"batch_size": 16, "learning_rate": 0.003, "width": 0.03125, "precision": "fp32"}
 CUDA = torch.device("cuda", 0)
 
 
