@@ -21,12 +21,9 @@ from tests.faults.processes import running
 pytestmark = [needs_emulation, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 TIMEOUT_SECONDS = 900  # of one search; it takes about one minute on two idle cores
-SMALL = {
-    "data.name": "generated",
-    "data.train_images": 192,
-    "data.val_images": 32,
-    "fixed.width": 0.03125,
-}
+WIDTH = 0.03125
+FEW: dict[str, object] = {"data.name": "generated", "data.train_images": 192, "data.val_images": 32}
+SMALL = {**FEW, "fixed.width": WIDTH}
 FAULTS = """\
 trainable: tests.emulated_gpu.faulty_training
 evaluation: coupled
@@ -150,15 +147,17 @@ def test_ranks_by_nccl_and_one_process_with_both_gpus_use_two_devices(strategies
 def two_at_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two concurrent trials of one GPU each, whose sensors are missing."""
     folder = tmp_path_factory.mktemp("two")
-    few: dict[str, object] = {
+    two: dict[str, object] = {
         "concurrent_trials": 2,
         "data.train_images": 1024,  # an epoch in which sensors are read
         "parameters.batch_size.values": [32],
+        "parameters.width.values": [WIDTH],
+        "baseline.width": WIDTH,
         "budget.epochs": 1,
         "budget.trials": 2,
         "budget.hours": "null",
     }
-    search(folder, space_file("quickstart"), settings=SMALL | few, sensors=False)
+    search(folder, space_file("quickstart"), settings=FEW | two, sensors=False)
     return folder
 
 
