@@ -144,6 +144,13 @@ def test_a_configuration_without_a_layout_is_infeasible(
         vgg19_cifar10.layout(config, resources)
 
 
+def test_auto_stands_for_what_is_known_before_a_trial() -> None:
+    precision = processor.precision_of("auto", "cpu")
+    known = {"precision": precision, "cuda_graphs": False, "loader": "memory"}
+    assert vgg19_cifar10.meanings_of_auto(Resources(2)) == known
+    assert set(vgg19_cifar10.meanings_of_auto(Resources(2, gpus=1))) == {"precision"}
+
+
 def test_an_estimate_counts_pictures_and_times_steps(few: Data) -> None:
     cost = load_trainable("vgg19_cifar10").estimate({"width": 0.01, "batch_size": 60, "strategy": "ddp"}, few)
     assert cost.samples_per_epoch == 120
