@@ -35,7 +35,7 @@ budget: {trials: 8, epochs: 3, repeats: 0, deciding: 0}
 NODES_LEFT = """\
 import sys, time
 import ray
-ray.init(address=sys.argv[1], logging_level="ERROR")
+ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)  # else also what the autoscaler says
 deadline = time.monotonic() + 90
 while (left := [n for n in ray.nodes() if n["Alive"] and "role" in n["Labels"]]) and time.monotonic() < deadline:
     time.sleep(0.5)
