@@ -4,9 +4,10 @@
 
 A Ray cluster of one node claims a core for each trial. A search of as many trials, whose epochs only wait, runs until
 each of them has reported an epoch; the time counts from the first trial's start. Beside it, on new clusters: Ray Tune
-alone with as many trials, each of which runs a trainer of Ray Train with one worker that reports and waits (seven
-processes of up to 0.4 GiB a trial, because `TorchTrainer` imports torch, which trials that only wait do not: 20 trials do
-not fit into 24 GiB); and as many actors as the search had, which import Ray Train and answer. All are bound by how fast the machine starts processes. The last line is one JSON object.
+alone with as many trials, each of which runs a `TorchTrainer` of Ray Train with one worker that reports and waits
+(seven processes of up to 0.4 GiB a trial, which import torch, as trials that only wait do not: 20 trials do not fit
+into 24 GiB); and as many actors as the search had, which import Ray Train and answer. All are bound by how fast the
+machine starts processes. The last line is one JSON object.
 """
 
 from __future__ import annotations
