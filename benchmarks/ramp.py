@@ -36,7 +36,7 @@ from search.record.events import Measurement, Start
 from search.record.journal import FILE_NAME, read_journal
 
 EPOCH_SECONDS = 30.0  # trials that have started leave the cores to the others
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 120.0  # for the next trial that reports
 RIVALS = ("ray_alone", "importing")
 MODULE = "ray.train.v2.api.config"  # that actors import
 REPORTED = re.compile(r'"event":"measurement".*?"trial_id":"(\w+)"')
@@ -183,7 +183,7 @@ def main() -> None:
         rows.append(row)
         cells = " | ".join(f"{row[rival]:.1f} s | {ours / row[rival]:.2f}" for rival in RIVALS)
         print(f"| {number} | {ours:.1f} s | {cells} |", flush=True)
-    ratios = {rival: statistics.median(row["ours"] / row[rival] for row in rows) for rival in RIVALS}
+    ratios = {rival: round(statistics.median(row["ours"] / row[rival] for row in rows), 2) for rival in RIVALS}
     print(json.dumps({"ratios": ratios, "seconds": rows}))
 
 

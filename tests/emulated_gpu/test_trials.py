@@ -23,7 +23,7 @@ from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 pytestmark = on_emulated_gpu
 
 FEW = Data("generated", train_images=192, val_images=32)
-SMALL = {"batch_size": 16, "learning_rate": 0.003, "width": 0.03125, "precision": "fp32"}
+SMALL = {"batch_size": 16, "learning_rate": 0.01, "width": 0.03125, "precision": "fp32"}
 CUDA = torch.device("cuda", 0)
 
 
@@ -43,8 +43,8 @@ def losses(folder: Path, gpus: int, epochs: int = 1, **config: Any) -> list[floa
 
 
 @pytest.fixture(scope="module")
-def losses_on_the_cpu(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[float]]:
-    return functools.cache(lambda name: losses(tmp_path_factory.mktemp(name), gpus=0, optimizer=name))
+def losses_on_the_cpu(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[float]]:
+    return functools.cache(lambda **config: losses(tmp_path_factory.mktemp("cpu"), gpus=0, **config))
 
 
 @pytest.mark.parametrize(
@@ -55,20 +55,22 @@ def losses_on_the_cpu(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
         {"loader": "device", "cuda_graphs": True},
         pytest.param({"optimizer": "adamw", "cuda_graphs": True}, marks=pytest.mark.slow),
         pytest.param({"precision": "fp16"}, marks=pytest.mark.slow),
-        pytest.param({"conv_kernel": "gemm"}, marks=pytest.mark.slow),
+        # at 0.01 the rounding of gemm grows to 0.004 within these steps
+        pytest.param({"conv_kernel": "gemm", "learning_rate": 0.003}, marks=pytest.mark.slow),
         pytest.param({"loader": "workers", "num_workers": 1, "pin_memory": True}, marks=pytest.mark.slow),
     ],
     ids=lambda config: " ".join(f"{name}={value}" for name, value in config.items()),
 )
 def test_a_trial_learns_what_the_cpu_learns_and_leaves_no_memory(
-    config: dict[str, Any], tmp_path: Path, losses_on_the_cpu: Callable[[str], list[float]]
+    config: dict[str, Any], tmp_path: Path, losses_on_the_cpu: Callable[..., list[float]]
 ) -> None:
     before = counters()
     config = {"cuda_graphs": False, **config}
     found = losses(tmp_path, gpus=1, **config)
     after = counters()
     tolerance = 1e-3 if config.get("precision", "fp32") == "fp32" else 5e-2
-    assert found == pytest.approx(losses_on_the_cpu(config.get("optimizer", "sgd")), abs=tolerance)
+    learned = {name: config[name] for name in ("optimizer", "learning_rate") if name in config}
+    assert found == pytest.approx(losses_on_the_cpu(**learned), abs=tolerance)
     assert torch.cuda.memory_allocated() == 0
     assert after["launches"] > before["launches"]
     assert (after["replays"] > before["replays"]) == {**SMALL, **config}["cuda_graphs"]
