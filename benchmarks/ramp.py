@@ -1,18 +1,20 @@
 """Start of many trials at a time: until each has reported, beside what Ray itself needs for the same.
 
-    python benchmarks/ramp.py [--trials 10] [--repeats 3]
+    python benchmarks/ramp.py [--trials 10] [--repeats 3] [--rivals ray_alone importing]
 
 A Ray cluster of one node claims a core for each trial. A search of as many trials, whose epochs only wait, runs until
 each of them has reported an epoch; the time counts from the first trial's start. Beside it, on new clusters: Ray Tune
 alone with as many trials, each of which runs a `TorchTrainer` of Ray Train with one worker that reports and waits
 (seven processes of up to 0.4 GiB a trial, which import torch, as trials that only wait do not: 20 trials do not fit
-into 24 GiB); and as many actors as the search had, which import Ray Train and answer. All are bound by how fast the
-machine starts processes. The last line is one JSON object.
+into 24 GiB); and as many actors as the search had, of a job that brings the same packages, which import the modules of
+a trial or of a worker, and answer. All are bound by how fast the machine starts processes. The last line is one JSON
+object.
 """
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import re
@@ -32,13 +34,14 @@ import psutil
 from command_line import conditions, parser_of
 from replayed import LEARNING_RATE, replay_space
 
+from search.execution.cluster import packages
 from search.record.events import Measurement, Start
 from search.record.journal import FILE_NAME, read_journal
 
 EPOCH_SECONDS = 30.0  # trials that have started leave the cores to the others
 PATIENCE_SECONDS = 120.0  # for the next trial that reports
-RIVALS = ("ray_alone", "importing")
-MODULE = "ray.train.v2.api.config"  # that actors import
+RIVALS = {"ray_alone": "Ray Tune and Train alone", "importing": "actors that import"}  # with their column
+MODULES = ("search.execution.trial_actor", "search.execution.worker_loop")  # that actors import, in turn
 REPORTED = re.compile(r'"event":"measurement".*?"trial_id":"(\w+)"')
 RAY_ALONE = '''
     """Trials of Ray Tune, each with a trainer of Ray Train: ADDRESS TRIALS FOLDER."""
@@ -137,19 +140,19 @@ def cluster(num_cpus: int) -> Iterator[str]:
 
 
 def start_actors(address: str, actors: int) -> float:
-    """Return the seconds until so many actors that import Ray Train have answered."""
+    """Return the seconds until so many actors have imported their module and answered."""
     import ray
 
     @ray.remote(num_cpus=0)
     class Actor:
-        def answer(self) -> int:
-            importlib.import_module(MODULE)
+        def answer(self, module: str) -> int:
+            importlib.import_module(module)
             return 0
 
-    ray.init(address, log_to_driver=False, logging_level="ERROR")
+    ray.init(address, log_to_driver=False, logging_level="ERROR", runtime_env={"py_modules": packages()})
     started = time.perf_counter()
     running = [Actor.remote() for _ in range(actors)]  # type: ignore[attr-defined]
-    ray.get([actor.answer.remote() for actor in running])
+    ray.get([actor.answer.remote(module) for actor, module in zip(running, itertools.cycle(MODULES), strict=False)])
     seconds = time.perf_counter() - started
     ray.shutdown()
     return seconds
@@ -166,24 +169,27 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rivals", nargs="+", choices=RIVALS, default=list(RIVALS))
     options = parser.parse_args()
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # of all processes of the cluster
     print(f"{options.trials} trials at a time; {conditions()}")
-    print("| actors | a search | Ray Tune and Train alone | ratio | actors that import Ray Train | ratio |")
-    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
+    print("| actors | a search | " + " | ".join(f"{RIVALS[rival]} | ratio" for rival in options.rivals) + " |")
+    print("| ---: " * (2 + 2 * len(options.rivals)) + "|")
     rows = []
     for _ in range(options.repeats):
         with cluster(options.trials) as address, tempfile.TemporaryDirectory() as folder:
             ours, number = search(address, options.trials, Path(folder))
         row = {"actors": number, "ours": ours}
-        with cluster(options.trials) as address, tempfile.TemporaryDirectory() as folder:
-            row["ray_alone"] = ray_alone(address, options.trials, Path(folder))
-        with cluster(options.trials) as address:
-            row["importing"] = start_actors(address, number)
+        if "ray_alone" in options.rivals:
+            with cluster(options.trials) as address, tempfile.TemporaryDirectory() as folder:
+                row["ray_alone"] = ray_alone(address, options.trials, Path(folder))
+        if "importing" in options.rivals:
+            with cluster(options.trials) as address:
+                row["importing"] = start_actors(address, number)
         rows.append(row)
-        cells = " | ".join(f"{row[rival]:.1f} s | {ours / row[rival]:.2f}" for rival in RIVALS)
+        cells = " | ".join(f"{row[rival]:.1f} s | {ours / row[rival]:.2f}" for rival in options.rivals)
         print(f"| {number} | {ours:.1f} s | {cells} |", flush=True)
-    ratios = {rival: round(statistics.median(row["ours"] / row[rival] for row in rows), 2) for rival in RIVALS}
+    ratios = {rival: round(statistics.median(row["ours"] / row[rival] for row in rows), 2) for rival in options.rivals}
     print(json.dumps({"ratios": ratios, "seconds": rows}))
 
 

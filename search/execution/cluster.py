@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 
 import search
 import trainables
 from search.execution.ray_watchdog import RayLossCheck, end_children, watchdog
+from search.execution.worker_environment import WORKER_ENVIRONMENT
 from search.exit_codes import BAD_INPUT
 from search.space.machine import Machine
 from search.space.space import MOST_CONCURRENT_TRIALS
@@ -143,14 +145,15 @@ def connect(
 
 def _start(machine: Machine, dashboard: bool) -> str | None:
     """Start Ray on this machine; return the dashboard's address."""
-    context = ray_hooks.init_ray(
-        address="local",  # also where another cluster runs on this machine, which Ray would join
-        num_cpus=machine.cores,
-        num_gpus=len(machine.gpus),
-        include_dashboard=dashboard,
-        dashboard_host="127.0.0.1",
-        **SETTINGS,
-    )
+    with patch.dict(os.environ, WORKER_ENVIRONMENT):
+        context = ray_hooks.init_ray(
+            address="local",  # also where another cluster runs on this machine, which Ray would join
+            num_cpus=machine.cores,
+            num_gpus=len(machine.gpus),
+            include_dashboard=dashboard,
+            dashboard_host="127.0.0.1",
+            **SETTINGS,
+        )
     url: str | None = context.dashboard_url
     return url
 
@@ -161,13 +164,17 @@ def _join(address: str) -> str | None:
     if colon:  # connect first: Ray itself retries for many minutes
         host = host.removeprefix("ray://").strip("[]")
         socket.create_connection((host, int(port)), CONNECT_TIMEOUT_SECONDS).close()
-    packages = [str(Path(package.__file__ or "").parent) for package in (search, trainables)]
     why = f"no Ray cluster at {address}: no answer within {ANSWER_TIMEOUT_SECONDS:.0f} s"
     # something other than Ray may listen there: `ray.init` would wait, and ignore signals
     with watchdog(lambda: why, _exit, ANSWER_TIMEOUT_SECONDS):
-        context = ray.init(address=address, runtime_env={"py_modules": packages}, **SETTINGS)
+        context = ray.init(address=address, runtime_env={"py_modules": packages()}, **SETTINGS)
     url: str | None = context.dashboard_url
     return url
+
+
+def packages() -> list[str]:
+    """Return the folders of our packages, which a job brings to a cluster that it joins."""
+    return [str(Path(package.__file__ or "").parent) for package in (search, trainables)]
 
 
 def _loss_check(owned: bool) -> RayLossCheck:

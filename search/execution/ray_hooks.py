@@ -9,14 +9,19 @@ With any other version a run uses Ray's own scaling policy, callbacks and plain 
 | `services.ConsolePopen` | terminal signals do not reach Ray | they end half of it, and the rest waits |
 | `utils.set_sigterm_handler` | SIGTERM is ours while Ray starts | a SIGTERM then gives a stack trace |
 | `DataParallelTrainer._create_default_callbacks` | two actors fewer | seconds per group |
-| `DataParallelTrainer._initialize_and_run_controller` | takes the policy of the next line | |
-| `FixedScalingPolicy.after_controller_start` | one actor fewer | seconds per group |
+| `DataParallelTrainer._initialize_and_run_controller` | the controller runs in the pool | seconds per group |
+| `TrainController`, its `worker_group_cls` | takes the worker group of the next line | |
+| `WorkerGroup._get_worker_runtime_env` | none where it is not needed: a ready process will do | seconds per group |
+| `worker_group.SynchronizationActor` | one actor fewer | seconds per group |
+| `state._shutdown_sync_actor` | there is none | |
+| `FixedScalingPolicy.after_controller_start` | one actor fewer for all groups | seconds |
 | `FixedScalingPolicy._maybe_send_resource_request` | likewise | |
 | `worker._global_node` | folder of Ray's Grafana dashboards | no Grafana dashboard of the search |
 """
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -60,15 +65,20 @@ def init_ray(**settings: Any) -> Any:
 
 
 def trainer_class(hooks: bool) -> Any:
-    """Return the trainer of worker groups: Ray Train's own, or with `hooks` one that starts two fewer actors.
+    """Return the trainer of worker groups: Ray Train's own, or with `hooks` one that starts the workers alone.
 
-    Each actor that it does not start would take seconds of a core, and 1% of one while idle.
+    Ray Train's own starts four more actors for each. Each takes seconds of a core, and 1% of one while idle.
     """
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
     if not hooks:
         return DataParallelTrainer
+    from ray.train.v2._internal.execution.controller import TrainController
     from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
+    from ray.train.v2._internal.execution.worker_group import state, worker_group
+
+    worker_group.SynchronizationActor = _NoSynchronization
+    state._shutdown_sync_actor = lambda actor: None
 
     class ScalingPolicy(FixedScalingPolicy):  # type: ignore[misc]  # Ray has no types
         """Fixed size, without the actor of Ray Data that tells the autoscaler, which sees placement groups itself."""
@@ -77,15 +87,39 @@ def trainer_class(hooks: bool) -> Any:
 
         def _maybe_send_resource_request(self) -> None: ...
 
+    class Workers(worker_group.WorkerGroup):  # type: ignore[misc]
+        @staticmethod
+        def _get_worker_runtime_env(custom_runtime_env: Any) -> Any:
+            """Add Ray Train's own settings, which a process that starts on this machine inherits."""
+            add = worker_group.WorkerGroup._get_worker_runtime_env
+            return add(custom_runtime_env) if custom_runtime_env else {}
+
+    class Controller(TrainController):  # type: ignore[misc]
+        worker_group_cls = Workers
+
     class Trainer(DataParallelTrainer):  # type: ignore[misc]
         def _create_default_callbacks(self) -> list[Any]:
             return [c for c in super()._create_default_callbacks() if type(c).__name__ not in UNNEEDED_CALLBACKS]
 
         def _initialize_and_run_controller(self, **settings: Any) -> Any:
             settings["scaling_policy"] = ScalingPolicy(self.scaling_config)
-            return super()._initialize_and_run_controller(**settings)
+            controller = Controller(**settings)
+            asyncio.run(controller.run())
+            return controller.get_result()
 
     return Trainer
+
+
+class _NoSynchronization:
+    """Replacement of the actor where the ranks wait for each other when they report to Ray Train; ours never do."""
+
+    @classmethod
+    def options(cls, **options: Any) -> type[_NoSynchronization]:
+        return cls
+
+    @classmethod
+    def remote(cls, **settings: Any) -> str:
+        return cls.__name__
 
 
 def session_folder() -> Path | None:

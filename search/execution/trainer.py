@@ -21,9 +21,9 @@ from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
 from ray.train.backend import Backend, BackendConfig
 
 from search.execution.ray_hooks import trainer_class
+from search.execution.worker_environment import runtime_environment
 from search.execution.worker_loop import run_worker_loop
 from trainables.contract import Layout, group_timeout_seconds
-from trainables.thread_waiting import thread_waiting
 
 LEAVE_TIMEOUT_SECONDS = 10.0
 # Ray Train reads these in the process that starts groups, which on a joined cluster has not the driver's environment,
@@ -32,15 +32,10 @@ os.environ.update(
     {
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",  # notice a dead worker within about a second
         "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # saves a process per group that wakes 100 times a second
+        "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING": "0",  # controllers of one process that set it up may deadlock
     }
     | os.environ
 )
-ENVIRONMENT = {
-    # Ray Train trains in a thread. The heap that glibc gives a thread cannot hold a block of 64 MB, so a large batch
-    # would ask the system for its memory anew in each step, at 0.6 to 0.8 of the rate (results/LOG.md).
-    "MALLOC_ARENA_MAX": "1",
-    **thread_waiting(),
-}
 
 
 def run_group(
@@ -72,7 +67,7 @@ def run_group(
             name=f"group-{number}",
             storage_path=storage,
             failure_config=FailureConfig(max_failures=0),
-            worker_runtime_env={"env_vars": ENVIRONMENT},
+            worker_runtime_env=runtime_environment(on_this_machine=label_selector is None),
         ),
     )
     try:

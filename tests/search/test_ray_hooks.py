@@ -77,7 +77,8 @@ def test_what_ray_train_reads_is_set_where_groups_are_started_which_may_not_have
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_TRAIN_")}
     command = [sys.executable, "-c", PASSED_ON]
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    expected = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+    off = ("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING")
+    expected = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1", **dict.fromkeys(off, "0")}
     assert ast.literal_eval(said.stdout.splitlines()[-1]) == expected
 
 
