@@ -34,13 +34,13 @@ import psutil
 from command_line import conditions, parser_of
 from replayed import LEARNING_RATE, replay_space
 
-from search.execution.cluster import packages
 from search.record.events import Measurement, Start
 from search.record.journal import FILE_NAME, read_journal
 
 EPOCH_SECONDS = 30.0  # trials that have started leave the cores to the others
 PATIENCE_SECONDS = 120.0  # for the next trial that reports
 RIVALS = {"ray_alone": "Ray Tune and Train alone", "importing": "actors that import"}  # with their column
+PACKAGES = [str(Path(__file__).parents[1] / package) for package in ("search", "trainables")]
 MODULES = ("search.execution.trial_actor", "search.execution.worker_loop")  # that actors import, in turn
 REPORTED = re.compile(r'"event":"measurement".*?"trial_id":"(\w+)"')
 RAY_ALONE = '''
@@ -149,7 +149,7 @@ def start_actors(address: str, actors: int) -> float:
             importlib.import_module(module)
             return 0
 
-    ray.init(address, log_to_driver=False, logging_level="ERROR", runtime_env={"py_modules": packages()})
+    ray.init(address, log_to_driver=False, logging_level="ERROR", runtime_env={"py_modules": PACKAGES})
     started = time.perf_counter()
     running = [Actor.remote() for _ in range(actors)]  # type: ignore[attr-defined]
     ray.get([actor.answer.remote(module) for actor, module in zip(running, itertools.cycle(MODULES), strict=False)])

@@ -164,17 +164,13 @@ def _join(address: str) -> str | None:
     if colon:  # connect first: Ray itself retries for many minutes
         host = host.removeprefix("ray://").strip("[]")
         socket.create_connection((host, int(port)), CONNECT_TIMEOUT_SECONDS).close()
+    packages = [str(Path(package.__file__ or "").parent) for package in (search, trainables)]
     why = f"no Ray cluster at {address}: no answer within {ANSWER_TIMEOUT_SECONDS:.0f} s"
     # something other than Ray may listen there: `ray.init` would wait, and ignore signals
     with watchdog(lambda: why, _exit, ANSWER_TIMEOUT_SECONDS):
-        context = ray.init(address=address, runtime_env={"py_modules": packages()}, **SETTINGS)
+        context = ray.init(address=address, runtime_env={"py_modules": packages}, **SETTINGS)
     url: str | None = context.dashboard_url
     return url
-
-
-def packages() -> list[str]:
-    """Return the folders of our packages, which a job brings to a cluster that it joins."""
-    return [str(Path(package.__file__ or "").parent) for package in (search, trainables)]
 
 
 def _loss_check(owned: bool) -> RayLossCheck:
