@@ -1,7 +1,7 @@
 """Ray Train run of one worker group, whose ranks talk by `torch.distributed`.
 
-Like Ray's `TorchTrainer`, but only the workers import torch: with Ray's `TorchConfig` the worker pool and the
-controller of Ray Train import it too, one after the other, before the first worker starts.
+Like Ray's `TorchTrainer`, but only the workers import torch: with Ray's `TorchConfig` the worker pool, where the
+controller of Ray Train runs, imports it too, before the first worker starts.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from trainables.contract import EPOCHS, TRAINABLES, Data, Resources, Trainable, 
 
 MAX_GRID_POINTS = 100_000
 MOST_CONCURRENT_TRIALS = 100
-GIB_PER_CONCURRENT_TRIAL = 0.25  # a process beside the search relays each one
+GIB_PER_CONCURRENT_TRIAL = 0.125  # a process beside the search relays each one
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # to pydantic
 UNKNOWN_SOURCE = Source("space")
 

@@ -58,7 +58,7 @@ def test_a_bad_space_file_is_one_line_exit_2_and_nothing_created(
         (["--resume", "old"], "not the folder of a run"),
         (["--resume", "nowhere"], "not the folder of a run"),
         (["space.yaml", "--set", "concurrent_trials=99"], "cannot share"),
-        (["space.yaml", "--set", "concurrent_trials=101"], "101: at most 100; so many take 25 GiB beside the search"),
+        (["space.yaml", "--set", "concurrent_trials=101"], "101: at most 100; so many take 13 GiB beside the search"),
         (["vgg.yaml", "--set", "data.name=folder"], "data.root"),
         (["vgg.yaml", "--on", "H100"], "expected e.g. 8xH100"),
         (["vgg.yaml", "--on", "0xH100"], "expected e.g. 8xH100"),
