@@ -52,6 +52,9 @@ class Head:
         done = subprocess.run(
             [str(RAY), *words], env=self.environment, cwd=cwd, capture_output=True, text=True, timeout=120, check=False
         )
+        if "No available agent" in done.stderr:  # the first seconds of a head
+            time.sleep(1)
+            return self.run(*words, cwd=cwd)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
