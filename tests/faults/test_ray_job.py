@@ -42,8 +42,10 @@ class Head:
             "PATH": f"{RAY.parent}:{os.environ['PATH']}",  # jobs run in the environment of `ray start`
         }
         self.port, self.dashboard = 21_000 + 10 * number, 21_005 + 10 * number
+        agent = self.dashboard + 1  # takes jobs; by default all of a machine's Rays want the same port for theirs
         self.run(
             *("start", "--head", f"--port={self.port}", f"--dashboard-port={self.dashboard}"),
+            f"--dashboard-agent-listen-port={agent}",
             *("--num-cpus=2", f"--temp-dir={self.folder}", "--disable-usage-stats"),
         )
 
@@ -52,9 +54,6 @@ class Head:
         done = subprocess.run(
             [str(RAY), *words], env=self.environment, cwd=cwd, capture_output=True, text=True, timeout=120, check=False
         )
-        if "No available agent" in done.stderr:  # the first seconds of a head
-            time.sleep(1)
-            return self.run(*words, cwd=cwd)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
