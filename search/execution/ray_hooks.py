@@ -1,6 +1,6 @@
 """Private interfaces of Ray: all of them, used only with the Ray versions that they were tested on.
 
-With any other version a run uses Ray's own scaling policy, callbacks and plain `ray.init`. The hooks:
+With any other version a run uses Ray Train's own trainer, with all of its actors, and plain `ray.init`. The hooks:
 
 | Private name in Ray | Effect of the hook | Without it |
 | --- | --- | --- |
