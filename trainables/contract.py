@@ -255,6 +255,7 @@ class Worker(Protocol):
 
     An optional `on_step(epoch, step, steps)` is called after each step of an epoch, where `steps` of it are known.
     Where an optional `all_views` is true, a test also averages outputs over versions of its inputs, if it knows any.
+    With an optional `evaluate_every` of n, validation samples are measured after every n-th epoch and the last one.
     """
 
     rank: int  # 0 in the process that writes checkpoints

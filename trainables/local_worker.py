@@ -27,6 +27,7 @@ class LocalWorker:
     reported: list[Measurement] = field(default_factory=list)
     on_step: OnStep | None = None
     all_views: bool = False  # test with averages over versions of the inputs, too
+    evaluate_every: int = 1  # epochs
 
     def report(self, measurement: Measurement) -> bool:
         """Keep it and ask `listener`, which must give the same answer in all processes."""

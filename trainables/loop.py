@@ -256,10 +256,12 @@ def _epoch(training: Training, epoch: int, before: Measurement | None) -> Measur
     train_loss = _train_epoch(training, epoch)
     trained = time.perf_counter()
     step.gather()
-    batches = workload_of(settings).evaluation_batches(
-        settings, worker.data, "validation", training.device, worker.rank, worker.world_size
-    )
-    of_samples = evaluate(step.model, batches, settings, training.device, worker.rank, worker.world_size)
+    of_samples: dict[str, OfSamples] = {}
+    if epoch % getattr(worker, "evaluate_every", 1) == 0 or epoch == worker.epochs:
+        batches = workload_of(settings).evaluation_batches(
+            settings, worker.data, "validation", training.device, worker.rank, worker.world_size
+        )
+        of_samples = evaluate(step.model, batches, settings, training.device, worker.rank, worker.world_size)
     found = _means(of_samples)
     for name, value in found.items():
         if not math.isfinite(value):

@@ -74,6 +74,7 @@ class Job:
     epochs: int
     probe: bool
     test: bool
+    evaluate_every: int
     as_json: bool
     layout: Layout
     turns: tuple[dict[str, Any], ...] = ()  # configurations
@@ -155,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--train-samples", "--train-images", type=int, help="number of samples to train on")
     parser.add_argument("--val-samples", "--val-images", type=int, default=Data.val_images, help="for validation")
     parser.add_argument("--test", action="store_true", help="measure on the test samples at the end")
+    parser.add_argument("--evaluate-every", type=int, default=1, help="epochs between two evaluations; default: 1")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     more = f"as for search.advise: a JSON list of changed settings; waits after each round for `go` in FOLDER/{ANSWERS}"
     parser.add_argument("--turns", type=json.loads, help=more)
@@ -175,6 +177,8 @@ def _job(options: argparse.Namespace) -> Job:
         raise LookupError(f'no data "{options.data}"{did_you_mean(options.data, DATA_NAMES)}')
     if options.epochs is not None and options.epochs < 1:
         raise ValueError(f"--epochs {options.epochs}: at least one is needed")
+    if options.evaluate_every < 1:
+        raise ValueError(f"--evaluate-every {options.evaluate_every}: at least one is needed")
     trainable = load_trainable(options.trainable)
     pairs = [setting.partition("=") for setting in options.settings]
     for name, equals, _ in pairs:
@@ -200,7 +204,7 @@ def _job(options: argparse.Namespace) -> Job:
     if path.exists() and path.read_text() != mine:  # another configuration must not continue from the checkpoint
         raise ValueError(f"--folder {folder}: another configuration was trained there, see config.json")
     path.write_text(mine)
-    flags = (options.probe, options.test, options.json)
+    flags = (options.probe, options.test, options.evaluate_every, options.json)
     return Job(options.trainable, config, data, folder, epochs, *flags, layout, turns)
 
 
@@ -325,7 +329,7 @@ def _work(job: Job, rank: int) -> None:
     listener: Listener = told if rank == 0 else lambda measurement: True
     worker = LocalWorker(job.folder, job.epochs, job.data, resources, rank, job.layout.processes, listener)
     worker.on_step = StepPrinter(job.as_json) if rank == 0 else None
-    worker.all_views = True
+    worker.all_views, worker.evaluate_every = True, job.evaluate_every
     if job.turns:
         if hasattr(trainable, "turns"):
             trainable.turns(job.turns, worker)

@@ -11,6 +11,7 @@ Exit codes: 0 done, 1 failed, 2 bad input or cannot run here, 130 and 143 interr
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import shutil
 import sys
@@ -35,6 +36,7 @@ from search.train.progress import Progress
 from search.train.result import RESULT, SUMMARY, Training, comparison, finished, headline, write_result
 
 NAME = "search.train"
+MOST_EVALUATIONS = 50  # of one training, unless told otherwise
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,12 @@ def _job(words: Sequence[str]) -> Job:
         type=int,
         help="number of validation samples; default: as in the search; 0: all pictures are trained on",
     )
+    parser.add_argument(
+        "--evaluate-every",
+        type=int,
+        metavar="EPOCHS",
+        help=f"epochs between two evaluations; default: so that there are at most {MOST_EVALUATIONS}",
+    )
     parser.add_argument("--folder", type=Path, help="folder of the results; default: RUN/trained/ID")
     options = parser.parse_args(words)
     run = load_run(options.run)
@@ -82,6 +90,9 @@ def _job(words: Sequence[str]) -> Job:
     epochs: int = full_epochs(run.info, trial) if options.epochs is None else options.epochs
     if epochs < 1:
         raise InputError(f"--epochs {epochs}: at least one is needed")
+    every = math.ceil(epochs / MOST_EVALUATIONS) if options.evaluate_every is None else options.evaluate_every
+    if every < 1:
+        raise InputError(f"--evaluate-every {every}: at least one is needed")
     folder: Path = options.folder or options.run / "trained" / trial.trial_id
     try:
         started = json.loads((folder / "config.json").read_text())["epochs"]
@@ -98,7 +109,8 @@ def _job(words: Sequence[str]) -> Job:
             "--folder DIR starts another training"
         )
     arguments = data_arguments(run, options.run, options.root, options.train_samples, options.val_samples)
-    arguments += ["--epochs", f"{epochs}", "--folder", f"{folder}", "--test", *settings(run, trial)]
+    arguments += ["--epochs", f"{epochs}", "--evaluate-every", f"{every}", "--folder", f"{folder}", "--test"]
+    arguments += settings(run, trial)
     return Job(run, trial, folder, epochs, arguments, shlex.join(["python", "-m", NAME, *words]))
 
 

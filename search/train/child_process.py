@@ -6,6 +6,7 @@ import contextlib
 import csv
 import ctypes
 import json
+import math
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from pathlib import Path
 from trainables.contract import RENAMED_METRICS
 
 CURVES = "curves.csv"  # written by `trainables.train` into its folder
+TIMES = ("epoch_seconds", "evaluation_seconds", "checkpoint_seconds")
 TIMEOUT_SECONDS = 30.0  # between the request to end and the kill
 PR_SET_PDEATHSIG = 1  # option of prctl: the signal that a process gets when its parent dies
 
@@ -28,6 +30,11 @@ class Epoch:
 
     number: int
     metrics: dict[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """Duration of training, evaluation and checkpoint together; NaN if one was not timed."""
+        return math.fsum(self.metrics.get(name, math.nan) for name in TIMES)
 
 
 @dataclass

@@ -19,11 +19,11 @@ from search.record.trial import Trial
 from search.text.durations import format_duration
 from search.text.markdown import format_table, wrap
 from search.text.metrics import CONTENDED_LEGEND, CONTENDED_MARK, metric_label
-from search.text.numbers import plural, plus_minus
-from search.train.child_process import Epoch
+from search.text.numbers import format_number, plural, plus_minus
+from search.train.child_process import CURVES, Epoch
 
 RESULT, SUMMARY = "result.csv", "summary.md"
-TIMES = ("epoch_seconds", "evaluation_seconds", "checkpoint_seconds")  # together the time of one epoch
+MOST_ROWS = 25  # of the table of epochs
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Training:
     @property
     def seconds(self) -> float:
         """Duration of all epochs together; NaN if they were not timed."""
-        return math.fsum(epoch.metrics.get(name, math.nan) for epoch in self.epochs for name in TIMES)
+        return math.fsum(epoch.seconds for epoch in self.epochs)
 
 
 def finished(folder: Path) -> str | None:
@@ -102,6 +102,21 @@ def comparison(training: Training) -> str:
     return f"{table}\n\n{wrap(CONTENDED_LEGEND)}" if f"{CONTENDED_MARK} " in table else table
 
 
+def curve(training: Training) -> str:
+    """Return a table of the epochs: losses, objectives, rates and seconds; of a long training every n-th epoch."""
+    objectives = (o.metric for o in training.run.state.objectives)
+    names = dict.fromkeys(["train_loss", *objectives, training.run.state.rate_metric])
+    every = math.ceil(len(training.epochs) / MOST_ROWS)
+    shown = [epoch for epoch in training.epochs if epoch.number % every == 0 or epoch is training.epochs[-1]]
+    columns = {"epoch": [f"{epoch.number}" for epoch in shown]}
+    for name in (name for name in names if any(name in epoch.metrics for epoch in shown)):
+        columns[name] = [format_number(epoch.metrics.get(name, math.nan)) for epoch in shown]
+    columns["seconds"] = [format_number(epoch.seconds) for epoch in shown]
+    left_out = f" One epoch in {every} is shown." if every > 1 else ""
+    legend = f"The seconds of an epoch are those of training, evaluation and checkpoint, which {CURVES} has apart."
+    return f"{format_table(columns)}\n\n{wrap(legend + left_out)}"
+
+
 def as_markdown(training: Training, conditions: Mapping[str, str | None], command: str) -> str:
     """Return the text of summary.md: the metrics beside those of the search, the conditions, the command."""
     learned = next(
@@ -114,7 +129,8 @@ def as_markdown(training: Training, conditions: Mapping[str, str | None], comman
         value = f"{best.metrics[learned.metric]:.4f}, in epoch {best.number}"
         notes.append(wrap(f"Best {learned.metric}: {value}. The checkpoint is from the last epoch."))
     lines = [wrap(f"- {name}: {text}", "  ") for name, text in conditions.items() if text]
-    blocks = [f"# {headline(training)}", comparison(training), *notes, "## Conditions", "\n".join(lines)]
+    blocks = [f"# {headline(training)}", comparison(training), *notes, "## Epochs", curve(training)]
+    blocks += ["## Conditions", "\n".join(lines)]
     blocks += ["The command:", f"```sh\n{command}\n```"]
     return "\n\n".join(blocks) + "\n"
 

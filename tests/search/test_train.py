@@ -20,7 +20,7 @@ from search.results import load
 from search.train.__main__ import _job, main
 from search.train.child_process import Epoch, Reports, end, read_curves
 from search.train.progress import Progress, progress_line
-from search.train.result import Training, as_markdown, comparison, write_result
+from search.train.result import Training, as_markdown, comparison, curve, write_result
 from tests.search.runs import Recorder, config, interval, story, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -101,6 +101,7 @@ def test_what_cannot_run_here_is_exit_code_2_and_leaves_nothing(tmp_path, capsys
     [
         (["--trial", "t0099"], 'has no trial "t0099"; did you mean "t0009"?'),
         (["--trial", "t0001", "--epochs", "0"], "--epochs 0: at least one is needed"),
+        (["--trial", "t0001", "--evaluate-every", "0"], "--evaluate-every 0: at least one is needed"),
         (["--trial", "t0001", "--epochs", "many"], "argument --epochs: invalid int value: 'many'"),
         ([], "the following arguments are required: --trial"),
     ],
@@ -232,8 +233,27 @@ def test_the_time_of_a_training_is_that_of_all_its_epochs_whoever_ran_them(tmp_p
     assert text.startswith("# t0001 trained for 3 epochs in 3 min\n")
     assert "Best val_accuracy: 0.9000, in epoch 1" in text
     assert "Commit" not in text
+    assert "|     3 |       0.8000 |    60.0 |\n\nThe seconds of an epoch are those of training" in text
     write_result(training, {}, "")
     assert rows_of(tmp_path / "result.csv")[0]["seconds"] == "180.0"
+
+
+def test_the_table_of_a_long_training_has_every_nth_epoch_and_the_last(tmp_path):
+    run = load(replayed(tmp_path / "run"))
+    epochs = [Epoch(n, {"train_loss": 1.0, **({"val_accuracy": 0.5} if n % 2 == 0 else {})}) for n in range(1, 53)]
+    table = curve(Training(run, run.state.trials["t0001"], tmp_path, epochs, {}))
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines() if row.startswith("| ")]
+    assert rows[0] == ["epoch", "train_loss", "val_accuracy", "seconds"]
+    assert [row[0] for row in rows[2:]] == [*(f"{n}" for n in range(3, 52, 3)), "52"]
+    assert [row[2] for row in rows[2:4]] == ["–", "0.5000"]
+    assert "One epoch in 3 is shown" in table.replace("\n", " ")
+
+
+def test_a_long_training_is_evaluated_fifty_times_unless_told_otherwise(tmp_path):
+    folder = replayed(tmp_path / "run")
+    for options, every in ([], "4"), (["--epochs", "50"], "1"), (["--evaluate-every", "7"], "7"):
+        arguments = _job([str(folder), "--trial", "t0001", "--epochs", "200", *options]).arguments
+        assert arguments[arguments.index("--evaluate-every") + 1] == every
 
 
 def test_a_rate_that_was_measured_beside_other_work_is_marked(tmp_path):

@@ -413,6 +413,16 @@ def test_without_validation_pictures_all_are_trained_on_and_tested_as_ever(folde
     assert 0 <= vgg19_cifar10.test(TINY, worker)["test_accuracy"] <= 1
 
 
+def test_validation_samples_are_measured_after_every_nth_epoch_and_the_last(folder: Path, few: Data) -> None:
+    every_epoch = trained(folder, few)
+    (folder / "seldom").mkdir()
+    seldom = trained(folder / "seldom", few, evaluate_every=2)
+    assert ["val_accuracy" in m.metrics for m in seldom] == [False, True, True]
+    assert seldom[0].metrics["evaluation_seconds"] < every_epoch[0].metrics["evaluation_seconds"]
+    assert losses(seldom[1:]) == losses(every_epoch[1:])
+    assert seldom[2].samples == every_epoch[2].samples
+
+
 def test_without_a_checkpoint_there_is_nothing_to_test(folder: Path, few: Data) -> None:
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
         vgg19_cifar10.test(TINY, LocalWorker(folder, data=few))

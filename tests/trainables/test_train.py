@@ -178,6 +178,7 @@ def test_nccl_waits_longer_than_those_who_name_the_rank_that_hangs() -> None:
         (["batch_size=many"], "batch_size: 'many' is no int"),
         (["precision=fp16"], "precision fp16: needs a CUDA device"),
         (["--epochs", "0"], "--epochs 0: at least one is needed"),
+        (["--evaluate-every", "0"], "--evaluate-every 0: at least one is needed"),
         (["--epochs", "x"], "argument --epochs: invalid int value: 'x'"),
         (["--epoch", "1"], "unrecognized arguments: --epoch"),
         (["--data", "folder", "--root", "nowhere"], "data folder: no train/<class>/ and test/<class>/"),
