@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ from noise import Noise
 from numpy.typing import NDArray
 from problems import CANNOT_RUN, Point, Problem, Row
 from recorded import load
+from records import Records
 
 from search.advisor.proposal import Proposal
 
@@ -137,30 +137,22 @@ def trials_of(
         yield spent, None
 
 
-class Records:
-    """Results by key in a file of JSON lines; without a file, in memory."""
+class Courses:
+    """Results by race, kept in a file unless there is no path."""
 
     def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._courses: dict[Race, Course] = {}
-        if path is not None and path.is_file():
-            for line in path.read_text().splitlines():
-                race, course = json.loads(line)
-                course["steps"] = tuple((cost, value) for cost, value in course["steps"])
-                self._courses[Race(**race)] = Course(**course)
+        self._records = Records(path)
 
     def __contains__(self, race: Race) -> bool:
-        return race in self._courses
+        return self._records.get(asdict(race)) is not None
 
     def __getitem__(self, race: Race) -> Course:
-        return self._courses[race]
+        course = self._records.get(asdict(race))
+        return Course(**{**course, "steps": tuple((cost, value) for cost, value in course["steps"])})
 
     def add(self, race: Race, course: Course) -> None:
-        """Store a result and append it to the file."""
-        self._courses[race] = course
-        if self._path is not None:
-            with self._path.open("a") as file:
-                file.write(json.dumps([asdict(race), asdict(course)]) + "\n")
+        """Store a result."""
+        self._records.add(asdict(race), asdict(course))
 
 
 def race_of(problem: str, setting: Setting, runs: int, method: str, seed: int) -> Race | None:

@@ -21,40 +21,27 @@ from typing import Any
 
 from command_line import RESOURCES, conditions, parse_settings, parser_of
 from gpu_conditions import commit
+from records import Records
 
 from trainables.contract import Data, Trainable, load_trainable
 from trainables.local_worker import LocalWorker
 
 Result = Mapping[str, float]  # val_accuracy and training_seconds
 FIELDS = ("val_accuracy", "training_seconds")
+COMMIT = commit()  # of the code as it was loaded
 
 
-class Records:
-    """Trainings by their settings and data, in memory and in a file of JSON lines."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._commit = commit()  # of the code as it was loaded
-        self._known: dict[str, Result] = {}
-        if path is not None and path.is_file():
-            for line in path.read_text().splitlines():
-                key, result = json.loads(line)
-                self._known[json.dumps(key)] = result
-
-    def trained(self, trainable: Trainable, config: Mapping[str, Any], data: Data) -> Result:
-        """Return what a training with these settings reaches; train if it is not known."""
-        key = {"commit": self._commit, "data": data.name, "train_images": data.train_images, **config}
-        if (known := self._known.get(json.dumps(key))) is not None:
-            return known
-        with tempfile.TemporaryDirectory() as folder:
-            worker = LocalWorker(Path(folder), config["epochs"], data, RESOURCES)
-            trainable.train(config, worker)
-        found = {name: worker.reported[-1].metrics[name] for name in FIELDS}
-        self._known[json.dumps(key)] = found
-        if self._path is not None:
-            with self._path.open("a") as file:
-                file.write(json.dumps([key, found]) + "\n")
-        return found
+def trained(trainable: Trainable, config: Mapping[str, Any], data: Data, records: Records) -> Result:
+    """Return what a training with these settings reaches; train if no record has it."""
+    key = {"commit": COMMIT, "data": data.name, "train_images": data.train_images, **config}
+    if (known := records.get(key)) is not None:
+        return dict(known)
+    with tempfile.TemporaryDirectory() as folder:
+        worker = LocalWorker(Path(folder), config["epochs"], data, RESOURCES)
+        trainable.train(config, worker)
+    found = {name: worker.reported[-1].metrics[name] for name in FIELDS}
+    records.add(key, found)
+    return found
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -79,7 +66,7 @@ def main(words: Sequence[str] | None = None) -> None:
     found: dict[str, list[Result]] = {change: [] for change in configs}
     for seed in seeds:
         for change, config in configs.items():
-            found[change].append(records.trained(trainable, {**config, "seed": seed}, data))
+            found[change].append(trained(trainable, {**config, "seed": seed}, data, records))
             accuracy, seconds = (found[change][-1][name] for name in FIELDS)
             print(f"seed {seed}, {change}: {accuracy:.4f} in {seconds:,.0f} s", flush=True)
     print("| change | val_accuracy | difference, points (standard error) | training time, ratio | n |")

@@ -41,7 +41,7 @@ import scale
 from baselines import METHODS, OURS, STOPPING, WITHOUT_A_PART
 from method import Setting
 from problems import family
-from race import Race, Records, race_of, run
+from race import Courses, Race, race_of, run
 from recorded import names
 
 RUNS: dict[Setting, dict[str, int]] = {
@@ -72,23 +72,23 @@ def main() -> None:
 def _compare_methods(options: argparse.Namespace) -> None:
     started = time.monotonic()
     races = _races(options)
-    records = Records(options.cache)
-    missing = [race for race in races if race not in records]
+    courses = Courses(options.cache)
+    missing = [race for race in races if race not in courses]
     with ProcessPoolExecutor(options.processes) as pool:
         for race, course in zip(missing, pool.map(run, itertools.repeat(options.problems), missing), strict=True):
-            records.add(race, course)
+            courses.add(race, course)
     figures: dict[str, Any] = {}
     for setting in options.settings:
         here = [race for race in races if race.setting == setting]
         if here:
             figures[setting] = {
-                "families": _table(f"{setting}: by family", here, records, lambda race: family(race.problem)),
-                "problems": _table(f"{setting}: by problem", here, records, lambda race: race.problem),
+                "families": _table(f"{setting}: by family", here, courses, lambda race: family(race.problem)),
+                "problems": _table(f"{setting}: by problem", here, courses, lambda race: race.problem),
             }
     if options.figure:
         from curves import draw
 
-        draw(options.figure, {race: records[race] for race in races})
+        draw(options.figure, {race: courses[race] for race in races})
     conditions = {"python": sys.version.split()[0], **{p: version(p) for p in ("optuna", "ray", "numpy", "moocore")}}
     seconds = round(time.monotonic() - started, 1)
     print(f"mean +- standard deviation, n = problems x {options.seeds} seeds; {seconds} s; {conditions}")
@@ -136,14 +136,14 @@ def _races(options: argparse.Namespace) -> list[Race]:
     return races
 
 
-def _table(title: str, races: Sequence[Race], records: Records, group_of: Callable[[Race], str]) -> dict[str, Any]:
+def _table(title: str, races: Sequence[Race], courses: Courses, group_of: Callable[[Race], str]) -> dict[str, Any]:
     """Print mean and standard deviation for each method and group, and our lead over the best other method."""
     methods = list(dict.fromkeys(race.method for race in races))
     groups = list(dict.fromkeys(map(group_of, races)))
     figures: dict[str, Any] = {}
     for group in groups:
         finals = {
-            method: [records[race].final for race in races if race.method == method and group_of(race) == group]
+            method: [courses[race].final for race in races if race.method == method and group_of(race) == group]
             for method in methods
         }
         figures[group] = {

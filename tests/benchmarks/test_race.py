@@ -8,7 +8,7 @@ import pytest
 from baselines import METHODS, method_version
 from noise import Noise
 from problems import CANNOT_RUN, sample
-from race import Course, Race, Records, trials_of
+from race import Course, Courses, Race, trials_of
 
 from search.advisor.proposal import Proposal
 
@@ -109,8 +109,8 @@ def test_a_course_is_a_staircase():
 def test_records_are_found_again(tmp_path):
     race = Race("toy:ladder", "full", 2, "random", "1", seed=7)
     course = Course(((1.0, 0.25),), trials=2, complete=1, seconds=0.1)
-    Records(tmp_path / "cache.jsonl").add(race, course)
-    again = Records(tmp_path / "cache.jsonl")
+    Courses(tmp_path / "cache.jsonl").add(race, course)
+    again = Courses(tmp_path / "cache.jsonl")
     assert race in again
     assert again[race] == course
     assert Race("toy:ladder", "full", 2, "random", "2", seed=7) not in again  # another version is another method
