@@ -21,6 +21,9 @@ class Vgg19Settings(Settings):
 
     workload: ClassVar[str] = "trainables.workloads.vgg19"
 
+    weight_decay: float = parameter(
+        1e-3, "decay of weights; normalisation and biases do not decay", low=0.0, affects="trained"
+    )
     label_smoothing: float = parameter(
         0.1, "smoothing of the training loss's labels", low=0.0, high=0.9999, affects="trained"
     )
