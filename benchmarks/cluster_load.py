@@ -30,7 +30,8 @@ from search.advisor.proposal import Decision, Proposal
 from search.execution.trial_actor import Finished, Measured
 from search.record.journal import FILE_NAME, Journal
 from search.space.machine import describe_machine
-from search.space.space import MOST_CONCURRENT_TRIALS, Space, parse_space
+from search.space.parsing import parse_space
+from search.space.space import MOST_CONCURRENT_TRIALS, Space
 from search.study.study import Study
 from trainables.contract import Resources
 from trainables.replay import curve

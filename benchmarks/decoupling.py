@@ -33,7 +33,7 @@ from search.front.pareto import hypervolume, reference_point
 from search.record.journal import FILE_NAME, read_journal
 from search.record.run_state import RunState
 from search.record.trial import Trial
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 
 TRIALS = 40  # of the coupled search
 IMAGES_PER_EPOCH = (4000, 45000)  # as recorded; all of CIFAR-10

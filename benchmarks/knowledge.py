@@ -33,7 +33,7 @@ from search.advisor.encoding import Encoding
 from search.front.pareto import is_pareto_optimal
 from search.record.events import parse
 from search.space.parameters import Choice
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 
 TRIALS = {"lcbench": 40, "hpolib": 40, "nmt": 20, "pollux": 20, "vgg19": 20}
 SHARES = (0.25, 0.5, 1.0)  # of the trials, after which a search is looked at

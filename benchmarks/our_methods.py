@@ -17,7 +17,7 @@ from search.advisor.advisor import Advisor
 from search.advisor.encoding import Encoding
 from search.advisor.proposal import Decision, Proposal
 from search.advisor.trial_model import TrialModel
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 
 # What each part of the searcher is replaced by, so that a race shows what it is worth.
 PARTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {

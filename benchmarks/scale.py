@@ -15,7 +15,7 @@ from problems import METRICS, sample, space_mapping
 from search.advisor.advisor import Advisor
 from search.record.events import parse
 from search.record.run_state import RunState
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 
 TRIALS, PROPOSALS = 10_000, 50
 

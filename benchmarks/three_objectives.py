@@ -34,7 +34,7 @@ from recorded import load, names
 from search.advisor import acquisition
 from search.advisor.advisor import Advisor
 from search.front.pareto import hypervolume
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 
 RUNS = {"nmt": 40, "hpolib": 100}
 SLOWEST = 1e-5  # throughput; a few rows have none

@@ -13,36 +13,31 @@ import contextlib
 import datetime
 import importlib
 import itertools
-import json
-import os
 import shlex
 import shutil
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from search.execution.ray_watchdog import watchdog
 from search.exit_codes import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, InputError
-from search.record.defaults import stated_defaults
 from search.record.disk import check_writable, describe_os_error, is_out_of_space
-from search.record.events import Event, Opening, parse
-from search.record.journal import FILE_NAME, steady_clock
+from search.record.journal import FILE_NAME
 from search.record.mirror import Mirror, MirrorError, Mirroring
 from search.record.run_lock import FILE_NAME as LOCK_NAME
 from search.record.run_lock import RunLockedError, lock_run
 from search.record.run_state import RunState
-from search.record.source import recorded_name, save_source
+from search.record.source import save_source
 from search.run_options import parser, wanted_nodes
-from search.space.machine import Machine, describe_machine, git_commit, package_versions, shm_warnings
-from search.space.space import Space, load_space
+from search.space.machine import Machine, describe_machine, git_commit, package_versions
+from search.space.parsing import load_space
+from search.space.restriction import restrict_to
+from search.space.space import Space
 from search.space.validation import SpaceError
 from search.study.interrupt import Interrupted, Interrupts
+from search.study.opening import description, known_measurements
 from search.study.resumed import (
     check_replay,
     check_same_defaults,
@@ -52,19 +47,14 @@ from search.study.resumed import (
     read_run,
     resume_space,
 )
-from search.study.shutdown import abandon, finish_run, keep_garbage, report_failure
-from search.text.numbers import plural
+from search.study.shutdown import finish_run
 from trainables.contract import Data, DataError, Resources, load_trainable, source_of
 
 if TYPE_CHECKING:  # Ray is imported when the input is known to be good
     from search.execution.cluster import Cluster
-    from search.terminal.progress import Progress
 
 COMMAND = ("python", "-m", "search.run")
 BEFORE_THE_FIRST_EVENT = {FILE_NAME, LOCK_NAME, "source"}  # in the folder of a run
-LEAVE_SECONDS = 5.0  # for the shutdown of Ray, which takes two to three if no part of it is lost
-ON_END_SECONDS = 60.0  # for the command of --on-end
-OBEY_SECONDS = 8.0  # for a signal to end the study, which waits for no epoch
 
 Fitted = tuple[Space, Data, list[str]]
 
@@ -100,21 +90,6 @@ def _list_parameters(trainable: str) -> int:
     except LookupError as error:
         raise InputError(f"--parameters: {error}") from error
     return DONE
-
-
-@dataclass(frozen=True)
-class _Job:
-    """Run that is about to begin or to go on: everything checked, nothing started."""
-
-    space: Space  # as this machine can do it
-    data: Data
-    folder: Path
-    events: list[Event]  # of the run so far; none: it is new
-    opening: dict[str, Any]  # what the journal's next line says
-    known: list[dict[str, Any]]  # what earlier runs measured that is of use
-    resume_command: str
-    mirror: Mirror | None
-    on_end: str | None  # command of the user
 
 
 @contextmanager
@@ -177,10 +152,12 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
         return DONE
     fitted = None if options.address else _fitted(space, machine.resources)  # report bad input before starting Ray
     with _connected(options, machine, interrupts) as cluster:
+        from search.study.job import Job, run_job
+
         space, data, left_out = fitted or _fitted(space, cluster.resources)
         source = source_of(space.trainable or "")
         opening = {
-            **_described(space, data, options.results),
+            **description(space, data, options.results),
             "space_file": options.space.name,
             "machine": cluster.machine.to_mapping(),
             "versions": {**package_versions(), **(source.packages() if source else {})},
@@ -189,14 +166,15 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
             "left_out": left_out,
             "auto": space.meanings_of_auto(space.resources_per_trial(cluster.resources)),
         }
-        known = _known(space, opening, options)
+        known = known_measurements(space, opening, options.results, options.warm_start)
         folder = _made_folder(options)
         opening["name"] = folder.name
         if source:
             save_source(source, folder)
-        job = _Job(space, data, folder, [], opening, known, _resume_command(folder, options), mirror, options.on_end)
+        command = _resume_command(folder, options)
         with lock_run(folder):
-            return _run(job, cluster, interrupts)
+            job = Job(space, data, folder, [], opening, known, command, mirror, options.on_end)
+            return run_job(job, cluster, interrupts)
 
 
 def _plan(space: Space, machine: Machine, elsewhere: bool) -> str:
@@ -205,7 +183,7 @@ def _plan(space: Space, machine: Machine, elsewhere: bool) -> str:
     from search.study.run_estimate import estimate, untimed
 
     share = space.resources_per_trial(machine.resources.on(machine.num_nodes))
-    space, left_out = space.restrict_to(share)
+    space, left_out = restrict_to(space, share)
     trainable = load_trainable(space.trainable or "")
     if elsewhere:
         return describe_plan(space, "as it is found there", machine, share, left_out, untimed(space))
@@ -233,10 +211,9 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
         if data.name != (was := run_state.info.data.name):
             raise InputError(f"{folder}: the run's data is {was}, but {data.name} is what is here")
         check_replay(folder, space, events)
-        opening = {"command": [*COMMAND, *options.words], "budget": space.budget.model_dump()}
-        job = _Job(space, data, folder, events, opening, [], _resume_command(folder, options), mirror, options.on_end)
+        command = _resume_command(folder, options)
         if is_finished(events[-1], run_state, space):
-            code = finish_run(folder, job.resume_command)
+            code = finish_run(folder, command)
             if mirror:
                 Mirroring(mirror, folder, run_state).copy(everything=True)
             return code
@@ -246,103 +223,16 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
             needed, found = space.resources_per_trial(resumed.resources).nodes, cluster.machine.num_nodes
             if needed > found:
                 raise InputError(f"{folder}: each trial has {needed} nodes, and there are {found}; wait for the others")
-            return _run(job, resumed, interrupts)
+            from search.study.job import Job, run_job
 
-
-def _first_lines(job: _Job, cluster: Cluster) -> Iterator[str]:
-    """Yield what is to be known before the first trial: where to look, and what is different here."""
-    from search.execution.dashboard import announce
-    from search.page.document import FILE_NAME as PAGE
-
-    yield announce(cluster.dashboard_url)
-    yield f"Live page: {job.folder / PAGE}"
-    if job.mirror:
-        yield f"copied to {job.mirror.uri}"
-    if source := source_of(job.space.trainable or ""):
-        yield f"runs {source.path.name} (sha256 {source.digest})"
-    yield from (f"left out: {line}" for line in job.opening.get("left_out", []))
-    yield from shm_warnings()
-    yield from cluster.notices
-
-
-def _run(job: _Job, cluster: Cluster, interrupts: Interrupts) -> int:
-    """Run a study that has its folder and its cluster, whatever happens to it."""
-    from search.execution.dashboard import Metrics
-    from search.page.live import LivePage
-    from search.record.journal import Journal, Listener
-    from search.study.study import run_study
-    from search.terminal.progress import Progress
-
-    interrupted, broken = None, None
-    interrupts.exit_message = f"\ninterrupted twice; to go on:\n  {job.resume_command}\n"
-    clock = steady_clock()
-    run_state = RunState(job.events)
-    mirroring = Mirroring(job.mirror, job.folder, run_state) if job.mirror else None
-    live = Progress(run_state, clock=clock), LivePage(job.folder, run_state), mirroring or contextlib.nullcontext()
-    with live[0] as progress, live[1], live[2], _watched(job, cluster, progress, interrupts):
-        for line in _first_lines(job, cluster):
-            progress.announce(line)
-        listeners: list[Listener] = [progress, Metrics(run_state), *([mirroring] if mirroring else [])]
-        with Journal(job.folder / FILE_NAME, listeners, clock, run_state) as journal:
-            try:
-                events = [*job.events, journal.append("resume" if job.events else "run", **job.opening)]
-                if job.known:
-                    events.append(journal.append("known", measurements=job.known))
-                    progress.announce(f"known from earlier runs: {plural(len(job.known), 'measurement')}")
-                with interrupts.attributed_to_signal():
-                    check, announce = interrupts.check, progress.announce
-                    run_study(job.space, job.data, job.folder, journal, cluster, check, events, announce)
-            except Interrupted as signal:
-                interrupted = signal.exit_code
-                with contextlib.suppress(OSError):  # the event only informs
-                    journal.append("end", reason=str(signal))
-            except Exception as error:
-                broken = error
-            finally:
-                keep_garbage()
-    if broken is not None:
-        code = report_failure(job.folder, job.resume_command, broken)
-    else:
-        interrupts.ignore()  # what is left takes a second
-        code = finish_run(job.folder, job.resume_command, interrupted)
-    if mirroring:
-        mirroring.copy(everything=True)
-    if job.on_end:
-        _run_on_end(job.on_end, job.folder, code)
-    interrupts.exit_within(LEAVE_SECONDS, code)
-    return code
-
-
-def _run_on_end(command: str, folder: Path, code: int) -> None:
-    """Run the user's command at the end of a search; where it fails, say so."""
-    environment = {**os.environ, "SEARCH_RUN": str(folder.absolute()), "SEARCH_EXIT_CODE": str(code)}
-    try:
-        subprocess.run(command, shell=True, check=True, env=environment, timeout=ON_END_SECONDS)
-    except subprocess.SubprocessError as error:
-        print(f"--on-end: {error}", file=sys.stderr)
-
-
-def _watched(job: _Job, cluster: Cluster, progress: Progress, interrupts: Interrupts) -> AbstractContextManager[None]:
-    """End the process if Ray is lost, or blocks the response to a signal, which may have ended part of Ray too."""
-    signalled_at: list[float] = []
-
-    def why() -> str | None:
-        if interrupts.exit_code is not None:
-            signalled_at.append(time.monotonic())
-            if time.monotonic() - signalled_at[0] > OBEY_SECONDS:
-                return "Ray does not answer"
-        return cluster.why_lost()
-
-    def lost(why: str) -> None:
-        progress.close()  # or the view would be drawn over the last lines
-        abandon(job.folder, job.resume_command, why, lambda: interrupts.exit_code or FAILED)
-
-    return watchdog(why, lost)
+            opening = {"command": [*COMMAND, *options.words], "budget": space.budget.model_dump()}
+            job = Job(space, data, folder, events, opening, [], command, mirror, options.on_end)
+            return run_job(job, resumed, interrupts)
 
 
 def _fitted(space: Space, total: Resources) -> Fitted:
     """Return the space restricted to these resources, its data, and a line for each thing left out."""
-    space, left_out = space.restrict_to(space.resources_per_trial(total))
+    space, left_out = restrict_to(space, space.resources_per_trial(total))
     return space, load_trainable(space.trainable or "").locate_data(space.data), left_out
 
 
@@ -353,7 +243,7 @@ def _connected(options: argparse.Namespace, machine: Machine, interrupts: Interr
 
     labels, wait_seconds = wanted_nodes(options)
     interrupts.deferred = True
-    threading.Thread(target=importlib.import_module, args=("search.study.study",), daemon=True).start()  # meanwhile
+    threading.Thread(target=importlib.import_module, args=("search.study.job",), daemon=True).start()  # meanwhile
     if sys.stderr.isatty():  # it takes some seconds, in which a person would see nothing
         print(f"joining Ray at {options.address}" if options.address else "starting Ray", file=sys.stderr)
     try:
@@ -369,43 +259,6 @@ def _connected(options: argparse.Namespace, machine: Machine, interrupts: Interr
             yield cluster
     except ClusterError as error:
         raise InputError(str(error)) from error
-
-
-def _described(space: Space, data: Data, results: Path) -> dict[str, Any]:
-    """Return the journal fields that describe a space and its data."""
-    trainable, source = load_trainable(space.trainable or ""), source_of(space.trainable or "")
-    name = recorded_name(space.trainable or "", results)
-    mapping = {**space.to_mapping(), "trainable": name}
-    if not data.val_images:  # all validation samples, of a number that is not known
-        del mapping["data"]["val_images"]
-    return {
-        "space": mapping,
-        "defaults": stated_defaults(trainable),
-        "trainable": name,
-        "source": source.digest if source else "",
-        "objectives": [{"metric": o.metric, "goal": o.goal} for o in space.objectives],
-        "constraints": [str(constraint) for constraint in space.stated_constraints],
-        "budget": space.budget.model_dump(),
-        "grid_points": space.grid_points,
-        "metrics": {name: metric.unit for name, metric in space.known_metrics.items()},
-        "data": {"name": data.name, "description": trainable.describe_data(data)},
-        "seed": space.searcher.seed,
-    }
-
-
-def _known(space: Space, fields: dict[str, Any], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return measurements of the requested earlier runs, and rates of the newest runs beside the new one."""
-    from search.record import warm_start
-
-    opening = parse(json.dumps({"event": "run", "time": 0.0, "name": "", **fields}).encode())
-    assert isinstance(opening, Opening)
-    known = warm_start.recent_rates(space, opening, options.results)
-    asked = warm_start.all_measurements(space, opening, options.warm_start)
-    if options.warm_start and not asked:
-        folders = ", ".join(map(str, options.warm_start))
-        raise InputError(f"--warm-start {folders}: nothing there is of use here: other data, length or fixed settings")
-    sources = {measurement["source"] for measurement in asked}
-    return [*asked, *(measurement for measurement in known if measurement["source"] not in sources)]
 
 
 def _new_folder(options: argparse.Namespace) -> Path:

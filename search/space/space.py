@@ -1,21 +1,18 @@
-"""Checked search space: a space file becomes a `Space`, or a one-line `SpaceError`."""
+"""Checked content of a space file."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, PlainSerializer
 from pydantic_core import PydanticCustomError
 
 from search.front.objective import Constraint, Objective, constraint_text, read_constraint
 from search.front.roles import rate_metric, rate_unit
-from search.front.targets import QUANTITIES, Target, as_objective, target_constraint, target_metrics, targets_of
-from search.space.budget import Budget, Count, Evaluation, SearcherSettings, StoppingSettings, find_budget_problems
+from search.front.targets import Target, as_objective, target_constraint, target_metrics, targets_of
+from search.space.budget import Budget, Count, Evaluation, SearcherSettings, StoppingSettings
 from search.space.parameters import (
     LIST_TO_TUPLE,
     MAPPING_TO_DATACLASS,
@@ -24,22 +21,15 @@ from search.space.parameters import (
     Choice,
     Range,
     Scalar,
-    explain_unsatisfiable,
-    find_baseline_problems,
-    find_parameter_problems,
-    sort_by_dependency,
 )
-from search.space.space_file import OVERLAY, merge_settings, read_space_file
-from search.space.validation import KeyPath, Problem, Source, SpaceError, did_you_mean, format_value, translate_error
+from search.space.validation import SpaceError
 from search.text.configurations import format_setting
 from trainables import contract
-from trainables.contract import EPOCHS, TRAINABLES, Data, Resources, Trainable, load_trainable
+from trainables.contract import EPOCHS, Data, Resources, load_trainable
 
 MAX_GRID_POINTS = 100_000
 MOST_CONCURRENT_TRIALS = 100
 GIB_PER_CONCURRENT_TRIAL = 0.125  # a process beside the search relays each one
-UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # to pydantic
-UNKNOWN_SOURCE = Source("space")
 
 
 def _parse_constraint(value: Any) -> Constraint:
@@ -200,55 +190,6 @@ class Space(BaseModel):
             raise SpaceError(f"concurrent_trials: {trials} trials cannot share {shared}")
         return Resources(cpus, gpus, nodes_per_trial)
 
-    def restrict_to(self, resources: Resources) -> tuple[Space, list[str]]:
-        """Return the part of the space that one trial's resources can run, and a line for each thing left out.
-
-        Raises:
-            SpaceError: no value of a parameter is available, a fixed value is not, or the search would never end.
-        """
-        space, lines = self, list[str]()
-        if self.without_gpu and resources.gpus == 0:
-            before = {**self.to_mapping(), OVERLAY: {}}
-            space = parse_space(merge_settings(before, self.without_gpu), Source(OVERLAY))
-            old, new = _flatten(before), _flatten(space.to_mapping())
-            changed = ", ".join(key for key in old | new if old.get(key) != new.get(key))
-            lines.append(f"no GPU here: {OVERLAY} sets {changed or 'nothing else'}")
-        if resources.gpus == 0 and not (space.budget.limited_anywhere or space.grid_points):
-            raise SpaceError("budget.gpu_hours: no GPU here: nothing is counted; set trials, hours or total_epochs")
-        trainable = load_trainable(space.trainable) if space.trainable else None
-
-        def reason_against(name: str, value: contract.Scalar) -> str | None:
-            return trainable.unavailable(name, value, resources) if trainable else None
-
-        superseded = getattr(trainable, "superseded", None)
-
-        def left_out_because(name: str, parameter: Choice, value: contract.Scalar) -> str | None:
-            if (reason := reason_against(name, value)) or superseded is None or space.baseline.get(name) == value:
-                return reason
-            found: str | None = superseded(name, value, parameter.values, resources)
-            return found
-
-        for name, value in space.fixed.items():
-            if reason := reason_against(name, value):
-                raise SpaceError(f"fixed.{name}: {format_value(value)} is not available here: {reason}")
-        kept: dict[str, Choice | Range] = {}
-        for name, parameter in space.parameters.items():
-            if never := explain_unsatisfiable(parameter.when, kept, space.fixed):
-                lines.append(f"{name}: left out, as {never} here")
-                continue
-            kept[name] = parameter
-            if isinstance(parameter, Choice):
-                pairs = [(value, left_out_because(name, parameter, value)) for value in parameter.values]
-                left_out = [f"{name} {value}: {reason}" for value, reason in pairs if reason]
-                values = tuple(value for value, reason in pairs if not reason)
-                if not values:
-                    raise SpaceError(f"parameters.{name}: none of its values is available here: {'; '.join(left_out)}")
-                kept[name] = parameter.model_copy(update={"values": values})
-                lines += left_out
-        for problem in find_baseline_problems(space.baseline, kept, space.fixed, ()):
-            raise SpaceError(f"baseline: not available here: {problem.message}")
-        return space.model_copy(update={"parameters": kept}), lines
-
     def meanings_of_auto(self, resources: contract.Resources) -> dict[str, str]:
         """Return what `auto` stands for here, by name, for each setting that has it in some trial."""
         trainable = load_trainable(self.trainable) if self.trainable else None
@@ -290,165 +231,3 @@ class Space(BaseModel):
     def to_mapping(self) -> dict[str, Any]:
         """Return plain data, fit for JSON, from which `parse_space` makes an equal space."""
         return self.model_dump(mode="json")
-
-
-def load_space(path: Path, overrides: Sequence[str] = ()) -> Space:
-    """Load and check a YAML file with `a.b=value` settings over it.
-
-    Raises:
-        SpaceError: the problems, each with file and line.
-    """
-    return parse_space(*read_space_file(path, overrides))
-
-
-def parse_space(mapping: Mapping[str, Any], source: Source = UNKNOWN_SOURCE) -> Space:
-    """Check plain data from this source.
-
-    Raises:
-        SpaceError: the problems, each with its place.
-    """
-    space = _check(mapping, source)
-    if OVERLAY in space.without_gpu:
-        raise source.error(Problem((OVERLAY, OVERLAY), "cannot contain itself; leave it out"))
-    if space.without_gpu:
-        _check(merge_settings({**mapping, OVERLAY: {}}, space.without_gpu), source.overlaid(OVERLAY))
-    return space
-
-
-def _check(mapping: Mapping[str, Any], source: Source) -> Space:
-    try:
-        space = Space.model_validate(mapping)
-        space = space.model_copy(update={"trainable": _absolute(space.trainable, source)})
-        trainable = load_trainable(space.trainable) if space.trainable is not None else None
-    except ValidationError as error:
-        raise source.errors([*_translated(error), *_parameter_problems(mapping, source)]) from None
-    except LookupError as error:
-        name = mapping["trainable"]
-        if os.path.isfile(_absolute(name, source) or ""):  # the error has its own file and line
-            raise SpaceError(str(error)) from None
-        raise source.error(_no_trainable(name, source)) from None
-    except ImportError as error:
-        raise source.error(Problem(("trainable",), f"found {format_value(mapping['trainable'])}: {error}")) from None
-    if trainable is not None and not hasattr(trainable, "PARAMETERS"):
-        raise source.error(_no_trainable(mapping["trainable"], source))
-    # a range is over whole numbers where the trainable accepts nothing else and the file does not say
-    whole = {name for name, known in ((trainable and trainable.PARAMETERS) or {}).items() if known.type == "int"}
-    parameters = dict(space.parameters)
-    for name, parameter in space.parameters.items():
-        if name in whole and isinstance(parameter, Range) and "type" not in parameter.model_fields_set:
-            parameters[name] = parameter.model_copy(update={"type": "int"})
-    space = space.model_copy(update={"parameters": parameters})
-    if problems := list(_find_problems(space, trainable)):
-        raise source.errors(problems)
-    return space.model_copy(update={"parameters": sort_by_dependency(parameters)})
-
-
-def _translated(error: ValidationError) -> Iterator[Problem]:
-    """Yield the problems that pydantic found; a missing key is none where it may be there under a wrong name."""
-    details = error.errors(include_url=False)
-    misnamed = {detail["loc"][:-1] for detail in details if detail["type"] in UNKNOWN_KEY}
-    for detail in details:
-        if detail["type"] == "missing" and detail["loc"][:-1] in misnamed:
-            continue
-        enclosing = detail["loc"] if detail["type"] in ("model_type", "dataclass_type") else detail["loc"][:-1]
-        owner = next((_OWNERS[part] for part in reversed(enclosing) if part in _OWNERS), Space)
-        names = [*owner.__annotations__, *(QUANTITIES if owner is Objective else ())]
-        yield translate_error(detail, names)
-
-
-def _parameter_problems(mapping: Mapping[str, Any], source: Source) -> Iterator[Problem]:
-    """Yield the problems of each parameter and fixed value alone, in a file that has mistakes elsewhere."""
-    try:
-        name = TypeAdapter(str).validate_python(mapping.get("trainable"), strict=True)
-        trainable = load_trainable(_absolute(name, source) or "")
-        known = trainable.PARAMETERS
-    except (ValidationError, LookupError, ImportError, AttributeError):
-        return
-    parameters = _valid(mapping.get("parameters"), TypeAdapter(AnyParameter))
-    fixed = _valid(mapping.get("fixed"), TypeAdapter(Scalar))
-    for problem in find_parameter_problems(parameters, fixed, known, name):
-        if "when" not in problem.path:  # it may be on a parameter that has a mistake
-            yield problem
-
-
-def _valid(section: Any, kind: TypeAdapter[Any]) -> dict[str, Any]:
-    """Return the values of a section that are of this kind."""
-    found = {}
-    for name, value in section.items() if isinstance(section, Mapping) else ():
-        with contextlib.suppress(ValidationError):
-            found[name] = kind.validate_python(value)
-    return found
-
-
-def _absolute(trainable: str | None, source: Source) -> str | None:
-    """Return the path of a user's file, which is given relative to the space file."""
-    if trainable is None or not trainable.endswith(".py"):
-        return trainable
-    return os.path.abspath(source.folder / Path(trainable).expanduser())
-
-
-def _no_trainable(name: str, source: Source) -> Problem:
-    """Return the problem that there is no such training, with the nearest of the built-in ones and the files there."""
-    found = "no such file" if name.endswith(".py") else "no such trainable"
-    folder = Path(name).parent if (source.folder / Path(name).parent).is_dir() else Path()
-    files = sorted(str(folder / file.name) for file in (source.folder / folder).glob("*.py"))
-    names = files if name.endswith(".py") and files else [*TRAINABLES, *files]
-    return Problem(("trainable",), f"found {format_value(name)}: {found}{did_you_mean(name, names)}")
-
-
-_OWNERS: dict[str | int, Any] = {"objectives": Objective, "<Choice>": Choice, "<Range>": Range}
-_OWNERS |= {section: Space.model_fields[section].annotation for section in ("data", "searcher", "stopping", "budget")}
-
-
-def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Problem]:
-    owner, known = space.trainable or "", trainable.PARAMETERS if trainable else None
-    if not space.parameters:
-        yield Problem(("parameters",), "nothing to search; name at least one parameter")
-    yield from find_parameter_problems(space.parameters, space.fixed, known, owner)
-    yield from find_baseline_problems(space.baseline, space.parameters, space.fixed, space.constraints)
-    for name, parameter in space.parameters.items() if space.searcher.name != "gp" else ():
-        if parameter.likely:
-            yield Problem(
-                ("parameters", name, "likely"), f"the searcher {space.searcher.name} has no use for it; gp has"
-            )
-    if len(space.objectives) < 2:
-        yield Problem(("objectives",), f"found {len(space.objectives)}; a front needs two objectives or more")
-    metrics = [objective.metric for objective in space.objectives]
-    named: list[tuple[KeyPath, str]] = [(("objectives", i, "metric"), metric) for i, metric in enumerate(metrics)]
-    for i, (path, metric) in enumerate(named):
-        if metric in metrics[:i]:
-            yield Problem(path, f"{metric} is listed twice; objectives must differ")
-        if metric.startswith("test_"):
-            yield Problem(path, f"{metric} is measured once, after the search; optimize a val_ metric instead")
-    named += [(("constraints", i), constraint.metric) for i, constraint in enumerate(space.constraints)]
-    reported = trainable.METRICS if trainable else None
-    for target in targets_of(metrics):
-        path = ("objectives", metrics.index(target.name), "metric")
-        if reported is None:
-            yield Problem(path, f"{target.name} needs a trainable that says what it reports")
-            return
-        if target.metric not in reported:
-            yield Problem(path, f'{owner} reports no "{target.metric}"{did_you_mean(target.metric, reported)}')
-        elif reported[target.metric].role not in ("quality", "loss"):
-            qualities = ", ".join(name for name, metric in reported.items() if metric.role in ("quality", "loss"))
-            yield Problem(path, f"{target.metric} says not how well it learned; there are {qualities}")
-    if reported is not None:
-        reported = {**reported, **target_metrics(targets_of(metrics), reported)}
-    for path, metric in named:
-        if reported is not None and metric not in reported:
-            yield Problem(path, f'{owner} reports no "{metric}"{did_you_mean(metric, reported)}')
-        elif reported is not None and space.evaluation == "probe" and not reported[metric].probed:
-            yield Problem(path, f"a probe does not measure {metric}; leave it out, or set evaluation: coupled")
-    for name in ("train_images", "val_images"):
-        if (images := getattr(space.data, name)) is not None and images < 1:
-            yield Problem(("data", name), f"found {images}; expected at least 1")
-    yield from find_budget_problems(space.evaluation, space.parameters, space.searcher, space.stopping, space.budget)
-
-
-def _flatten(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted key; a parameter is one setting."""
-    flat: dict[str, Any] = {}
-    for section, content in mapping.items():
-        nested = isinstance(content, Mapping)
-        flat |= {f"{section}.{key}": value for key, value in content.items()} if nested else {section: content}
-    return flat

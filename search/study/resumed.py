@@ -14,7 +14,8 @@ from search.record.journal import FILE_NAME, read_journal
 from search.record.run_state import RunState
 from search.record.source import recorded_file
 from search.space.machine import Machine
-from search.space.space import Space, parse_space
+from search.space.parsing import parse_space
+from search.space.space import Space
 from search.space.space_file import apply_overrides, merge_settings
 from search.space.validation import Source
 from search.study.interrupt import BY_SIGNAL

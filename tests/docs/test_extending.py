@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from search.space.space import load_space
+from search.space.parsing import load_space
 from trainables.contract import Data, Resources, load_trainable
 from trainables.declared import DeclarationError, declaration_of
 from trainables.local_worker import LocalWorker

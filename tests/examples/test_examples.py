@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from search.space.space import load_space
+from search.space.parsing import load_space
 from trainables.contract import Data, Resources, load_trainable
 from trainables.local_worker import LocalWorker
 from trainables.own_loop import OwnLoop

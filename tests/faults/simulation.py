@@ -10,9 +10,10 @@ from search.advisor.proposal import Decision, Proposal
 from search.execution.trial_actor import Finished, Measured
 from search.record.journal import FILE_NAME, Event, Journal, Listener, read_journal
 from search.record.run_state import RunState
-from search.run import _described
 from search.space.machine import describe_machine
-from search.space.space import Space, parse_space
+from search.space.parsing import parse_space
+from search.space.space import Space
+from search.study.opening import description
 from search.study.study import Study
 from trainables.contract import Resources
 from trainables.replay import curve
@@ -46,7 +47,7 @@ def a_space(**changed: Any) -> Space:
 def opening(space: Space, name: str = "run") -> dict[str, Any]:
     """What the first line of its journal says."""
     return {
-        **_described(space, space.data, Path("results")),
+        **description(space, space.data, Path("results")),
         "name": name,
         "machine": {**describe_machine().to_mapping(), "num_nodes": 1},
         "versions": {"python": "3"},

@@ -16,7 +16,7 @@ import pytest
 from search.record.events import Wait
 from search.record.journal import FILE_NAME, read_journal
 from search.results import Run, load
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 from tests.trainables.own_files import written
 from trainables.contract import Resources
 

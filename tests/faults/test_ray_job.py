@@ -20,7 +20,7 @@ import pytest
 from search.record.events import End
 from search.record.journal import FILE_NAME, read_journal
 from search.results import load
-from search.space.space import load_space
+from search.space.parsing import load_space
 from tests.faults.processes import SPACE, measured
 from tests.faults.simulation import simulate
 

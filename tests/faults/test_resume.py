@@ -26,7 +26,7 @@ from search.record.run_state import RunState
 from search.results import load
 from search.run import _made_folder, _resume_command, main
 from search.run_options import parser
-from search.space.space import load_space
+from search.space.parsing import load_space
 from search.study.resumed import check_same_defaults
 from tests.faults.processes import SPACE
 from tests.faults.simulation import Killed, a_space, killing, simulate

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from search import run
 from search.execution.cluster import Cluster
 from search.execution.ray_watchdog import POLL_SECONDS
 from search.execution.tune import AdvisorSearcher, Check
 from search.record.events import NO_MACHINE
 from search.record.journal import FILE_NAME
 from search.results import load
+from search.study import job
 from search.study.interrupt import Interrupted, Interrupts
 from tests.faults.processes import SPACE, descendants, gone, measured, named, printed, running, wait_for, with_pids
 from tests.search.runs import REPLAYED
@@ -67,7 +67,7 @@ import contextlib, gc, subprocess, sys, time
 from search import run
 from search.execution.cluster import Cluster
 from search.space.machine import Machine
-from search.study import shutdown, study
+from search.study import job, shutdown
 from search.study.interrupt import Interrupted
 from trainables.contract import Resources
 
@@ -93,7 +93,7 @@ def interrupted(*arguments):
     asks = Asks()
     raise Interrupted(1)
 
-run._connected, study.run_study, run.LEAVE_SECONDS = connected, interrupted, 0.5
+run._connected, job.run_study, job.LEAVE_SECONDS = connected, interrupted, 0.5
 shutdown.write_results = write_results
 sys.exit(run.main(["space.yaml"]))
 """
@@ -123,16 +123,16 @@ def test_where_ray_is_gone_or_stuck_by_the_signal_as_well_the_exit_code_is_the_s
             signal.pthread_kill(threading.get_ident(), signal.SIGHUP)
         told.append((*what[:-1], what[-1]()))
 
-    monkeypatch.setattr(run, "abandon", abandon)
-    job: Any = SimpleNamespace(folder=tmp_path, resume_command="to go on")
+    monkeypatch.setattr(job, "abandon", abandon)
+    stuck: Any = SimpleNamespace(folder=tmp_path, resume_command="to go on")
     view: Any = SimpleNamespace(close=lambda: None)
-    monkeypatch.setattr(run, "OBEY_SECONDS", 0.5)
+    monkeypatch.setattr(job, "OBEY_SECONDS", 0.5)
     cluster = Cluster(Resources(2), NO_MACHINE, True, None, why_lost=lambda: why if why == "Ray is gone" else None)
     with Interrupts() as interrupts:
         interrupts.deferred = True
         if why != "Ray is gone":
             signal.raise_signal(signal.SIGHUP)
-        with run._watched(job, cluster, view, interrupts):
+        with job._watched(stuck, cluster, view, interrupts):
             time.sleep(2.5 * POLL_SECONDS)
     assert told == [(tmp_path, "to go on", why, 129)]
 

@@ -8,7 +8,7 @@ from optuna.trial import TrialState
 
 from search.advisor.advisor import Advisor
 from search.advisor.proposal import Decision, UnknownTrialError
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 from tests.search.runs import typed
 
 EPOCHS = 9

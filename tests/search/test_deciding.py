@@ -19,7 +19,7 @@ from search.record.journal import FILE_NAME, Journal
 from search.record.run_state import RunState
 from search.report import causes
 from search.results import load
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 from search.study.deciding import ROUNDS_AT_A_TIME
 from search.study.front_measurements import FrontMeasurements
 from search.study.study import Study

@@ -9,7 +9,7 @@ import pytest
 
 from search.advisor.advisor import Advisor
 from search.advisor.proposal import Proposal
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 from tests.search.runs import typed
 
 EPOCHS = 9

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from search.advisor.encoding import INACTIVE, Encoding
 from search.space.parameters import Choice
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 from trainables.contract import Scalar
 
 OBJECTIVES = [{"metric": "accuracy", "goal": "maximize"}, {"metric": "rate", "goal": "maximize"}]

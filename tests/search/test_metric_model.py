@@ -10,7 +10,7 @@ from search.advisor.encoding import Encoding
 from search.advisor.metric_model import MAX_FITTED, MAX_POINTS, OUTLIER, MetricModel, log_rates, warp_losses
 from search.advisor.surrogate import GaussianProcess
 from search.advisor.trial_model import RATES_DIFFER_BY
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 
 SPACE = parse_space(
     {

@@ -19,7 +19,7 @@ from search.record.columns import describe_columns
 from search.record.events import Opening
 from search.report.report import write_summary
 from search.results import load
-from search.space.space import load_space, parse_space
+from search.space.parsing import load_space, parse_space
 from search.space.validation import SpaceError
 from tests.search.runs import INFO, story, typed, write_run
 from tests.trainables.own_files import LINEAR, written

@@ -11,7 +11,7 @@ from search.pick.__main__ import main
 from search.pick.requirements import Requirements, best, probabilities
 from search.results import load
 from search.run import main as run_main
-from search.space.space import load_space
+from search.space.parsing import load_space
 from tests.search.runs import INFO, Recorder, config, story, write_run
 
 # of the story: t0003 (0.71, 180 images/s), t0007 (0.70, 352), t0006 (0.50, 340), t0001 (0.52, 301), t0011 (0.58, 401)

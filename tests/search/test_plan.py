@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from search.space.machine import Machine
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 from search.study.plan import describe_plan
 from search.study.run_estimate import Estimate, Timed
 from tests.trainables.own_files import LINEAR

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from search import run
 from search.record.journal import FILE_NAME
 from search.results import load
 from search.run import main
 from search.run_options import space_path
 from search.space.machine import Machine
+from search.study import job
 from tests.faults.processes import printed, running, wait_for
 from tests.search.bad_spaces import BAD_SPACES, Bad
 from tests.search.runs import REPLAYED
@@ -227,11 +227,11 @@ def test_a_space_file_that_comes_with_the_package_has_a_name(monkeypatch, tmp_pa
 
 
 def test_a_command_at_the_end_that_fails_is_told_and_changes_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(run, "ON_END_SECONDS", 0.3)
-    run._run_on_end('test "$SEARCH_EXIT_CODE" = 130 && touch "$SEARCH_RUN/told"', tmp_path, 130)
+    monkeypatch.setattr(job, "ON_END_SECONDS", 0.3)
+    job._run_on_end('test "$SEARCH_EXIT_CODE" = 130 && touch "$SEARCH_RUN/told"', tmp_path, 130)
     assert (tmp_path / "told").exists()
     assert capsys.readouterr().err == ""
-    run._run_on_end("exit 3", tmp_path, 0)
+    job._run_on_end("exit 3", tmp_path, 0)
     assert "--on-end: " in capsys.readouterr().err
-    run._run_on_end("sleep 5", tmp_path, 0)
+    job._run_on_end("sleep 5", tmp_path, 0)
     assert "timed out" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 import pytest
 
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 from search.study.run_estimate import START_SECONDS, TRIAL_OVERHEAD_SECONDS, estimate, samples
 from trainables import replay
 from trainables.contract import Cost, Data, InfeasibleError

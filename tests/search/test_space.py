@@ -13,7 +13,9 @@ from search.front.affects import without_effect
 from search.front.objective import Constraint, Objective
 from search.space.budget import Budget, SearcherSettings, StoppingSettings
 from search.space.parameters import Choice, Range
-from search.space.space import Space, load_space, parse_space
+from search.space.parsing import load_space, parse_space
+from search.space.restriction import restrict_to
+from search.space.space import Space
 from search.space.validation import Source, SpaceError
 from tests.search.bad_spaces import BAD_SPACES, GOOD, Bad
 from trainables.contract import Data, Resources
@@ -117,12 +119,12 @@ data: {download: *no}
 @pytest.mark.parametrize("bf16", ["computed", "emulated"])
 def test_our_own_space_files_run_on_a_laptop_and_on_a_gpu_node(path, resources, bf16, monkeypatch):
     monkeypatch.setattr(processor, "bf16", lambda: bf16)
-    usable, _ = load_space(path).restrict_to(resources)
+    usable, _ = restrict_to(load_space(path), resources)
     assert usable.parameters
 
 
 def test_reading_a_space_needs_neither_torch_nor_ray():
-    code = "import sys, search.space.space; assert not {'torch', 'ray', 'optuna', 'pandas'} & set(sys.modules)"
+    code = "import sys, search.space.parsing; assert not {'torch', 'ray', 'optuna', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=SPACES.parent)
 
 
@@ -380,7 +382,7 @@ def test_unavailable_values_are_left_out_with_a_line_each(monkeypatch):
             },
         }
     )
-    here, left_out = everywhere.restrict_to(LAPTOP)
+    here, left_out = restrict_to(everywhere, LAPTOP)
     assert left_out == [
         "precision fp16: needs a CUDA device",
         "loader device: needs a CUDA device",
@@ -389,7 +391,7 @@ def test_unavailable_values_are_left_out_with_a_line_each(monkeypatch):
     ]
     assert list(here.parameters) == ["precision", "loader", "learning_rate", "num_workers"]
     assert here.parameters["precision"] == Choice(values=("fp32", "bf16"))
-    there, left_out = everywhere.restrict_to(GPU_NODE)
+    there, left_out = restrict_to(everywhere, GPU_NODE)
     assert left_out == ["precision fp16: bf16 is native on these GPUs, and needs no scaling"]
     assert there.parameters["precision"] == Choice(values=("fp32", "bf16"))
 
@@ -397,24 +399,24 @@ def test_unavailable_values_are_left_out_with_a_line_each(monkeypatch):
 @pytest.mark.parametrize(("native", "values"), [(True, ("fp32", "bf16")), (False, ("fp32", "fp16"))])
 def test_of_the_16_bit_types_a_gpu_is_searched_over_the_one_that_suits_it(native, values, monkeypatch):
     monkeypatch.setattr(processor, "gpu_bf16", lambda: native)
-    usable, _ = load_space(SPACES / "throughput.yaml").restrict_to(GPU_NODE)
+    usable, _ = restrict_to(load_space(SPACES / "throughput.yaml"), GPU_NODE)
     assert usable.parameters["precision"] == Choice(values=values)
 
 
 def test_fp16_that_is_fixed_alone_or_in_use_is_kept():
     precision = {"precision": {"values": ["bf16", "fp16"]}}
     assert (
-        parse_space({**VGG, "parameters": precision, "baseline": {"precision": "fp16"}}).restrict_to(GPU_NODE)[1] == []
+        restrict_to(parse_space({**VGG, "parameters": precision, "baseline": {"precision": "fp16"}}), GPU_NODE)[1] == []
     )
     others = {"parameters": {"seed": {"values": [1, 2]}}, "fixed": {"precision": "fp16"}}
-    assert parse_space({**VGG, **others}).restrict_to(GPU_NODE)[1] == []
+    assert restrict_to(parse_space({**VGG, **others}), GPU_NODE)[1] == []
 
 
 def test_graphs_and_compilation_are_searched_where_there_is_a_gpu():
     space = load_space(SPACES / "throughput.yaml")
     searched = {"cuda_graphs", "compile"}
-    assert searched <= set(space.restrict_to(GPU_NODE)[0].parameters)
-    assert not searched & set(space.restrict_to(LAPTOP)[0].parameters)
+    assert searched <= set(restrict_to(space, GPU_NODE)[0].parameters)
+    assert not searched & set(restrict_to(space, LAPTOP)[0].parameters)
 
 
 @pytest.mark.parametrize("value", ["auto", True, False])
@@ -430,7 +432,7 @@ def test_a_condition_on_a_fixed_value_that_does_not_hold_leaves_the_parameter_ou
         parameters={"n": {"values": [1, 2], "when": {"loader": "workers"}}, "x": {"values": [1, 2]}},
         fixed={"loader": "memory"},
     )
-    here, left_out = waiting.restrict_to(LAPTOP)
+    here, left_out = restrict_to(waiting, LAPTOP)
     assert (list(here.parameters), left_out) == (["x"], ['n: left out, as loader is never "workers" here'])
 
 
@@ -444,7 +446,7 @@ def test_a_condition_on_a_fixed_value_that_does_not_hold_leaves_the_parameter_ou
 )
 def test_a_space_of_which_this_machine_can_do_nothing_is_refused(sections, message):
     with pytest.raises(SpaceError, match=message):
-        parse_space({**VGG, "parameters": {"seed": {"values": [1, 2]}}, **sections}).restrict_to(LAPTOP)
+        restrict_to(parse_space({**VGG, "parameters": {"seed": {"values": [1, 2]}}, **sections}), LAPTOP)
 
 
 SMALLER = {
@@ -462,7 +464,7 @@ SMALLER = {
 
 def test_where_there_is_no_gpu_the_overlay_holds_and_says_what_it_changed(monkeypatch):
     monkeypatch.setattr(processor, "bf16", lambda: "computed")
-    here, lines = parse_space(SMALLER).restrict_to(LAPTOP)
+    here, lines = restrict_to(parse_space(SMALLER), LAPTOP)
     assert here.parameters == {"batch_size": Range(min=16, max=64, type="int")}
     assert here.fixed == {"width": 0.25, "momentum": 0.9, "precision": "bf16"}
     assert here.data == Data(train_images=100)
@@ -473,7 +475,7 @@ def test_where_there_is_no_gpu_the_overlay_holds_and_says_what_it_changed(monkey
 
 
 def test_where_there_is_a_gpu_the_overlay_is_nothing():
-    here, lines = parse_space(SMALLER).restrict_to(GPU_NODE)
+    here, lines = restrict_to(parse_space(SMALLER), GPU_NODE)
     assert (here.parameters, here.fixed, lines) == (parse_space(SMALLER).parameters, SMALLER["fixed"], [])
 
 
@@ -483,7 +485,7 @@ def test_the_command_line_has_the_last_word_over_the_overlay(good_file):
         "  parameters: {batch_size: {values: [1, 2]}, seed: {values: [1, 2]}}\n"
     )
     overrides = ["data.train_images=99", "parameters.batch_size.values=[3]", "fixed.seed=5"]
-    here, _ = load_space(good_file, overrides).restrict_to(LAPTOP)
+    here, _ = restrict_to(load_space(good_file, overrides), LAPTOP)
     assert here.data.train_images == 99
     assert here.parameters == {"batch_size": Choice(values=(3,))}
     assert here.fixed == {"seed": 5}
@@ -669,4 +671,4 @@ def test_what_affects_what_survives_the_journal_and_the_machine(evaluation):
         }
     )
     assert parse_space(json.loads(json.dumps(original.to_mapping(), allow_nan=False))) == original
-    assert original.restrict_to(LAPTOP) == (original, [])
+    assert restrict_to(original, LAPTOP) == (original, [])

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from search.space.parameters import Choice, Range
-from search.space.space import Space, load_space
+from search.space.parsing import load_space
+from search.space.space import Space
 from search.space.starting_space import starting_space, values_around
 from tests.trainables.own_files import LOOP, written
 from trainables.contract import Parameter, load_trainable

@@ -16,7 +16,7 @@ from search.execution.trial_actor import Finished, Measured
 from search.record.journal import FILE_NAME, Event, Journal
 from search.record.run_state import RunState
 from search.results import load
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 from search.study.study import Study
 from tests.search.runs import interval, typed
 from trainables import replay

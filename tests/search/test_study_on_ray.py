@@ -23,7 +23,7 @@ from search.record.journal import FILE_NAME, Event, Journal, Listener, read_jour
 from search.record.run_state import RunState
 from search.report.sweeps import loader_tables
 from search.results import Run, load
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 from search.study.study import Study, complete_study, run_study
 from tests.search.test_study import OBJECTIVES, PROBES, RATES, events_of
 from trainables.contract import Layout, Resources

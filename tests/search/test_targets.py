@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from search.front.targets import Target, target_of, with_targets
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 from search.space.validation import SpaceError
 
 TIME = Target("seconds", "val_accuracy", 0.9)

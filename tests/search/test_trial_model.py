@@ -15,7 +15,7 @@ from search.advisor.metric_model import MAX_POINTS
 from search.advisor.surrogate import GaussianProcess
 from search.advisor.trial_model import FIRST_TRIALS, TrialModel, rungs
 from search.front.objective import Constraint
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 
 EPOCHS = 20
 RANGES = {"x": {"min": 0.0, "max": 1.0}, "y": {"min": 0.0, "max": 1.0}}

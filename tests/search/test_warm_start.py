@@ -5,7 +5,7 @@ import json
 import pytest
 
 from search.record import warm_start
-from search.space.space import parse_space
+from search.space.parsing import parse_space
 from tests.search.runs import INFO, story, typed
 
 SPACE = {

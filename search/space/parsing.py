@@ -1,0 +1,184 @@
+"""From a space file to a checked `Space`, or to a `SpaceError` with a line for each problem."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from search.front.objective import Objective
+from search.front.targets import QUANTITIES, target_metrics, targets_of
+from search.space.budget import find_budget_problems
+from search.space.parameters import (
+    AnyParameter,
+    Choice,
+    Range,
+    Scalar,
+    find_baseline_problems,
+    find_parameter_problems,
+    sort_by_dependency,
+)
+from search.space.space import Space
+from search.space.space_file import OVERLAY, merge_settings, read_space_file
+from search.space.validation import KeyPath, Problem, Source, SpaceError, did_you_mean, format_value, translate_error
+from trainables.contract import TRAINABLES, Trainable, load_trainable
+
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # to pydantic
+UNKNOWN_SOURCE = Source("space")
+
+
+def load_space(path: Path, overrides: Sequence[str] = ()) -> Space:
+    """Load and check a YAML file with `a.b=value` settings over it.
+
+    Raises:
+        SpaceError: the problems, each with file and line.
+    """
+    return parse_space(*read_space_file(path, overrides))
+
+
+def parse_space(mapping: Mapping[str, Any], source: Source = UNKNOWN_SOURCE) -> Space:
+    """Check plain data from this source.
+
+    Raises:
+        SpaceError: the problems, each with its place.
+    """
+    space = _check(mapping, source)
+    if OVERLAY in space.without_gpu:
+        raise source.error(Problem((OVERLAY, OVERLAY), "cannot contain itself; leave it out"))
+    if space.without_gpu:
+        _check(merge_settings({**mapping, OVERLAY: {}}, space.without_gpu), source.overlaid(OVERLAY))
+    return space
+
+
+def _check(mapping: Mapping[str, Any], source: Source) -> Space:
+    try:
+        space = Space.model_validate(mapping)
+        space = space.model_copy(update={"trainable": _absolute(space.trainable, source)})
+        trainable = load_trainable(space.trainable) if space.trainable is not None else None
+    except ValidationError as error:
+        raise source.errors([*_translated(error), *_parameter_problems(mapping, source)]) from None
+    except LookupError as error:
+        name = mapping["trainable"]
+        if os.path.isfile(_absolute(name, source) or ""):  # the error has its own file and line
+            raise SpaceError(str(error)) from None
+        raise source.error(_no_trainable(name, source)) from None
+    except ImportError as error:
+        raise source.error(Problem(("trainable",), f"found {format_value(mapping['trainable'])}: {error}")) from None
+    if trainable is not None and not hasattr(trainable, "PARAMETERS"):
+        raise source.error(_no_trainable(mapping["trainable"], source))
+    # a range is over whole numbers where the trainable accepts nothing else and the file does not say
+    whole = {name for name, known in ((trainable and trainable.PARAMETERS) or {}).items() if known.type == "int"}
+    parameters = dict(space.parameters)
+    for name, parameter in space.parameters.items():
+        if name in whole and isinstance(parameter, Range) and "type" not in parameter.model_fields_set:
+            parameters[name] = parameter.model_copy(update={"type": "int"})
+    space = space.model_copy(update={"parameters": parameters})
+    if problems := list(_find_problems(space, trainable)):
+        raise source.errors(problems)
+    return space.model_copy(update={"parameters": sort_by_dependency(parameters)})
+
+
+def _translated(error: ValidationError) -> Iterator[Problem]:
+    """Yield the problems that pydantic found; a missing key is none where it may be there under a wrong name."""
+    details = error.errors(include_url=False)
+    misnamed = {detail["loc"][:-1] for detail in details if detail["type"] in UNKNOWN_KEY}
+    for detail in details:
+        if detail["type"] == "missing" and detail["loc"][:-1] in misnamed:
+            continue
+        enclosing = detail["loc"] if detail["type"] in ("model_type", "dataclass_type") else detail["loc"][:-1]
+        owner = next((_OWNERS[part] for part in reversed(enclosing) if part in _OWNERS), Space)
+        names = [*owner.__annotations__, *(QUANTITIES if owner is Objective else ())]
+        yield translate_error(detail, names)
+
+
+def _parameter_problems(mapping: Mapping[str, Any], source: Source) -> Iterator[Problem]:
+    """Yield the problems of each parameter and fixed value alone, in a file that has mistakes elsewhere."""
+    try:
+        name = TypeAdapter(str).validate_python(mapping.get("trainable"), strict=True)
+        trainable = load_trainable(_absolute(name, source) or "")
+        known = trainable.PARAMETERS
+    except (ValidationError, LookupError, ImportError, AttributeError):
+        return
+    parameters = _valid(mapping.get("parameters"), TypeAdapter(AnyParameter))
+    fixed = _valid(mapping.get("fixed"), TypeAdapter(Scalar))
+    for problem in find_parameter_problems(parameters, fixed, known, name):
+        if "when" not in problem.path:  # it may be on a parameter that has a mistake
+            yield problem
+
+
+def _valid(section: Any, kind: TypeAdapter[Any]) -> dict[str, Any]:
+    """Return the values of a section that are of this kind."""
+    found = {}
+    for name, value in section.items() if isinstance(section, Mapping) else ():
+        with contextlib.suppress(ValidationError):
+            found[name] = kind.validate_python(value)
+    return found
+
+
+def _absolute(trainable: str | None, source: Source) -> str | None:
+    """Return the path of a user's file, which is given relative to the space file."""
+    if trainable is None or not trainable.endswith(".py"):
+        return trainable
+    return os.path.abspath(source.folder / Path(trainable).expanduser())
+
+
+def _no_trainable(name: str, source: Source) -> Problem:
+    """Return the problem that there is no such training, with the nearest of the built-in ones and the files there."""
+    found = "no such file" if name.endswith(".py") else "no such trainable"
+    folder = Path(name).parent if (source.folder / Path(name).parent).is_dir() else Path()
+    files = sorted(str(folder / file.name) for file in (source.folder / folder).glob("*.py"))
+    names = files if name.endswith(".py") and files else [*TRAINABLES, *files]
+    return Problem(("trainable",), f"found {format_value(name)}: {found}{did_you_mean(name, names)}")
+
+
+_OWNERS: dict[str | int, Any] = {"objectives": Objective, "<Choice>": Choice, "<Range>": Range}
+_OWNERS |= {section: Space.model_fields[section].annotation for section in ("data", "searcher", "stopping", "budget")}
+
+
+def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Problem]:
+    owner, known = space.trainable or "", trainable.PARAMETERS if trainable else None
+    if not space.parameters:
+        yield Problem(("parameters",), "nothing to search; name at least one parameter")
+    yield from find_parameter_problems(space.parameters, space.fixed, known, owner)
+    yield from find_baseline_problems(space.baseline, space.parameters, space.fixed, space.constraints)
+    for name, parameter in space.parameters.items() if space.searcher.name != "gp" else ():
+        if parameter.likely:
+            yield Problem(
+                ("parameters", name, "likely"), f"the searcher {space.searcher.name} has no use for it; gp has"
+            )
+    if len(space.objectives) < 2:
+        yield Problem(("objectives",), f"found {len(space.objectives)}; a front needs two objectives or more")
+    metrics = [objective.metric for objective in space.objectives]
+    named: list[tuple[KeyPath, str]] = [(("objectives", i, "metric"), metric) for i, metric in enumerate(metrics)]
+    for i, (path, metric) in enumerate(named):
+        if metric in metrics[:i]:
+            yield Problem(path, f"{metric} is listed twice; objectives must differ")
+        if metric.startswith("test_"):
+            yield Problem(path, f"{metric} is measured once, after the search; optimize a val_ metric instead")
+    named += [(("constraints", i), constraint.metric) for i, constraint in enumerate(space.constraints)]
+    reported = trainable.METRICS if trainable else None
+    for target in targets_of(metrics):
+        path = ("objectives", metrics.index(target.name), "metric")
+        if reported is None:
+            yield Problem(path, f"{target.name} needs a trainable that says what it reports")
+            return
+        if target.metric not in reported:
+            yield Problem(path, f'{owner} reports no "{target.metric}"{did_you_mean(target.metric, reported)}')
+        elif reported[target.metric].role not in ("quality", "loss"):
+            qualities = ", ".join(name for name, metric in reported.items() if metric.role in ("quality", "loss"))
+            yield Problem(path, f"{target.metric} says not how well it learned; there are {qualities}")
+    if reported is not None:
+        reported = {**reported, **target_metrics(targets_of(metrics), reported)}
+    for path, metric in named:
+        if reported is not None and metric not in reported:
+            yield Problem(path, f'{owner} reports no "{metric}"{did_you_mean(metric, reported)}')
+        elif reported is not None and space.evaluation == "probe" and not reported[metric].probed:
+            yield Problem(path, f"a probe does not measure {metric}; leave it out, or set evaluation: coupled")
+    for name in ("train_images", "val_images"):
+        if (images := getattr(space.data, name)) is not None and images < 1:
+            yield Problem(("data", name), f"found {images}; expected at least 1")
+    yield from find_budget_problems(space.evaluation, space.parameters, space.searcher, space.stopping, space.budget)

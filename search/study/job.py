@@ -1,0 +1,134 @@
+"""One run of a search, from the first line that it prints to its exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from search.execution.cluster import Cluster
+from search.execution.dashboard import Metrics, announce
+from search.execution.ray_watchdog import watchdog
+from search.exit_codes import FAILED
+from search.page.document import FILE_NAME as PAGE
+from search.page.live import LivePage
+from search.record.events import Event
+from search.record.journal import FILE_NAME, Journal, Listener, steady_clock
+from search.record.mirror import Mirror, Mirroring
+from search.record.run_state import RunState
+from search.space.machine import shm_warnings
+from search.space.space import Space
+from search.study.interrupt import Interrupted, Interrupts
+from search.study.shutdown import abandon, finish_run, keep_garbage, report_failure
+from search.study.study import run_study
+from search.terminal.progress import Progress
+from search.text.numbers import plural
+from trainables.contract import Data, source_of
+
+LEAVE_SECONDS = 5.0  # for the shutdown of Ray, which takes two to three if no part of it is lost
+ON_END_SECONDS = 60.0  # for the command of --on-end
+OBEY_SECONDS = 8.0  # for a signal to end the study, which waits for no epoch
+
+
+@dataclass(frozen=True)
+class Job:
+    """Run that is about to begin or to go on: everything checked, nothing started."""
+
+    space: Space  # as this machine can do it
+    data: Data
+    folder: Path
+    events: list[Event]  # of the run so far; none: it is new
+    opening: dict[str, Any]  # what the journal's next line says
+    known: list[dict[str, Any]]  # what earlier runs measured that is of use
+    resume_command: str
+    mirror: Mirror | None
+    on_end: str | None  # command of the user
+
+
+def run_job(job: Job, cluster: Cluster, interrupts: Interrupts) -> int:
+    """Run a study that has its folder and its cluster, whatever happens to it; return the exit code."""
+    interrupted, broken = None, None
+    interrupts.exit_message = f"\ninterrupted twice; to go on:\n  {job.resume_command}\n"
+    clock = steady_clock()
+    run_state = RunState(job.events)
+    mirroring = Mirroring(job.mirror, job.folder, run_state) if job.mirror else None
+    live = Progress(run_state, clock=clock), LivePage(job.folder, run_state), mirroring or contextlib.nullcontext()
+    with live[0] as progress, live[1], live[2], _watched(job, cluster, progress, interrupts):
+        for line in _first_lines(job, cluster):
+            progress.announce(line)
+        listeners: list[Listener] = [progress, Metrics(run_state), *([mirroring] if mirroring else [])]
+        with Journal(job.folder / FILE_NAME, listeners, clock, run_state) as journal:
+            try:
+                events = [*job.events, journal.append("resume" if job.events else "run", **job.opening)]
+                if job.known:
+                    events.append(journal.append("known", measurements=job.known))
+                    progress.announce(f"known from earlier runs: {plural(len(job.known), 'measurement')}")
+                with interrupts.attributed_to_signal():
+                    check, say = interrupts.check, progress.announce
+                    run_study(job.space, job.data, job.folder, journal, cluster, check, events, say)
+            except Interrupted as signal:
+                interrupted = signal.exit_code
+                with contextlib.suppress(OSError):  # the event only informs
+                    journal.append("end", reason=str(signal))
+            except Exception as error:
+                broken = error
+            finally:
+                keep_garbage()
+    if broken is not None:
+        code = report_failure(job.folder, job.resume_command, broken)
+    else:
+        interrupts.ignore()  # what is left takes a second
+        code = finish_run(job.folder, job.resume_command, interrupted)
+    if mirroring:
+        mirroring.copy(everything=True)
+    if job.on_end:
+        _run_on_end(job.on_end, job.folder, code)
+    interrupts.exit_within(LEAVE_SECONDS, code)
+    return code
+
+
+def _first_lines(job: Job, cluster: Cluster) -> Iterator[str]:
+    """Yield what is to be known before the first trial: where to look, and what is different here."""
+    yield announce(cluster.dashboard_url)
+    yield f"Live page: {job.folder / PAGE}"
+    if job.mirror:
+        yield f"copied to {job.mirror.uri}"
+    if source := source_of(job.space.trainable or ""):
+        yield f"runs {source.path.name} (sha256 {source.digest})"
+    yield from (f"left out: {line}" for line in job.opening.get("left_out", []))
+    yield from shm_warnings()
+    yield from cluster.notices
+
+
+def _run_on_end(command: str, folder: Path, code: int) -> None:
+    """Run the user's command at the end of a search; where it fails, say so."""
+    environment = {**os.environ, "SEARCH_RUN": str(folder.absolute()), "SEARCH_EXIT_CODE": str(code)}
+    try:
+        subprocess.run(command, shell=True, check=True, env=environment, timeout=ON_END_SECONDS)
+    except subprocess.SubprocessError as error:
+        print(f"--on-end: {error}", file=sys.stderr)
+
+
+def _watched(job: Job, cluster: Cluster, progress: Progress, interrupts: Interrupts) -> AbstractContextManager[None]:
+    """End the process if Ray is lost, or blocks the response to a signal, which may have ended part of Ray too."""
+    signalled_at: list[float] = []
+
+    def why() -> str | None:
+        if interrupts.exit_code is not None:
+            signalled_at.append(time.monotonic())
+            if time.monotonic() - signalled_at[0] > OBEY_SECONDS:
+                return "Ray does not answer"
+        return cluster.why_lost()
+
+    def lost(why: str) -> None:
+        progress.close()  # or the view would be drawn over the last lines
+        abandon(job.folder, job.resume_command, why, lambda: interrupts.exit_code or FAILED)
+
+    return watchdog(why, lost)
