@@ -20,7 +20,7 @@ from search.advisor.probe_tuner import ProbeTuner
 from search.front.pareto import Losses, hypervolume, is_pareto_optimal, pareto_rank
 from search.front.targets import is_duration
 from search.space.space import Space
-from trainables.contract import Scalar
+from trainables.contract import EPOCHS, Scalar
 
 Array = NDArray[np.float64]
 
@@ -82,6 +82,10 @@ class TrialModel:
             self._probe_tuner = ProbeTuner(encoding, rate, space.probe_tuned_parameters, self._feasibility)
         self._failure = MetricModel(encoding, every)
         self._excesses = {str(constraint): MetricModel(encoding, every) for constraint in space.all_constraints}
+        # objectives that the user bounds by the numbers of epochs in the space
+        lengths_differ = EPOCHS in space.parameters
+        self._set_by_length = [i for i, o in enumerate(space.objectives) if lengths_differ and is_duration(o.metric)]
+        self._anywhere = encoding.random(np.random.default_rng(0), CANDIDATES)
         self._trials: dict[str, _ModelledTrial] = {}
         self._measured: set[str] = set()
         self._earlier: list[Rows] = []  # configurations of which earlier runs measured all objectives
@@ -122,8 +126,7 @@ class TrialModel:
             trial.measured_epoch, trial.has_rate = epoch, bool(finite.all())
             if trial.has_rate:
                 self._measured.add(trial_id)
-            # 0 at the first epoch, 1 at the last, logarithmic: curves change most at the start
-            self._learn(trial.row, float(np.log(epoch) / np.log(trial.length)), losses, errors)
+            self._learn(trial.row, self._progress(epoch, trial.length), losses, errors)
 
     def complete(self, trial_id: str, losses: Array, errors: Array | None = None) -> None:
         """Record the losses of a trial at full length; `errors` as for `observe`."""
@@ -233,6 +236,14 @@ class TrialModel:
         improvement = expected_improvement(means, deviations, estimate.front, estimate.reference_point)
         return np.asarray(improvement * self._feasibility(rows) ** FEASIBILITY_POWER)
 
+    def _progress(self, epoch: int, length: int) -> float:
+        """Return 1 at the end of a trial, and 0 after the first epoch of the longest that the space has.
+
+        It is logarithmic, because curves change most at the start. Trials of different lengths are alike at equal parts
+        of their lengths, on which the learning rate depends.
+        """
+        return float(1 + np.log(epoch / length) / np.log(self._space.lengths[1]))
+
     def _length(self, config: Mapping[str, Scalar]) -> int:
         """Epochs of a trial of this configuration."""
         return self._space.last_epoch({**self._space.fixed, **config})
@@ -292,6 +303,10 @@ class TrialModel:
             # the ends of the front are worth reaching, however bad the other objective is there; but not what is worse
             # than nearly all trials, where noise makes gains that are none
             reference = np.maximum(np.quantile(means, GOOD_ENOUGH, axis=0), nadir)
+            for i in self._set_by_length:  # also while most trials are short
+                anywhere = self._objectives[i].predict(self._anywhere)[0]
+                longest = np.quantile(anywhere, GOOD_ENOUGH)
+                reference[i] = max(reference[i], longest + 0.1 * (longest - means[:, i].min()))
             front = means[: len(self._expected) + len(kept)]
             self._estimate = _FrontEstimate(rows[optimal], front, reference)
         return self._estimate

@@ -3,11 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from search.advisor.advisor import Advisor
+from search.advisor.proposal import Decision
 from search.pick.__main__ import main as pick
 from search.record.run_state import RunState
 from search.results import load
+from search.space.parsing import parse_space
 from search.terminal.progress import event_line
 from search.terminal.trial_rows import activity
 from tests.search.runs import INFO, Recorder, config, typed, write_run
@@ -48,3 +52,26 @@ def test_the_printed_commands_train_for_the_length_that_was_chosen(
     shown = capsys.readouterr().out
     assert "--epochs 2" in shown
     assert "epochs=2" not in shown.partition("To train it")[2]
+
+
+def test_trials_of_all_lengths_are_completed_where_longer_ones_learn_more_and_take_longer() -> None:
+    objectives = [{"metric": "val_accuracy", "goal": "maximize"}, {"metric": "training_seconds", "goal": "minimize"}]
+    ranges = {name: {"min": 0.0, "max": 1.0} for name in ("x", "y", "z")}
+    parameters = {**ranges, "epochs": {"values": [2, 4, 6, 8, 12]}}
+    budget = {"hours": 1.0, "epochs": 12}
+    advisor = Advisor(parse_space({"objectives": objectives, "parameters": parameters, "budget": budget}), seed=0)
+    noise, completed = np.random.default_rng(0), set()
+    for _ in range(60):
+        proposal = advisor.propose()
+        assert proposal is not None
+        x, y, z, length = (float(proposal.config[name]) for name in (*ranges, "epochs"))
+        lost = (x - 0.3) ** 2 / 2 + (y - 0.6) ** 2 / 4 + (z - 0.5) ** 2 / 4
+        final = 0.9 - 0.5 * length**-0.5 - lost + 0.01 * noise.normal()
+        for epoch in range(1, round(length) + 1):
+            metrics = {"val_accuracy": final * (0.5 + 0.5 * epoch / length), "training_seconds": 5.0 * length}
+            decision = advisor.observe(proposal.trial_id, epoch, metrics)
+            if decision is Decision.STOP:
+                break
+        advisor.finish(proposal.trial_id, "complete" if epoch == length else "stopped")
+        completed |= {length} if epoch == length else set()
+    assert completed == {2, 4, 6, 8, 12}

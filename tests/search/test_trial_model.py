@@ -340,6 +340,13 @@ def test_what_changes_rates_alone_changes_the_time_of_a_training():
     assert fast > 2 * slow
 
 
+def test_trials_of_different_lengths_are_alike_at_equal_parts_of_them():
+    model = TrialModel(space({**RANGES, "epochs": {"values": [2, 4, 16]}}))
+    assert model._progress(1, 16) == pytest.approx(0)
+    assert model._progress(1, 2) == model._progress(8, 16) == pytest.approx(0.75)
+    assert model._progress(2, 2) == model._progress(16, 16) == 1
+
+
 def test_what_a_trial_measured_on_its_way_is_not_taken_for_what_it_came_to():
     """Each finished trial is known to add next to nothing: its early accuracies leave no doubt in that."""
     model = watched({"x": 1.0, "y": 0.0}, 3)
