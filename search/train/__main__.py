@@ -33,10 +33,18 @@ from search.text.shell import continued
 from search.train.arguments import data_arguments
 from search.train.child_process import CURVES, Reports, read_curves, train
 from search.train.progress import Progress
-from search.train.result import RESULT, SUMMARY, Training, comparison, finished, headline, write_result
+from search.train.result import (
+    MOST_EVALUATIONS,
+    RESULT,
+    SUMMARY,
+    Training,
+    comparison,
+    finished,
+    headline,
+    write_result,
+)
 
 NAME = "search.train"
-MOST_EVALUATIONS = 50  # of one training, unless told otherwise
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from search.text.numbers import format_number, plural, plus_minus
 from search.train.child_process import CURVES, Epoch
 
 RESULT, SUMMARY = "result.csv", "summary.md"
-MOST_ROWS = 25  # of the table of epochs
+MOST_EVALUATIONS = 50  # of one training, unless told otherwise, and rows of its table
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def curve(training: Training) -> str:
     """Return a table of the epochs: losses, objectives, rates and seconds; of a long training every n-th epoch."""
     objectives = (o.metric for o in training.run.state.objectives)
     names = dict.fromkeys(["train_loss", *objectives, training.run.state.rate_metric])
-    every = math.ceil(len(training.epochs) / MOST_ROWS)
+    every = math.ceil(len(training.epochs) / MOST_EVALUATIONS)
     shown = [epoch for epoch in training.epochs if epoch.number % every == 0 or epoch is training.epochs[-1]]
     columns = {"epoch": [f"{epoch.number}" for epoch in shown]}
     for name in (name for name in names if any(name in epoch.metrics for epoch in shown)):

@@ -240,11 +240,11 @@ def test_the_time_of_a_training_is_that_of_all_its_epochs_whoever_ran_them(tmp_p
 
 def test_the_table_of_a_long_training_has_every_nth_epoch_and_the_last(tmp_path):
     run = load(replayed(tmp_path / "run"))
-    epochs = [Epoch(n, {"train_loss": 1.0, **({"val_accuracy": 0.5} if n % 2 == 0 else {})}) for n in range(1, 53)]
+    epochs = [Epoch(n, {"train_loss": 1.0, **({"val_accuracy": 0.5} if n % 2 == 0 else {})}) for n in range(1, 104)]
     table = curve(Training(run, run.state.trials["t0001"], tmp_path, epochs, {}))
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines() if row.startswith("| ")]
     assert rows[0] == ["epoch", "train_loss", "val_accuracy", "seconds"]
-    assert [row[0] for row in rows[2:]] == [*(f"{n}" for n in range(3, 52, 3)), "52"]
+    assert [row[0] for row in rows[2:]] == [*(f"{n}" for n in range(3, 103, 3)), "103"]
     assert [row[2] for row in rows[2:4]] == ["–", "0.5000"]
     assert "One epoch in 3 is shown" in table.replace("\n", " ")
 
