@@ -66,6 +66,8 @@ def _rank(
     memory_need.machine_calibration = lambda device: memory_need.TYPICAL[device.type]  # type: ignore[assignment]
     limit = timedelta(seconds=timeout_seconds)
     dist.init_process_group(backend, init_method=store, rank=rank, world_size=world_size, timeout=limit)
+    if backend == "gloo":
+        dist.barrier()  # a rank that ends at once would leave another one that still connects to it
     try:
         content = io.BytesIO()
         torch.save(function(rank, world_size, *arguments), content)  # tensors in messages would end with this process
