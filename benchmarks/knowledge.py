@@ -1,4 +1,4 @@
-"""What a search gains from what is known before it: a user's expectation, or an earlier run on other data.
+"""Gain of a search from what is known before it: a user's expectation, or an earlier run on other data.
 
     python benchmarks/knowledge.py --problems ../shared/bench [--seeds 5] [--families lcbench nmt ...]
 

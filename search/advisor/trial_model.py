@@ -85,7 +85,8 @@ class TrialModel:
         # objectives that the user bounds by the numbers of epochs in the space
         lengths_differ = EPOCHS in space.parameters
         self._set_by_length = [i for i, o in enumerate(space.objectives) if lengths_differ and is_duration(o.metric)]
-        self._anywhere = encoding.random(np.random.default_rng(0), CANDIDATES)
+        # random configurations, which stand for the space; needed for these objectives alone
+        self._anywhere = encoding.random(np.random.default_rng(0), CANDIDATES if self._set_by_length else 0)
         self._trials: dict[str, _ModelledTrial] = {}
         self._measured: set[str] = set()
         self._earlier: list[Rows] = []  # configurations of which earlier runs measured all objectives

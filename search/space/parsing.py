@@ -1,4 +1,4 @@
-"""From a space file to a checked `Space`, or to a `SpaceError` with a line for each problem."""
+"""Reader of space files: returns a checked `Space`, or raises a `SpaceError` with a line for each problem."""
 
 from __future__ import annotations
 
