@@ -23,7 +23,7 @@ searcher: {{name: grid}}
 budget: {{epochs: 3}}
 """
 LIMIT_BYTES = 3 * 2**30  # Ray and the driver need one of them
-OTHERS_BYTES = 6 * 2**30  # that tests beside this one may take: Ray counts them, and would end another process
+OTHERS_BYTES = 10 * 2**30  # that tests beside this one may take: Ray counts them, and would end another process
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_trial_that_ray_ends_for_want_of_memory_cannot_run_there(tmp_path: Pat
     """As on a cluster of others; a run's own has Ray's monitor off, which ends who came last, whoever has the most."""
     (tmp_path / "space.yaml").write_text(HUNGRY)
     memory = psutil.virtual_memory()
-    threshold = min((memory.total - memory.available + LIMIT_BYTES + OTHERS_BYTES) / memory.total, 0.95)
+    threshold = min((memory.total - memory.available + LIMIT_BYTES + OTHERS_BYTES) / memory.total, 0.85)
     monitored: dict[str, Any] = {
         "RAY_memory_monitor_refresh_ms": "250",
         "RAY_memory_usage_threshold": f"{threshold:.2f}",
