@@ -48,11 +48,13 @@ def _doubtful_pairs(run_state: RunState) -> list[Pair]:
 
 
 def next_to_train_again(run_state: RunState, seconds: float) -> Trial | None:
-    """Return the point whose place on the front is the most doubtful, of those that can be trained in the time.
+    """Return the point of the front to train with another seed, of those that can be trained in the time.
 
-    Of equally doubtful ones that with the fewest seeds comes first.
+    Picks that have one seed come first: the best of many may be so by luck. Then the point whose place on the front is
+    the most doubtful; of equally doubtful ones that with the fewest seeds.
     """
     odds, front = run_state.front_probabilities(), {trial.trial_id for trial in run_state.front()}
+    picked = {trial.trial_id for trial in run_state.picked()}
     fitting = [
         trial
         for trial in run_state.candidates()
@@ -61,8 +63,9 @@ def next_to_train_again(run_state: RunState, seconds: float) -> Trial | None:
         and len(trial.again) < MOST_SEEDS - 1
     ]
 
-    def key(trial: Trial) -> tuple[float, int]:
-        return -round(odds[trial.trial_id] * (1 - odds[trial.trial_id]), 2), len(trial.again)
+    def key(trial: Trial) -> tuple[bool, float, int]:
+        confirmed, doubt = trial.trial_id not in picked or bool(trial.again), odds[trial.trial_id]
+        return confirmed, -round(doubt * (1 - doubt), 2), len(trial.again)
 
     return min(fitting, key=key, default=None)
 
