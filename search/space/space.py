@@ -107,9 +107,10 @@ class Space(BaseModel):
         """`stopping.name`, with `auto` resolved."""
         if self.stopping.name != "auto":
             return self.stopping.name
-        # seconds until a value is reached grow with each epoch until then, which no forecast is made for
-        forecast = self.searcher.name == "gp" and self.trial_kind == "train" and not self.targets
-        return "forecast" if forecast and self.budget.limits_more_than_trials else "none"
+        forecast = self.searcher.name == "gp" and self.trial_kind == "train" and self.budget.limits_more_than_trials
+        # Seconds until a value is reached grow with each epoch until then, which no forecast is made for. Where lengths
+        # are searched, short trials tell more than the beginnings of long ones.
+        return "forecast" if forecast and not self.targets and EPOCHS not in self.parameters else "none"
 
     @property
     def known_metrics(self) -> Mapping[str, contract.Metric]:

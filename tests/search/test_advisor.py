@@ -272,7 +272,7 @@ def test_the_last_epoch_is_never_stopped():
 @pytest.mark.parametrize("searcher", ["gp", "random"])
 def test_a_trial_is_complete_after_its_own_epochs(searcher):
     lengths = {"epochs": {"values": [2, 4, 8]}, "learning_rate": {"min": 0.001, "max": 0.5, "log": True}}
-    advisor = Advisor(space(lengths, searcher=searcher, stopping="auto", budget={"total_epochs": 60}), seed=1)
+    advisor = Advisor(space(lengths, searcher=searcher, stopping="forecast", budget={"total_epochs": 60}), seed=1)
     trained = dict[str, list[int]]()
     while (proposal := advisor.propose()) is not None:
         config: dict[str, Any] = proposal.config

@@ -653,6 +653,12 @@ def test_trials_are_stopped_by_forecast_where_that_buys_others(searcher, stoppin
     assert judged.stopping_rule == stopping_rule
 
 
+def test_forecasts_end_trials_of_different_lengths_only_where_the_file_says_so():
+    lengths = {"parameters": {"epochs": {"values": [2, 8]}}, "budget": {"hours": 1, "epochs": 8}}
+    assert space(**lengths).stopping_rule == "none"
+    assert space(**lengths, stopping={"name": "forecast"}).stopping_rule == "forecast"
+
+
 def test_probes_are_never_stopped():
     assert space(parameters={"x": {"values": [1, 2]}}, evaluation="probe", budget={"hours": 1}).stopping_rule == "none"
 
