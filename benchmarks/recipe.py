@@ -1,12 +1,12 @@
 """Gain in accuracy of each change of the training recipe, with paired seeds.
 
     python benchmarks/recipe.py CHANGE [CHANGE ...] [--data folder --root pictures] [--epochs 8] [--seeds 6]
-        [--set NAME=VALUE ...] [--records FILE]
+        [--set NAME=VALUE ...] [--test] [--records FILE]
 
 A CHANGE is one or more settings, such as `initialization=he` or `momentum=0.8,epochs=4`. For each seed VGG19 is trained
-with the settings of --set and with each change of them, all on the same pictures. FILE keeps each training as a line of
-JSON, so that the same command goes on where it was interrupted. The last line is one JSON object: the table's columns
-by change.
+with the settings of --set and with each change of them, all on the same pictures. The accuracies are on the validation
+pictures, and with --test on the test pictures, which no search has seen. FILE keeps each training as a line of JSON, so
+that the same command goes on where it was interrupted. The last line is one JSON object: the table's columns by change.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import math
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +27,35 @@ from records import Records
 from trainables.contract import Data, Trainable, load_trainable
 from trainables.local_worker import LocalWorker
 
-Result = Mapping[str, float]  # val_accuracy and training_seconds
-FIELDS = ("val_accuracy", "training_seconds")
-COMMIT = commit()  # of the code as it was loaded
+Result = tuple[float, float]  # accuracy and training time, s
 
 
-def trained(trainable: Trainable, config: Mapping[str, Any], data: Data, records: Records) -> Result:
-    """Return what a training with these settings reaches; train if no record has it."""
-    key = {"commit": COMMIT, "data": data.name, "train_images": data.train_images, **config}
-    if (known := records.get(key)) is not None:
-        return dict(known)
-    with tempfile.TemporaryDirectory() as folder:
-        worker = LocalWorker(Path(folder), config["epochs"], data, RESOURCES)
-        trainable.train(config, worker)
-    found = {name: worker.reported[-1].metrics[name] for name in FIELDS}
-    records.add(key, found)
-    return found
+@dataclass(frozen=True)
+class Trainer:
+    """Trains VGG19; what the records have of this commit of the code is not trained again."""
+
+    trainable: Trainable
+    data: Data
+    metric: str  # val_accuracy or test_accuracy
+    records: Records
+    commit: str
+
+    def train(self, config: Mapping[str, Any]) -> Result:
+        """Return what a training with these settings reaches."""
+        data = {"data": self.data.name, "train_images": self.data.train_images}
+        key = {"commit": self.commit, "metric": self.metric, **data, **config}
+        if (known := self.records.get(key)) is None:
+            with tempfile.TemporaryDirectory() as folder:
+                worker = LocalWorker(Path(folder), config["epochs"], self.data, RESOURCES)
+                worker.evaluate_every = worker.epochs
+                self.trainable.train(config, worker)
+                metrics = dict(worker.reported[-1].metrics)
+                if self.metric == "test_accuracy":
+                    metrics |= self.trainable.test(config, worker)
+            known = metrics[self.metric], metrics["training_seconds"]
+            self.records.add(key, known)
+        accuracy, seconds = known
+        return accuracy, seconds
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -55,10 +69,12 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings of all trainings")
+    parser.add_argument("--test", action="store_true", help="accuracy on the test pictures")
     parser.add_argument("--records", type=Path, help="file that keeps the trainings")
     options = parser.parse_intermixed_args(words)
-    trainable, records = load_trainable("vgg19_cifar10"), Records(options.records)
+    trainable, metric = load_trainable("vgg19_cifar10"), "test_accuracy" if options.test else "val_accuracy"
     data = trainable.locate_data(Data(options.data, options.root, train_images=options.train_images))
+    trainer = Trainer(trainable, data, metric, Records(options.records), commit())
     base = {"width": 0.25, **parse_settings(options.set), "epochs": options.epochs}
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     configs = {"none": base, **{change: {**base, **parse_settings(change.split(","))} for change in options.changes}}
@@ -66,10 +82,10 @@ def main(words: Sequence[str] | None = None) -> None:
     found: dict[str, list[Result]] = {change: [] for change in configs}
     for seed in seeds:
         for change, config in configs.items():
-            found[change].append(trained(trainable, {**config, "seed": seed}, data, records))
-            accuracy, seconds = (found[change][-1][name] for name in FIELDS)
+            accuracy, seconds = trainer.train({**config, "seed": seed})
+            found[change].append((accuracy, seconds))
             print(f"seed {seed}, {change}: {accuracy:.4f} in {seconds:,.0f} s", flush=True)
-    print("| change | val_accuracy | difference, points (standard error) | training time, ratio | n |")
+    print(f"| change | {metric} | difference, points (standard error) | training time, ratio | n |")
     print("| --- | ---: | ---: | ---: | ---: |")
     rows = {change: row(found["none"], results) for change, results in found.items()}
     for change, (accuracy, difference, error, ratio) in rows.items():
@@ -80,10 +96,10 @@ def main(words: Sequence[str] | None = None) -> None:
 
 def row(base: Sequence[Result], changed: Sequence[Result]) -> tuple[float, float, float, float]:
     """Return mean accuracy, mean paired difference in points with its standard error, and the median ratio of times."""
-    points = [100 * (b["val_accuracy"] - a["val_accuracy"]) for a, b in zip(base, changed, strict=True)]
+    points = [100 * (b[0] - a[0]) for a, b in zip(base, changed, strict=True)]
     error = statistics.stdev(points) / math.sqrt(len(points)) if len(points) > 1 else math.nan
-    ratios = [b["training_seconds"] / a["training_seconds"] for a, b in zip(base, changed, strict=True)]
-    accuracy = statistics.fmean(each["val_accuracy"] for each in changed)
+    ratios = [b[1] / a[1] for a, b in zip(base, changed, strict=True)]
+    accuracy = statistics.fmean(each[0] for each in changed)
     return accuracy, statistics.fmean(points), error, statistics.median(ratios)
 
 

@@ -8,7 +8,6 @@ Swersky et al. 2014, "Freeze-thaw Bayesian optimization" (arXiv 1406.3896), on s
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from search.advisor.acquisition import expected_improvement
 from search.advisor.encoding import Encoding, Rows
 from search.advisor.metric_model import MetricModel, log_rates, warp_losses
 from search.advisor.probe_tuner import ProbeTuner
+from search.advisor.rungs import progress, rungs
 from search.front.pareto import Losses, hypervolume, is_pareto_optimal, pareto_rank
 from search.front.targets import is_duration
 from search.space.space import Space
@@ -36,10 +36,9 @@ RATES_DIFFER_BY = 0.3  # relative, between settings; the first few measurements 
 STEP = 0.15  # of a mutation, of a range
 GOOD_ENOUGH = 0.95  # quantile of each loss over the trials; what is worse gains nothing, unless it is on the front
 MAX_ON_FRONT = 128
-# The next three were measured on recorded curves: 0.25 to 0.7 find about as much, 1 finds less.
-NEW_TRIAL_FACTOR = 0.5  # of the expected gain of a new trial: the maximum over many candidates is biased upwards
-RUNG_GROWTH = 1.6
-FIRST_RUNG = 0.1  # of the full length; an earlier part of the curve predicts little, or the opposite
+# Of the expected gain of a new trial: the maximum over many candidates is biased upwards. On recorded curves
+# 0.25 to 0.7 find about as much, 1 finds less.
+NEW_TRIAL_FACTOR = 0.5
 
 
 @dataclass
@@ -127,7 +126,7 @@ class TrialModel:
             trial.measured_epoch, trial.has_rate = epoch, bool(finite.all())
             if trial.has_rate:
                 self._measured.add(trial_id)
-            self._learn(trial.row, self._progress(epoch, trial.length), losses, errors)
+            self._learn(trial.row, progress(epoch, trial.length, self._space.lengths[1]), losses, errors)
 
     def complete(self, trial_id: str, losses: Array, errors: Array | None = None) -> None:
         """Record the losses of a trial at full length; `errors` as for `observe`."""
@@ -237,14 +236,6 @@ class TrialModel:
         improvement = expected_improvement(means, deviations, estimate.front, estimate.reference_point)
         return np.asarray(improvement * self._feasibility(rows) ** FEASIBILITY_POWER)
 
-    def _progress(self, epoch: int, length: int) -> float:
-        """Return 1 at the end of a trial, and 0 after the first epoch of the longest that the space has.
-
-        It is logarithmic, because curves change most at the start. Trials of different lengths are alike at equal parts
-        of their lengths, on which the learning rate depends.
-        """
-        return float(1 + np.log(epoch / length) / np.log(self._space.lengths[1]))
-
     def _length(self, config: Mapping[str, Scalar]) -> int:
         """Epochs of a trial of this configuration."""
         return self._space.last_epoch({**self._space.fixed, **config})
@@ -345,13 +336,3 @@ class TrialModel:
 
 def _known(errors: Array | None, losses: Array) -> Array:
     return np.zeros(len(losses)) if errors is None else errors
-
-
-@cache
-def rungs(last_epoch: int) -> list[int]:
-    """Return the epochs before the last at which trials are judged by their curves."""
-    found, rung = list[int](), max(1, round(FIRST_RUNG * last_epoch))
-    while rung < last_epoch:
-        found.append(rung)
-        rung = max(round(rung * RUNG_GROWTH), rung + 1)
-    return found

@@ -24,3 +24,16 @@ def test_a_change_has_its_row_and_records_repeat_it(tmp_path: Path, capsys: pyte
     again = capsys.readouterr().out.splitlines()
     assert again[1:] == first[1:]
     assert len((tmp_path / "records.jsonl").read_text().splitlines()) == 6
+
+
+@pytest.mark.slow
+def test_accuracies_may_be_of_the_test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = ["--records", f"{tmp_path / 'records.jsonl'}"]
+    means = []
+    for option in ([], ["--test"]):
+        recipe.main(["momentum=0.8", *SMALL, *SETTINGS, *option, *records])
+        *_, header, _, _, _, found = capsys.readouterr().out.splitlines()
+        assert ("test_accuracy" if option else "val_accuracy") in header
+        means.append(json.loads(found)["recipe"]["none"][0])
+    assert means[0] != means[1]
+    assert len((tmp_path / "records.jsonl").read_text().splitlines()) == 8

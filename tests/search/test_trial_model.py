@@ -12,8 +12,9 @@ import pytest
 import search.advisor.metric_model
 from search.advisor.advisor import Advisor
 from search.advisor.metric_model import MAX_POINTS
+from search.advisor.rungs import progress, rungs
 from search.advisor.surrogate import GaussianProcess
-from search.advisor.trial_model import FIRST_TRIALS, TrialModel, rungs
+from search.advisor.trial_model import FIRST_TRIALS, TrialModel
 from search.front.objective import Constraint
 from search.space.parsing import parse_space
 
@@ -341,10 +342,9 @@ def test_what_changes_rates_alone_changes_the_time_of_a_training():
 
 
 def test_trials_of_different_lengths_are_alike_at_equal_parts_of_them():
-    model = TrialModel(space({**RANGES, "epochs": {"values": [2, 4, 16]}}))
-    assert model._progress(1, 16) == pytest.approx(0)
-    assert model._progress(1, 2) == model._progress(8, 16) == pytest.approx(0.75)
-    assert model._progress(2, 2) == model._progress(16, 16) == 1
+    assert progress(1, 16, longest=16) == pytest.approx(0)
+    assert progress(1, 2, longest=16) == progress(8, 16, longest=16) == pytest.approx(0.75)
+    assert progress(2, 2, longest=16) == progress(16, 16, longest=16) == 1
 
 
 def test_what_a_trial_measured_on_its_way_is_not_taken_for_what_it_came_to():
