@@ -5,7 +5,7 @@
 
 A CHANGE is one or more settings, such as `initialization=he` or `momentum=0.8,epochs=4`. For each seed VGG19 is trained
 with the settings of --set and with each change of them, all on the same pictures. The accuracies are on the validation
-pictures, and with --test on the test pictures, which no search has seen. FILE keeps each training as a line of JSON, so
+pictures, with --test on the test pictures, by which nothing is chosen. FILE keeps each training as a line of JSON, so
 that the same command goes on where it was interrupted. The last line is one JSON object: the table's columns by change.
 """
 
