@@ -30,5 +30,5 @@ def test_what_a_measurement_took_is_no_memory_of_the_trial(
         return_free_memory()  # of earlier tests in this process, which would be used again
         before = resident().rss
         found = cached_measurement("test", {"allocator": allocator}, measure)
-        assert found["taken"] - before > 250 * MIB
+        assert found["taken"] - before > 200 * MIB  # up to a third may be of earlier tests
         assert resident().rss - before < 100 * MIB
