@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from command_line import RESOURCES, conditions, parse_settings, parser_of
 from gpu_conditions import commit
@@ -27,7 +27,12 @@ from records import Records
 from trainables.contract import Data, Trainable, load_trainable
 from trainables.local_worker import LocalWorker
 
-Result = tuple[float, float]  # accuracy and training time, s
+
+class Result(NamedTuple):
+    """End of a training."""
+
+    accuracy: float  # fraction
+    seconds: float  # of training, without evaluation
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,7 @@ class Trainer:
                     metrics |= self.trainable.test(config, worker)
             known = metrics[self.metric], metrics["training_seconds"]
             self.records.add(key, known)
-        accuracy, seconds = known
-        return accuracy, seconds
+        return Result(*known)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -82,9 +86,8 @@ def main(words: Sequence[str] | None = None) -> None:
     found: dict[str, list[Result]] = {change: [] for change in configs}
     for seed in seeds:
         for change, config in configs.items():
-            accuracy, seconds = trainer.train({**config, "seed": seed})
-            found[change].append((accuracy, seconds))
-            print(f"seed {seed}, {change}: {accuracy:.4f} in {seconds:,.0f} s", flush=True)
+            found[change].append(result := trainer.train({**config, "seed": seed}))
+            print(f"seed {seed}, {change}: {result.accuracy:.4f} in {result.seconds:,.0f} s", flush=True)
     print(f"| change | {metric} | difference, points (standard error) | training time, ratio | n |")
     print("| --- | ---: | ---: | ---: | ---: |")
     rows = {change: row(found["none"], results) for change, results in found.items()}
@@ -96,10 +99,10 @@ def main(words: Sequence[str] | None = None) -> None:
 
 def row(base: Sequence[Result], changed: Sequence[Result]) -> tuple[float, float, float, float]:
     """Return mean accuracy, mean paired difference in points with its standard error, and the median ratio of times."""
-    points = [100 * (b[0] - a[0]) for a, b in zip(base, changed, strict=True)]
+    points = [100 * (b.accuracy - a.accuracy) for a, b in zip(base, changed, strict=True)]
     error = statistics.stdev(points) / math.sqrt(len(points)) if len(points) > 1 else math.nan
-    ratios = [b[1] / a[1] for a, b in zip(base, changed, strict=True)]
-    accuracy = statistics.fmean(each[0] for each in changed)
+    ratios = [b.seconds / a.seconds for a, b in zip(base, changed, strict=True)]
+    accuracy = statistics.fmean(each.accuracy for each in changed)
     return accuracy, statistics.fmean(points), error, statistics.median(ratios)
 
 

@@ -64,8 +64,8 @@ def next_to_train_again(run_state: RunState, seconds: float) -> Trial | None:
     ]
 
     def key(trial: Trial) -> tuple[bool, float, int]:
-        confirmed, doubt = trial.trial_id not in picked or bool(trial.again), odds[trial.trial_id]
-        return confirmed, -round(doubt * (1 - doubt), 2), len(trial.again)
+        can_wait, doubt = trial.trial_id not in picked or bool(trial.again), odds[trial.trial_id]
+        return can_wait, -round(doubt * (1 - doubt), 2), len(trial.again)
 
     return min(fitting, key=key, default=None)
 

@@ -312,11 +312,11 @@ def test_points_whose_accuracies_are_doubtful_are_trained_with_other_seeds(
 def test_each_pick_is_trained_with_another_seed_before_what_is_doubtful(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first two are equal but for noise; the others are on the front without doubt, and the fourth is a pick."""
+    """The first two are equal but for noise; all but the first are picks, two of them without doubt on the front."""
     measured = [(0.700, 100.0), (0.702, 99.0), (0.50, 200.0), (0.30, 300.0)]
     trials = [(accuracy, interval(rate, 1.0)) for accuracy, rate in measured]
     _, tasks = decided(tmp_path, monkeypatch, trials, faster_by(1.1), seconds=30.0)
-    assert "t0004" in [task.trial_id for task in tasks if task.function == "train"]
+    assert [task.trial_id for task in tasks if task.function == "train"] == ["t0002", "t0003", "t0004"]
 
 
 def test_nothing_is_trained_again_for_which_there_is_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
