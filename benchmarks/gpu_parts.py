@@ -7,6 +7,7 @@ import functools
 import itertools
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from gpu_tables import label
 from gpu_tests import run_tests
 from steps_file import StepsFile, Values
 
-from trainables.contract import Data, DataError, InfeasibleError, Measurement
+from trainables.contract import Data, DataError, InfeasibleError
 from trainables.local_worker import LocalWorker
 from trainables.machine import isolation
 from trainables.machine.ceilings import ceilings
@@ -51,15 +52,13 @@ def measure(part: str, options: argparse.Namespace, file: StepsFile) -> int:
         print(f"gpu: {reason}: choose another --folder", file=sys.stderr)
         return 2
     probe_end.PROBE_SECONDS, probe_end.MAX_PROBE_SECONDS = sizes.probe_seconds, sizes.probe_seconds + 1
-    if part == "training":
-        train(sizes, data, options, file)
-        return 0
     steps = {
         "conditions": lambda: conditions(options, data),
         "batch sizes": lambda: batch_sizes(sizes, data),
         "settings": lambda: settings(sizes, data, file),
         "comparison": lambda: comparison(sizes, data, file),
         "loader processes": lambda: loader_processes(sizes, data),
+        "training": lambda: trainings(sizes, data),
     }[part]()
     if part != "comparison":  # its loops are kept, the others isolate each trial
         return run(part, steps, file)
@@ -192,24 +191,18 @@ def comparison(sizes: Sizes, data: Data, file: StepsFile) -> Steps:
     }
 
 
-def train(sizes: Sizes, data: Data, options: argparse.Namespace, file: StepsFile) -> None:
-    """Train until the target is reached; each epoch is a step, and a training that was cut off continues."""
-    part, target = "training", options.target or sizes.target
-    file.plan(part, [f"epoch {epoch}" for epoch in range(1, sizes.epochs + 1)])
+def trainings(sizes: Sizes, data: Data) -> Steps:
+    """Trainings from the start to the end of their schedule, each with its own seed."""
+    return {f"seed {seed}": functools.partial(train, sizes, data, seed) for seed in range(sizes.trainings)}
 
-    def listener(measurement: Measurement) -> bool:
-        step, metrics = f"epoch {measurement.epoch}", measurement.metrics
-        reached = metrics["val_accuracy"] >= target
-        if step not in file.read(part).measured:
-            file.add(part, step, {"target": target, "config": dict(sizes.training), **metrics})
-        if reached:  # the later epochs are not needed
-            file.plan(part, [f"epoch {epoch}" for epoch in range(1, measurement.epoch + 1)])
-        return not reached
 
-    folder = options.folder / "training"
-    folder.mkdir(parents=True, exist_ok=True)
-    worker = LocalWorker(folder, sizes.epochs, data, RESOURCES, listener=listener)
-    try:
-        vgg19_cifar10.train({**sizes.fixed, **sizes.training}, worker)
-    except (InfeasibleError, RuntimeError, ArithmeticError, OSError) as error:
-        file.fail(part, next(iter(file.read(part).missing)), reason_of(error))
+def train(sizes: Sizes, data: Data, seed: int) -> Values:
+    """Train, then test the last weights; the seconds are those of the training with its start and its evaluations."""
+    config = {**sizes.fixed, **sizes.training}
+    with tempfile.TemporaryDirectory() as folder:
+        worker = LocalWorker(Path(folder), sizes.epochs, data, RESOURCES, all_views=True)
+        started = time.perf_counter()
+        vgg19_cifar10.train({**config, "seed": seed}, worker)
+        seconds = time.perf_counter() - started
+        tested = dict(vgg19_cifar10.test({**config, "seed": seed}, worker))
+    return {"config": config, "seconds": seconds, **tested, "epochs": [dict(each.metrics) for each in worker.reported]}
