@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from search.advisor.curve_levels import curve_levels
 from search.advisor.encoding import Encoding, Rows
 from search.advisor.surrogate import GaussianProcess, Hyperparameters
 
@@ -23,7 +24,8 @@ class MetricModel:
     """Gaussian process that is fitted when first queried. Equal measurements in equal order give equal predictions.
 
     `columns`: the parameters that affect the metric; `scale`: the transformation of its values, which it gives with
-    their slopes; `min_spread`: the smallest standard deviation to assume, on that scale.
+    their slopes; `min_spread`: the smallest standard deviation to assume, on that scale; `equal_lengths`: all trials
+    have the same length, so that their curves can be compared stage by stage.
     """
 
     def __init__(
@@ -32,10 +34,12 @@ class MetricModel:
         columns: NDArray[np.int_],
         scale: Callable[[Array], tuple[Array, Array]] = lambda values: (values, np.ones(len(values))),
         min_spread: float = 0.0,
+        equal_lengths: bool = True,
     ) -> None:
         self.columns = columns
         self.max_value = -np.inf  # of all measurements
         self._encoding, self._scale, self._min_spread = encoding, scale, min_spread
+        self._equal_lengths = equal_lengths
         self._measurements: list[tuple[Rows, float, float, float]] = []  # row, progress, value, standard error
         self._expected: Rows | None = None
         self._elsewhere: dict[str, MetricModel] = {}  # by run
@@ -127,6 +131,9 @@ class MetricModel:
         features, scale_of = self._encoding.features(rows, self.columns), self._encoding.scale_of(self.columns)
         scaled, slopes = self._scale(values)
         given = errors * slopes
+        if self._equal_lengths:
+            levels, spreads = curve_levels([row.tobytes() for row in rows], progress, scaled)
+            scaled, given = (scaled - levels) / spreads, given / spreads
         trends = self._trends(rows)
         return GaussianProcess(features, progress, scaled, scale_of, hyperparameters, self._min_spread, given, trends)
 

@@ -69,12 +69,16 @@ class TrialModel:
         probed, trained = encoding.columns(space.affecting("probed")), encoding.columns(space.affecting("trained"))
         decoupled = space.evaluation == "decoupled"
         self._is_probed = np.array([space.is_probed(objective) for objective in space.objectives])
-        of_rate = (probed, log_rates, RATES_DIFFER_BY) if decoupled else (probed, warp_losses)
+        of_rate = (probed, log_rates, RATES_DIFFER_BY) if decoupled else (probed, warp_losses, 0.0)
         kinds = [
-            of_rate if space.is_probed(o) else (every if is_duration(o.metric) else trained, warp_losses)
+            of_rate if space.is_probed(o) else (every if is_duration(o.metric) else trained, warp_losses, 0.0)
             for o in space.objectives
         ]
-        self._objectives = [MetricModel(encoding, *kind) for kind in kinds]
+        lengths_differ = EPOCHS in space.parameters
+        self._objectives = [
+            MetricModel(encoding, columns, scale, min_spread, equal_lengths=not lengths_differ)
+            for columns, scale, min_spread in kinds
+        ]
         self._probe_tuner: ProbeTuner | None = None
         if space.probe_tuned_parameters and self._is_probed.any():
             rate = self._objectives[int(self._is_probed.argmax())]
@@ -82,7 +86,6 @@ class TrialModel:
         self._failure = MetricModel(encoding, every)
         self._excesses = {str(constraint): MetricModel(encoding, every) for constraint in space.all_constraints}
         # objectives that the user bounds by the numbers of epochs in the space
-        lengths_differ = EPOCHS in space.parameters
         self._set_by_length = [i for i, o in enumerate(space.objectives) if lengths_differ and is_duration(o.metric)]
         # random configurations, which stand for the space; needed for these objectives alone
         self._anywhere = encoding.random(np.random.default_rng(0), CANDIDATES if self._set_by_length else 0)

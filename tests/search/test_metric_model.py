@@ -62,6 +62,21 @@ def test_a_slope_goes_on_beyond_what_was_tried():
     assert deviations[0] > 3 * deviations[1]
 
 
+def test_small_differences_at_the_end_are_seen_beside_large_ones_at_the_start():
+    """As of batch sizes, whose accuracies are far apart after a tenth of a training and alike at its end."""
+    rng = np.random.default_rng(0)
+    by_stage, by_epoch = (MetricModel(ENCODING, BOTH, warp_losses, equal_lengths=equal) for equal in (True, False))
+    for i, row in enumerate(rng.random((24, 2))):
+        for progress in (0.4, 0.55, 0.7, 0.85, 1.0) if i < 8 else (0.4,):
+            value = 0.005 * row[1] + (1 - progress) * (0.3 + row[0])
+            taught([(row, progress, value)], by_stage)
+            taught([(row, progress, value)], by_epoch)
+    rows = rng.random((200, 2))
+    alike, less = (np.corrcoef(model.predict(rows)[0], rows[:, 1])[0, 1] for model in (by_stage, by_epoch))
+    assert alike > 0.9
+    assert less < 0.5
+
+
 @pytest.fixture
 def recorder(monkeypatch):
     Recorder.sizes, Recorder.searched = [], []
