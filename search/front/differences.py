@@ -17,6 +17,7 @@ from search.front.intervals import HALF_95
 FEWEST_ROUNDS = 6  # with fewer, no interval of 95% follows from ranks
 MOST_ROUNDS = 40  # of a comparison whose processes were started for it
 MATTERS = 0.02  # of a rate; a smaller difference is a tie
+LEAST_ERROR = 1e-6  # of a logarithm; smaller ones make matrices that cannot be inverted
 # Standard errors from zero at which an order is decided. It is looked at after each round: at two standard errors 19%
 # of equal pairs would be told apart in one of 20 rounds, at three 3% (simulated, normal errors of 3%).
 DECIDED = 3.0
@@ -72,7 +73,7 @@ def log_ratio(rounds: Sequence[tuple[float, float]]) -> Estimate | None:
     # the interval reaches from the mean with this rank, from below, to that with the same rank from above
     rank = max(1, math.floor(len(means) / 2 - HALF_95 * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)))
     low, high = means[rank - 1], means[-rank]
-    return Estimate(float(np.median(means)), max(float(high - low) / 2 / HALF_95, 1e-9))
+    return Estimate(float(np.median(means)), max(float(high - low) / 2 / HALF_95, LEAST_ERROR))
 
 
 def reconcile(
@@ -84,15 +85,19 @@ def reconcile(
     measurement is weighted by its precision. Levels are independent of each other.
     """
     places = {name: place for place, name in enumerate(levels)}
-    precision = np.diag([1 / level.deviation**2 for level in levels.values()])
-    weighted = np.array([level.mean / level.deviation**2 for level in levels.values()])
+    weights = np.array([_precision(level) for level in levels.values()])
+    precision, weighted = np.diag(weights), weights * [level.mean for level in levels.values()]
     for (one, other), difference in differences.items():
         row = np.zeros(len(levels))
         row[places[one]], row[places[other]] = 1.0, -1.0
-        weight = 1 / difference.deviation**2
+        weight = _precision(difference)
         precision += weight * np.outer(row, row)
         weighted += weight * difference.mean * row
     covariance = np.linalg.inv(precision)
     means = covariance @ weighted
     deviations = np.sqrt(np.diag(covariance))
     return {name: Estimate(float(means[i]), float(deviations[i])) for name, i in places.items()}, covariance
+
+
+def _precision(estimate: Estimate) -> float:
+    return float(max(estimate.deviation, LEAST_ERROR) ** -2)

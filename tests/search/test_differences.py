@@ -76,6 +76,19 @@ def with_turns(*pairs, number=12):
     return RunState(typed(recorder.events))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_differences_without_any_error_leave_a_covariance_from_which_errors_can_be_drawn(seed):
+    """Of rounds whose ratios are all equal; this failed on one kind of processor."""
+    rng = np.random.default_rng(seed)
+    names = [f"t{i}" for i in range(6)]
+    levels = {name: Estimate(0.0, 10 ** rng.uniform(-2, 0)) for name in names}
+    equal = log_ratio([(3.0, 2.0)] * FEWEST_ROUNDS)
+    assert equal is not None
+    settled, covariance = reconcile(levels, {(one, other): equal for one in names for other in names if one < other})
+    assert np.isfinite([each.deviation for each in settled.values()]).all()
+    np.linalg.cholesky(covariance)
+
+
 def test_a_front_is_uncertain_by_levels_and_certain_by_turns():
     by_levels, by_turns = with_turns(), with_turns(("t0001", "t0002", 1.2))
     assert len(by_levels.front()) == 2
