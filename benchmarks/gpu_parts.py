@@ -198,11 +198,12 @@ def trainings(sizes: Sizes, data: Data) -> Steps:
 
 def train(sizes: Sizes, data: Data, seed: int) -> Values:
     """Train, then test the last weights; the seconds are those of the training with its start and its evaluations."""
-    config = {**sizes.fixed, **sizes.training}
+    config = {**sizes.fixed, **sizes.training, "seed": seed}
     with tempfile.TemporaryDirectory() as folder:
         worker = LocalWorker(Path(folder), sizes.epochs, data, RESOURCES, all_views=True)
         started = time.perf_counter()
-        vgg19_cifar10.train({**config, "seed": seed}, worker)
+        vgg19_cifar10.train(config, worker)
         seconds = time.perf_counter() - started
-        tested = dict(vgg19_cifar10.test({**config, "seed": seed}, worker))
-    return {"config": config, "seconds": seconds, **tested, "epochs": [dict(each.metrics) for each in worker.reported]}
+        tested = dict(vgg19_cifar10.test(config, worker))
+    epochs = [dict(each.metrics) for each in worker.reported]
+    return {"config": dict(sizes.training), "seconds": seconds, **tested, "epochs": epochs}

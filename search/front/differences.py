@@ -17,7 +17,7 @@ from search.front.intervals import HALF_95
 FEWEST_ROUNDS = 6  # with fewer, no interval of 95% follows from ranks
 MOST_ROUNDS = 40  # of a comparison whose processes were started for it
 MATTERS = 0.02  # of a rate; a smaller difference is a tie
-LEAST_ERROR = 1e-6  # of a logarithm; smaller ones make matrices that cannot be inverted
+LEAST_ERROR = 1e-6  # of a logarithm of a ratio; with smaller ones `reconcile` inverts matrices that are nearly singular
 # Standard errors from zero at which an order is decided. It is looked at after each round: at two standard errors 19%
 # of equal pairs would be told apart in one of 20 rounds, at three 3% (simulated, normal errors of 3%).
 DECIDED = 3.0
@@ -85,19 +85,15 @@ def reconcile(
     measurement is weighted by its precision. Levels are independent of each other.
     """
     places = {name: place for place, name in enumerate(levels)}
-    weights = np.array([_precision(level) for level in levels.values()])
-    precision, weighted = np.diag(weights), weights * [level.mean for level in levels.values()]
+    precision = np.diag([1 / level.deviation**2 for level in levels.values()])
+    weighted = np.array([level.mean / level.deviation**2 for level in levels.values()])
     for (one, other), difference in differences.items():
         row = np.zeros(len(levels))
         row[places[one]], row[places[other]] = 1.0, -1.0
-        weight = _precision(difference)
+        weight = 1 / difference.deviation**2
         precision += weight * np.outer(row, row)
         weighted += weight * difference.mean * row
     covariance = np.linalg.inv(precision)
     means = covariance @ weighted
     deviations = np.sqrt(np.diag(covariance))
     return {name: Estimate(float(means[i]), float(deviations[i])) for name, i in places.items()}, covariance
-
-
-def _precision(estimate: Estimate) -> float:
-    return float(max(estimate.deviation, LEAST_ERROR) ** -2)
