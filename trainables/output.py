@@ -34,12 +34,18 @@ def _write(line: str, file: TextIO) -> None:
 
 
 def line(measurement: Measurement, epochs: int) -> str:
-    """Format an epoch with as many metrics as fit, the most important ones first."""
+    """Format an epoch with as many metrics as fit, the most important ones first.
+
+    The last epoch is followed by a line on its rates where these stand for less than half of the windows.
+    """
     text = f"epoch {measurement.epoch:>{len(str(epochs))}}/{epochs}"
     for name, value in sorted(measurement.metrics.items(), key=lambda item: ORDER.get(item[0], len(ORDER))):
         more = f"  {name} {value:.4g}"
         if len(text) + len(more) <= WIDTH:
             text += more
+    counted, left_out = (measurement.metrics.get(f"{name}_windows", 0.0) for name in ("throughput", "contended"))
+    if measurement.epoch == epochs and left_out > counted:
+        text += f"\nOther work slowed {left_out:,.0f} of {left_out + counted:,.0f} windows, which the rates leave out."
     return text
 
 

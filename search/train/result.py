@@ -18,7 +18,7 @@ from search.record.disk import write_atomically
 from search.record.trial import Trial
 from search.text.durations import format_duration
 from search.text.markdown import format_table, wrap
-from search.text.metrics import CONTENDED_LEGEND, CONTENDED_MARK, metric_label
+from search.text.metrics import CONTENDED_LEGEND, CONTENDED_MARK, metric_label, slowed_windows
 from search.text.numbers import format_number, plural, plus_minus
 from search.train.child_process import CURVES, Epoch
 
@@ -99,7 +99,8 @@ def comparison(training: Training) -> str:
             f"in the search ({fidelity})": [_cell(searched, name, rate) for name in names],
         }
     )
-    return f"{table}\n\n{wrap(CONTENDED_LEGEND)}" if f"{CONTENDED_MARK} " in table else table
+    notes = [CONTENDED_LEGEND if f"{CONTENDED_MARK} " in table else None, slowed_windows(metrics, rate)]
+    return "\n\n".join([table, *map(wrap, filter(None, notes))])
 
 
 def curve(training: Training) -> str:

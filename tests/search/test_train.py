@@ -270,6 +270,15 @@ def test_a_rate_that_was_measured_beside_other_work_is_marked(tmp_path):
     assert "!" not in told[0.0]
 
 
+@pytest.mark.parametrize(("counted", "told"), [(52.0, True), (7000.0, False)])
+def test_a_rate_of_few_windows_says_that_whole_epochs_took_longer(tmp_path, counted, told):
+    run = load(replayed(tmp_path / "run"))
+    metrics = {**interval(424.0, 1.0), "contended": 0.0, "throughput_windows": counted, "contended_windows": 6000.0}
+    text = comparison(Training(run, run.state.trials["t0001"], tmp_path, [Epoch(1, metrics)], {}))
+    assert ("Other work slowed 6,000 of 6,052 windows: images_per_second is" in text) == told
+    assert max(map(len, text.splitlines())) <= 80
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"processes": 2}], ids=["one process", "two"])
 def test_after_a_kill_the_same_command_goes_on_and_no_process_is_left(tmp_path, settings):

@@ -12,8 +12,9 @@ import pytest
 from filelock import FileLock
 
 from trainables import replay, train
-from trainables.contract import TIMEOUT_VARIABLE, Resources, group_timeout_seconds
+from trainables.contract import TIMEOUT_VARIABLE, Measurement, Resources, group_timeout_seconds
 from trainables.measure import probe_end
+from trainables.output import line
 from trainables.train import LOST_ANOTHER, attribute_failure, main
 
 TINY = [
@@ -104,6 +105,14 @@ def test_a_probe_tells_what_it_measured_and_why_and_is_in_the_table(
     (row,) = rows_of(folder)
     assert row["epoch"] == "0"
     assert float(row["forward_seconds"]) > 0
+
+
+@pytest.mark.parametrize(("epoch", "counted", "told"), [(2, 52.0, True), (1, 52.0, False), (2, 7000.0, False)])
+def test_the_last_line_says_whether_the_rate_is_that_of_few_windows(epoch: int, counted: float, told: bool) -> None:
+    windows = {"throughput_windows": counted, "contended_windows": 6000.0}
+    text = line(Measurement(epoch, {"images_per_second": 424.0, **windows}), 2)
+    assert text.endswith("\nOther work slowed 6,000 of 6,052 windows, which the rates leave out.") == told
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_its_table_can_be_replayed(folder: Path, tmp_path: Path) -> None:
