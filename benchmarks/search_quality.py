@@ -5,7 +5,7 @@
 
 `out_of_memory.py`, `scale.py` and `decoupling.py` describe the second form. In the first form, the folder holds a
 `mobench.py` with `NAMES` and `load(name)`. There are four settings: `full` has a budget of full runs for each family;
-`short` has a budget of 20 full runs on lcbench (1,040 epochs), which early stopping can divide among more trials;
+`short` has a budget of 20 full runs (1,040 epochs of lcbench), which early stopping can divide among more trials;
 `noisy` is `full` with errors in all that the methods hear (`noise.py`), where the score is of the true values; `four`
 is `full` with four trials running at any time. Methods that stop trials early are in `full` only if --methods names
 them; --parts is the Advisor with each of its parts taken out (`our_methods.py`).
@@ -46,7 +46,7 @@ from recorded import names
 
 RUNS: dict[Setting, dict[str, int]] = {
     "full": {"lcbench": 100, "hpolib": 100, "nmt": 40, "pollux": 40, "vgg19": 40},
-    "short": {"lcbench": 20},
+    "short": {"lcbench": 20, "nmt": 20, "vgg19": 20},
 }
 RUNS["noisy"] = RUNS["four"] = RUNS["full"]
 FAMILIES = tuple(RUNS["full"])

@@ -298,8 +298,11 @@ class Advisor:
         if total is not None and self._epochs >= total:
             return EPOCHS_SPENT
         if self._forecasts and self._model is not None and self._model.is_rung(trial_id, epoch):
-            if total is not None and total - self._epochs < self._space.last_epoch(trial.proposal.config) - epoch:
+            left = math.inf if total is None else total - self._epochs
+            if left < self._space.last_epoch(trial.proposal.config) - epoch:
                 return TOO_FEW_EPOCHS
+            if left < self._space.lengths[0]:
+                return None  # no other could be completed
             return self._model.reason_to_stop(trial_id, epoch, self._rng(2))
         if self._halving is None or (self._space.baseline and trial_id == BASELINE):
             return None

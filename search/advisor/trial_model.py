@@ -20,12 +20,16 @@ from search.advisor.rungs import progress, rungs
 from search.front.pareto import Losses, hypervolume, is_pareto_optimal, pareto_rank
 from search.front.targets import is_duration
 from search.space.space import Space
+from search.text.numbers import join_words
 from trainables.contract import EPOCHS, Scalar
 
 Array = NDArray[np.float64]
 
 FIRST_TRIALS, FIRST_FRACTION = 8, 0.25  # random trials before the model is used; at most this fraction of the budget
 FIRST_MEASURED = 4  # of them, at least, must have measured something
+# Full lengths that the budget allows for: one in ten goes to a first trial, because forecasts of the others are learned
+# from whole curves. Where hours bound the search, their number is not known.
+FIRST_COMPLETE, USUAL_LENGTHS = 0.1, 20
 CANDIDATES = 300  # random ones, and as many mutations of the configurations that are estimated to be on the front
 CLIMBERS = 5  # best candidates, each of which moves to its best neighbour while that gains more
 STEPS = 0.2 / 1.5 ** np.arange(8)  # to a neighbour, of a range, by round
@@ -94,12 +98,14 @@ class TrialModel:
         self._earlier: list[Rows] = []  # configurations of which earlier runs measured all objectives
         self._elsewhere = defaultdict[str, list[tuple[Rows, Losses]]](list)  # by run on other data or another machine
         self._tried: set[bytes] = set()
-        trials = space.budget.trials
+        trials, total_epochs = space.budget.trials, space.budget.total_epochs
         self._first_trials = FIRST_TRIALS if trials is None else min(FIRST_TRIALS, round(FIRST_FRACTION * trials))
+        lengths = trials or (total_epochs / space.lengths[1] if total_epochs else USUAL_LENGTHS)
+        self._first_complete = max(1, round(FIRST_COMPLETE * lengths))
         if decoupled:  # rates are known from probes, and accuracies depend on fewer parameters
             self._first_trials = min(self._first_trials, FIRST_MEASURED)
         self._num_started = 0
-        self._first_trial = ""
+        self._to_the_end: set[str] = set()  # of the first trials
         self._expected: Rows = np.empty((0, len(space.parameters)))  # of running trials
         self._estimate: _FrontEstimate | None = None
 
@@ -110,7 +116,8 @@ class TrialModel:
         if not preparatory:
             self._tried.add(row.tobytes())
             self._num_started += 1
-            self._first_trial = self._first_trial or trial_id
+            if len(self._to_the_end) < min(self._first_complete, self._first_trials):
+                self._to_the_end.add(trial_id)
         elif self._probe_tuner:
             self._probe_tuner.start(row)
 
@@ -208,13 +215,14 @@ class TrialModel:
 
         It continues while its remaining epochs promise as much gain per epoch as a new trial does.
         """
-        if trial_id == self._first_trial:
-            return None  # so that even a short search has a trial at full length
+        if trial_id in self._to_the_end:
+            return None
         trial = self._trials[trial_id]
         if trial.measured_epoch != epoch:
             return "an objective had no finite value"
         if self._has_too_little_data(self._num_started - 1):
-            early = f"is one of the first trials; all but {self._first_trial} end early, so that more are tried"
+            first = join_words(sorted(self._to_the_end))
+            early = f"is one of the first trials; all but {first} end early, so that more are tried"
             return early if trial.has_rate else None
         self._expect_others(trial)
         own = float(self.gain(trial.row[None])[0]) / (trial.length - epoch)

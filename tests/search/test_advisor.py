@@ -262,6 +262,16 @@ def test_total_epochs_stop_what_runs_and_start_nothing_more():
     assert advisor.stop_reason == "budget.total_epochs is spent"
 
 
+@pytest.mark.parametrize(("total", "stops"), [(EPOCHS, False), (3 * EPOCHS, True)])
+def test_no_trial_is_stopped_for_another_that_could_not_be_completed(total, stops):
+    """Most of the first trials end at the first epoch at which they are judged, while there are epochs for others."""
+    advisor = Advisor(space(searcher="gp", stopping="forecast", budget={"total_epochs": total}))
+    _, second = advisor.propose(), advisor.propose()
+    row = {"accuracy": 0.5, "seconds": 1.0}
+    told = [advisor.observe(second.trial_id, epoch, row) for epoch in range(1, EPOCHS // 2)]
+    assert (Decision.STOP in told) == stops
+
+
 def test_the_last_epoch_is_never_stopped():
     advisor = Advisor(space(stopping="halving", budget={"total_epochs": EPOCHS}))
     first, second = advisor.propose(), advisor.propose()

@@ -354,13 +354,23 @@ def test_what_a_trial_measured_on_its_way_is_not_taken_for_what_it_came_to():
     assert model.gain(finished).max() < 0.03 * model.gain(rng().random((50, 2))).max()  # 0.02
 
 
-def test_of_the_first_trials_one_is_trained_to_its_end_and_the_others_are_looked_at():
-    """So that there is something to recommend, however short the search is."""
-    model, answers = TrialModel(space()), []
+@pytest.mark.parametrize(
+    ("limits", "complete"),
+    [
+        ({"total_epochs": EPOCHS}, 1),
+        ({"total_epochs": 20 * EPOCHS}, 2),
+        ({"total_epochs": 40 * EPOCHS}, 4),
+        ({"hours": 1.0}, 2),
+        ({"trials": 1000}, FIRST_TRIALS),
+    ],
+)
+def test_of_the_first_trials_a_tenth_of_the_budget_is_trained_to_the_end(limits, complete):
+    """One at least, so that there is something to recommend, however short the search is."""
+    model, answers = TrialModel(space(budget={"epochs": EPOCHS, **limits})), []
     for number in range(FIRST_TRIALS):
         run(model, f"t{number}", {"x": 0.3, "y": number / FIRST_TRIALS}, until=3)
-        answers.append(model.reason_to_stop(f"t{number}", 2, rng()) is None)
-    assert answers == [True] + [False] * (FIRST_TRIALS - 1)
+        answers.append(model.reason_to_stop(f"t{number}", 2, rng()))
+    assert [answer is None for answer in answers] == [True] * complete + [False] * (FIRST_TRIALS - complete)
 
 
 PROBED = {"metric": "seconds", "goal": "minimize", "probed": True}
