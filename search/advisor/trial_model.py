@@ -19,6 +19,7 @@ from search.advisor.probe_tuner import ProbeTuner
 from search.advisor.rungs import progress, rungs
 from search.front.pareto import Losses, hypervolume, is_pareto_optimal, pareto_rank
 from search.front.targets import is_duration
+from search.space.budget import Budget
 from search.space.space import Space
 from search.text.numbers import join_words
 from trainables.contract import EPOCHS, Scalar
@@ -27,9 +28,8 @@ Array = NDArray[np.float64]
 
 FIRST_TRIALS, FIRST_FRACTION = 8, 0.25  # random trials before the model is used; at most this fraction of the budget
 FIRST_MEASURED = 4  # of them, at least, must have measured something
-# Full lengths that the budget allows for: one in ten goes to a first trial, because forecasts of the others are learned
-# from whole curves. Where hours bound the search, their number is not known.
-FIRST_COMPLETE, USUAL_LENGTHS = 0.1, 20
+FIRST_COMPLETE = 0.1  # of the full lengths of the budget: for first trials, as forecasts are learned from whole curves
+USUAL_LENGTHS = 20  # assumed where hours bound the search
 CANDIDATES = 300  # random ones, and as many mutations of the configurations that are estimated to be on the front
 CLIMBERS = 5  # best candidates, each of which moves to its best neighbour while that gains more
 STEPS = 0.2 / 1.5 ** np.arange(8)  # to a neighbour, of a range, by round
@@ -98,13 +98,12 @@ class TrialModel:
         self._earlier: list[Rows] = []  # configurations of which earlier runs measured all objectives
         self._elsewhere = defaultdict[str, list[tuple[Rows, Losses]]](list)  # by run on other data or another machine
         self._tried: set[bytes] = set()
-        trials, total_epochs = space.budget.trials, space.budget.total_epochs
+        trials = space.budget.trials
         self._first_trials = FIRST_TRIALS if trials is None else min(FIRST_TRIALS, round(FIRST_FRACTION * trials))
-        lengths = trials or (total_epochs / space.lengths[1] if total_epochs else USUAL_LENGTHS)
-        self._first_complete = max(1, round(FIRST_COMPLETE * lengths))
         if decoupled:  # rates are known from probes, and accuracies depend on fewer parameters
             self._first_trials = min(self._first_trials, FIRST_MEASURED)
         self._num_started = 0
+        self._first_complete = max(1, min(self._first_trials, round(FIRST_COMPLETE * _full_lengths(space.budget))))
         self._to_the_end: set[str] = set()  # of the first trials
         self._expected: Rows = np.empty((0, len(space.parameters)))  # of running trials
         self._estimate: _FrontEstimate | None = None
@@ -116,7 +115,7 @@ class TrialModel:
         if not preparatory:
             self._tried.add(row.tobytes())
             self._num_started += 1
-            if len(self._to_the_end) < min(self._first_complete, self._first_trials):
+            if len(self._to_the_end) < self._first_complete:
                 self._to_the_end.add(trial_id)
         elif self._probe_tuner:
             self._probe_tuner.start(row)
@@ -343,6 +342,13 @@ class TrialModel:
 
     def _are_untried(self, rows: Rows) -> NDArray[np.bool_]:
         return np.array([row.tobytes() not in self._tried for row in rows], dtype=bool)
+
+
+def _full_lengths(budget: Budget) -> float:
+    """Return how many trainings of the full length the budget allows for, as far as that is known."""
+    by_epochs = budget.total_epochs and budget.total_epochs / budget.epochs
+    by_time = USUAL_LENGTHS if budget.hours or budget.gpu_hours else None
+    return min(filter(None, (budget.trials, by_epochs, by_time)), default=USUAL_LENGTHS)  # a grid may have no limit
 
 
 def _known(errors: Array | None, losses: Array) -> Array:

@@ -360,7 +360,8 @@ def test_what_a_trial_measured_on_its_way_is_not_taken_for_what_it_came_to():
         ({"total_epochs": EPOCHS}, 1),
         ({"total_epochs": 20 * EPOCHS}, 2),
         ({"total_epochs": 40 * EPOCHS}, 4),
-        ({"hours": 1.0}, 2),
+        ({"hours": 1.0, "trials": 1000}, 2),
+        ({"trials": 1000, "total_epochs": 40 * EPOCHS}, 4),
         ({"trials": 1000}, FIRST_TRIALS),
     ],
 )
@@ -371,6 +372,17 @@ def test_of_the_first_trials_a_tenth_of_the_budget_is_trained_to_the_end(limits,
         run(model, f"t{number}", {"x": 0.3, "y": number / FIRST_TRIALS}, until=3)
         answers.append(model.reason_to_stop(f"t{number}", 2, rng()))
     assert [answer is None for answer in answers] == [True] * complete + [False] * (FIRST_TRIALS - complete)
+
+
+def test_a_grid_without_a_limit_has_first_trials_too():
+    grid = space(LISTS, searcher={"name": "grid"}, budget={"epochs": EPOCHS})
+    assert TrialModel(grid)._first_complete == 2
+
+
+def test_the_only_trial_is_trained_to_its_end():
+    model = TrialModel(space(budget={"epochs": EPOCHS, "trials": 1}))
+    run(model, "t0", {"x": 0.3, "y": 0.5}, until=3)
+    assert model.reason_to_stop("t0", 2, rng()) is None
 
 
 PROBED = {"metric": "seconds", "goal": "minimize", "probed": True}
