@@ -19,7 +19,6 @@ from search.advisor.probe_tuner import ProbeTuner
 from search.advisor.rungs import progress, rungs
 from search.front.pareto import Losses, hypervolume, is_pareto_optimal, pareto_rank
 from search.front.targets import is_duration
-from search.space.budget import Budget
 from search.space.space import Space
 from search.text.numbers import join_words
 from trainables.contract import EPOCHS, Scalar
@@ -29,7 +28,6 @@ Array = NDArray[np.float64]
 FIRST_TRIALS, FIRST_FRACTION = 8, 0.25  # random trials before the model is used; at most this fraction of the budget
 FIRST_MEASURED = 4  # of them, at least, must have measured something
 FIRST_COMPLETE = 0.1  # of the full lengths of the budget: for first trials, as forecasts are learned from whole curves
-USUAL_LENGTHS = 20  # assumed where hours bound the search
 CANDIDATES = 300  # random ones, and as many mutations of the configurations that are estimated to be on the front
 CLIMBERS = 5  # best candidates, each of which moves to its best neighbour while that gains more
 STEPS = 0.2 / 1.5 ** np.arange(8)  # to a neighbour, of a range, by round
@@ -103,8 +101,8 @@ class TrialModel:
         if decoupled:  # rates are known from probes, and accuracies depend on fewer parameters
             self._first_trials = min(self._first_trials, FIRST_MEASURED)
         self._num_started = 0
-        self._first_complete = max(1, min(self._first_trials, round(FIRST_COMPLETE * _full_lengths(space.budget))))
-        self._to_the_end: set[str] = set()  # of the first trials
+        self._first_complete = max(1, min(self._first_trials, round(FIRST_COMPLETE * space.budget.full_lengths)))
+        self._to_the_end: list[str] = []  # of the first trials
         self._expected: Rows = np.empty((0, len(space.parameters)))  # of running trials
         self._estimate: _FrontEstimate | None = None
 
@@ -116,7 +114,7 @@ class TrialModel:
             self._tried.add(row.tobytes())
             self._num_started += 1
             if len(self._to_the_end) < self._first_complete:
-                self._to_the_end.add(trial_id)
+                self._to_the_end.append(trial_id)
         elif self._probe_tuner:
             self._probe_tuner.start(row)
 
@@ -220,7 +218,7 @@ class TrialModel:
         if trial.measured_epoch != epoch:
             return "an objective had no finite value"
         if self._has_too_little_data(self._num_started - 1):
-            first = join_words(sorted(self._to_the_end))
+            first = join_words(self._to_the_end)
             early = f"is one of the first trials; all but {first} end early, so that more are tried"
             return early if trial.has_rate else None
         self._expect_others(trial)
@@ -342,13 +340,6 @@ class TrialModel:
 
     def _are_untried(self, rows: Rows) -> NDArray[np.bool_]:
         return np.array([row.tobytes() not in self._tried for row in rows], dtype=bool)
-
-
-def _full_lengths(budget: Budget) -> float:
-    """Return how many trainings of the full length the budget allows for, as far as that is known."""
-    by_epochs = budget.total_epochs and budget.total_epochs / budget.epochs
-    by_time = USUAL_LENGTHS if budget.hours or budget.gpu_hours else None
-    return min(filter(None, (budget.trials, by_epochs, by_time)), default=USUAL_LENGTHS)  # a grid may have no limit
 
 
 def _known(errors: Array | None, losses: Array) -> Array:

@@ -10,6 +10,7 @@ from search.space.parameters import STRICT, Choice, Range
 from search.space.validation import Problem
 from trainables.contract import EPOCHS
 
+USUAL_LENGTHS = 20  # full trainings that are assumed to fit where hours bound the search
 Count = Annotated[int, Field(ge=1, lt=MAX_COUNT)]
 Evaluation = Literal["coupled", "decoupled", "probe"]
 
@@ -65,6 +66,13 @@ class Budget(BaseModel):
     def limits_more_than_trials(self) -> bool:
         """True if what one trial saves is left for others."""
         return any(limit is not None for limit in (self.hours, self.gpu_hours, self.total_epochs))
+
+    @property
+    def full_lengths(self) -> float:
+        """Trainings of the full length that it allows for, as far as that is known; see USUAL_LENGTHS."""
+        by_epochs = self.total_epochs and self.total_epochs / self.epochs
+        by_time = USUAL_LENGTHS if self.hours or self.gpu_hours else None
+        return min(filter(None, (self.trials, by_epochs, by_time)), default=USUAL_LENGTHS)  # a grid may have no limit
 
 
 def find_budget_problems(
