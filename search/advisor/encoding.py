@@ -22,7 +22,8 @@ class Encoding:
     """Parameters of the space as columns. An inactive parameter is INACTIVE, so equal trials are equal rows.
 
     Distances are measured between features: a range or a list of numbers is one column from 0 to 1. Names have one
-    column each, and from three names on one more for the place in the list, whose order is often meaningful.
+    column each, and from three names on one more for the place in the list, whose order is often meaningful. The more
+    names a list has, the more alike they are expected to be, because few of them are tried.
     """
 
     def __init__(self, space: Space) -> None:
@@ -128,8 +129,8 @@ class Encoding:
         columns: list[Array] = []
         for i in only:
             parameter, x = self._parameters[i][1], rows[:, i]
-            # the squared distance of two different names is 2 * 0.5 = 1
-            columns += [np.where(x == k, 0.5**0.5, 0.0) for k in range(self._num_names[i])]
+            # n names are a squared distance of (2 / n)**0.5 apart: of many, few are tried
+            columns += [np.where(x == k, (2 * self._num_names[i]) ** -0.25, 0.0) for k in range(self._num_names[i])]
             if self._has_position[i]:
                 last = 1 if isinstance(parameter, Range) else max(1, len(parameter.values) - 1)
                 columns.append(np.where(x != INACTIVE, x / last, 0.5))

@@ -203,14 +203,16 @@ def test_two_names_are_as_far_apart_as_the_ends_of_an_ordinal(names):
     assert ((first - second) ** 2).sum() == pytest.approx(1.0)
 
 
-def test_three_names_are_equally_far_apart_but_for_their_place():
-    encoding = Encoding(space({"which": {"values": ["a", "b", "c"]}}))
-    features = encoding.features(encoding.rows([{"which": name} for name in "abc"]), np.array([0]))
-    identity, place = features[:, :3], features[:, 3]
+@pytest.mark.parametrize(("count", "gap"), [(3, (2 / 3) ** 0.5), (8, 0.5), (50, 0.2)])
+def test_names_are_equally_far_apart_but_for_their_place_and_nearer_the_more_there_are(count, gap):
+    names = [f"name {i:02d}" for i in range(count)]
+    encoding = Encoding(space({"which": {"values": names}}))
+    features = encoding.features(encoding.rows([{"which": name} for name in names]), np.array([0]))
+    identity, place = features[:, :-1], features[:, -1]
     gaps = ((identity[:, None] - identity[None, :]) ** 2).sum(axis=2)
-    assert gaps == pytest.approx(1 - np.eye(3))
-    assert place.tolist() == [0, 0.5, 1]
-    assert encoding.scale_of(np.array([0])).tolist() == [0, 0, 0, 1]
+    assert gaps == pytest.approx(gap * (1 - np.eye(count)))
+    assert place == pytest.approx(np.linspace(0, 1, count))
+    assert encoding.scale_of(np.array([0])).tolist() == [0] * count + [1]
 
 
 def test_what_is_out_of_play_for_one_value_of_what_is_fixed_never_comes_into_play():
