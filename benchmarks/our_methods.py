@@ -47,11 +47,14 @@ PARTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
 
 
 class OurAdvisor:
-    """Advisor with the defaults of a space file; `sections` are further keys."""
+    """Advisor with the defaults of a space file; `sections` are further keys.
+
+    In `full` and `short` its budget is in epochs, and it may stop trials; else in trials, each trained to its end.
+    """
 
     def __init__(self, problem: Problem, runs: int, seed: int, setting: Setting, **sections: Any) -> None:
-        trials = {"total_epochs": runs * problem.max_epoch} if setting == "short" else {"trials": runs}
-        budget = {"budget": {"epochs": problem.max_epoch, **trials}}
+        most = {"total_epochs": runs * problem.max_epoch} if setting in ("full", "short") else {"trials": runs}
+        budget = {"budget": {"epochs": problem.max_epoch, **most}}
         self.advisor = Advisor(parse_space(space_mapping(problem, **(budget | sections))), seed=seed)
 
     def propose(self) -> Proposal | None:

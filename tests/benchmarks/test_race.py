@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from baselines import METHODS, method_version
 from noise import Noise
+from our_methods import OurAdvisor
 from problems import CANNOT_RUN, sample
 from race import Course, Courses, Race, trials_of
 
@@ -125,6 +126,11 @@ def test_each_method_spends_its_budget_and_repeats_itself(name, setting):
     assert first == second
     assert first[-1][0] == 6
     assert any(point is not None for _, point in first)
+
+
+@pytest.mark.parametrize(("setting", "rule"), [("full", "forecast"), ("short", "forecast"), ("noisy", "none")])
+def test_the_advisor_may_stop_trials_where_the_budget_is_in_epochs(setting, rule):
+    assert OurAdvisor(Ladder(), 6, 3, setting).advisor._space.stopping_rule == rule
 
 
 def test_noise_changes_what_a_method_hears_and_not_its_points():
