@@ -55,7 +55,7 @@ def main() -> None:
     differences: dict[str, list[list[float]]] = {}
     for name in every:
         problem, runs = load(options.problems, name), TRIALS[family(name)]
-        nothing = [_course(problem, OurAdvisor(problem, runs, seed, "full"), runs)[0] for seed in range(options.seeds)]
+        nothing = [_course(problem, _advisor(problem, runs, seed), runs)[0] for seed in range(options.seeds)]
         _print(name, "nothing", nothing)
         others = [load(options.problems, other) for other in every if family(other) == family(name) and other != name]
         searches = {
@@ -87,10 +87,10 @@ def _advisors(known: str, problem: Problem, others: list[Problem], runs: int, se
     """Yield an Advisor with this knowledge, or one for each of the other problems of the family."""
     if known.startswith("likely"):
         parameters = _with_likely(problem, wrong="wrong" in known)
-        yield OurAdvisor(problem, runs, seed, "full", parameters=parameters)
+        yield _advisor(problem, runs, seed, parameters=parameters)
         return
     for other in others:
-        earlier = OurAdvisor(other, runs, 1000 + seed, "full")
+        earlier = _advisor(other, runs, 1000 + seed)
         parameters = parse_space(space_mapping(problem, budget={"trials": 1})).parameters
         measured = [
             (config, point)
@@ -102,7 +102,7 @@ def _advisors(known: str, problem: Problem, others: list[Problem], runs: int, se
             measured = [(config, measured[i][1]) for (config, _), i in zip(measured, order, strict=True)]
         if not measured:
             continue
-        advisor = OurAdvisor(problem, runs, seed, "full")
+        advisor = _advisor(problem, runs, seed)
         measurements = [
             {"config": config, "metrics": {}, "elsewhere": dict(zip(METRICS, point, strict=True)), "source": "other t"}
             for config, point in measured
@@ -110,6 +110,12 @@ def _advisors(known: str, problem: Problem, others: list[Problem], runs: int, se
         line = json.dumps({"event": "known", "time": 0.0, "measurements": measurements}, default=float)
         advisor.advisor.replay([parse(line.encode())])
         yield advisor
+
+
+def _advisor(problem: Problem, runs: int, seed: int, **sections: Any) -> OurAdvisor:
+    """Return an Advisor that trains as many configurations, each to its end."""
+    budget = {"epochs": problem.max_epoch, "trials": runs}
+    return OurAdvisor(problem, runs, seed, "full", budget=budget, **sections)
 
 
 def _course(problem: Problem, method: OurAdvisor, runs: int) -> tuple[list[float], Measured]:

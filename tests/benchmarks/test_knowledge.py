@@ -50,6 +50,12 @@ def test_each_kind_of_knowledge_has_its_row(problems, monkeypatch, capsys):
     assert len(table) == 2 + 2 * 5 + 4
 
 
+def test_each_configuration_is_trained_to_its_end(problems, monkeypatch):
+    toy = load(Path(problems), "hpolib:one")
+    monkeypatch.setattr(toy, "max_epoch", 20, raising=False)
+    assert knowledge._advisor(toy, 8, seed=0).advisor._space.stopping_rule == "none"
+
+
 def test_the_third_objective_is_the_number_of_weights(problems, monkeypatch, capsys):
     toy = three_objectives.Recorded(load(Path(problems), "hpolib:one"))
     assert toy.measured({"n_units_1": 16, "n_units_2": 32})[2] == 10 * 16 + 17 * 32 + 33
