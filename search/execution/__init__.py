@@ -16,6 +16,6 @@ of a trial. Of the watchers of a rank the first one ends the group; one bad rank
 | `WorkerPool._follow_nodes` | nodes of a cluster | `ray.nodes()` | about 10 s | leases wait T, then the trial fails |
 | `Group.wait_until_ready`, `.close` | groups that start or end | timeout | 180 s, 30 s | group is killed |
 | `PoolClient.stop` | stopped trials | timeout | 30 s | group is killed |
-| Ray Tune | actors of trials | Ray | seconds | trial fails, `end_lease` kills its group |
+| Ray Tune | actors of trials | Ray | seconds | trial fails (no memory: infeasible), `end_lease` kills its group |
 | `RayLossCheck` in the driver | Ray itself | process, or port | 1 s, 3 failed connects | run ends |
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ RANK_GRACE_SECONDS = 10.0  # for the other ranks to end after one has failed
 POLL_SECONDS = 1.0  # between two calls of a rank
 START_TIMEOUT_SECONDS = 180.0
 CLOSE_TIMEOUT_SECONDS = 30.0
+DEATH_SECONDS = 5.0  # from a signal until Ray Train has noticed
 
 _polls: set[asyncio.Task[None]] = set()  # of ranks; asyncio itself keeps weak references only
 
@@ -40,6 +42,7 @@ class Group:
         self._timeout_seconds, self._on_cluster = timeout_seconds, on_cluster
         self._workers: dict[int, ray.actor.ActorHandle] = {}  # by rank
         self._oom_kills: dict[int, int] = {}  # by rank: the kernel's count when the rank last answered
+        self.out_of_memory: Ended | None = None  # set when it died of that
         self._lost: Ended | Died | None = None  # set when a rank was found silent, or a node is about to go
         self._changed = asyncio.Condition()
         self._task: Task | None = None
@@ -153,6 +156,12 @@ class Group:
             self.kill()
             raise GroupError(self.dead)
 
+    async def wait_until_dead(self) -> None:
+        """Wait a moment for processes that are perhaps ending: killed with their trial's actor, a large one late."""
+        with contextlib.suppress(TimeoutError):
+            async with self._changed, asyncio.timeout(DEATH_SECONDS):
+                await self._changed.wait_for(lambda: self.dead)
+
     async def close(self) -> None:
         """Ask the processes to end, and wait until they are gone; kill them if that takes too long."""
         self.closing = True
@@ -179,7 +188,7 @@ class Group:
             end, kills = Died(f"{what}: {first_line}", lost), kernel_oom_kills()
             oom = isinstance(error, ray.exceptions.OutOfMemoryError)
             if oom or kills > min(self._oom_kills.values(), default=kills):
-                end = Ended("infeasible", f"out of host memory: {end.reason}")
+                end = self.out_of_memory = Ended("infeasible", f"out of host memory: {end.reason}")
         self.dead = end.reason
         self._messages.put_nowait(end)
         await self.notify()

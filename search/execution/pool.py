@@ -28,7 +28,7 @@ from search.execution.nodes import (
     has_free,
     total,
 )
-from search.execution.protocol import BusyError, GroupError, Place
+from search.execution.protocol import BusyError, Ended, GroupError, Place
 from trainables.contract import InfeasibleError, Layout, Resources
 
 LEASE_POLL_SECONDS = 0.05
@@ -107,11 +107,14 @@ class WorkerPool:
         await group.close()
         self._forget_dead()
 
-    async def end_lease(self, trial_id: str) -> None:
-        """Kill the group that is still leased to a trial whose actor is gone."""
+    async def end_lease(self, trial_id: str) -> Ended | None:
+        """Kill the group that is still leased to a trial whose actor is gone; return its end if memory ran out."""
         for group in list(self._groups.values()):
             if group.leased_to == trial_id:
+                await group.wait_until_dead()
                 await self.discard(group.number)
+                return group.out_of_memory
+        return None
 
     async def places(self, trial_id: str) -> dict[int, Place]:
         """Return the processes of a trial by rank; empty: it has none now."""

@@ -16,13 +16,15 @@ With any other version a run uses Ray Train's own trainer, with all of its actor
 | `state._shutdown_sync_actor` | there is none | |
 | `FixedScalingPolicy.after_controller_start` | one actor fewer for all groups | seconds |
 | `FixedScalingPolicy._maybe_send_resource_request` | likewise | |
+| `RayActorManager._actor_task_failed` | a trial fails whose actor Ray ends when memory is out | the run ends |
 | `worker._global_node` | folder of Ray's Grafana dashboards | no Grafana dashboard of the search |
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -120,6 +122,22 @@ class _NoSynchronization:
     @classmethod
     def remote(cls, **settings: Any) -> str:
         return cls.__name__
+
+
+@contextmanager
+def actors_may_run_out_of_memory() -> Iterator[None]:
+    """Let Ray Tune take an actor that Ray ended for lack of memory for any other lost actor: it knows no such error."""
+    from ray.air.execution._internal.actor_manager import RayActorManager
+
+    original = RayActorManager._actor_task_failed
+
+    def failed(manager: Any, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, ray.exceptions.OutOfMemoryError):
+            exception = ray.exceptions.RayActorError(error_msg=str(exception))
+        original(manager, tracked_actor_task, exception)
+
+    with patch.object(RayActorManager, "_actor_task_failed", failed if are_tested() else original):
+        yield
 
 
 def session_folder() -> Path | None:

@@ -15,6 +15,7 @@ from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
 from search.advisor.proposal import Decision, Proposal
+from search.execution import ray_hooks
 from search.execution.trial_actor import DiskFull, Finished, Measured, Retried, TrialActor, Waiting
 
 
@@ -155,19 +156,20 @@ def run_trials(decider: Decider, most_at_a_time: int, storage: str, check: Calla
         [{"memory": 1}], bundle_label_selector=[{"ray.io/node-id": ray.get_runtime_context().get_node_id()}]
     )
     try:
-        tune.run(
-            tune.with_resources(TrialActor, beside_driver),
-            config={},
-            num_samples=-1,
-            search_alg=AdvisorSearcher(decider, check, errors),
-            scheduler=AdvisorScheduler(decider, check, errors),
-            stop=Check(decider, check, errors),
-            max_concurrent_trials=most_at_a_time,
-            reuse_actors=True,
-            storage_path=storage,
-            verbose=0,
-            log_to_file=False,
-            raise_on_failed_trial=False,
-        )
+        with ray_hooks.actors_may_run_out_of_memory():
+            tune.run(
+                tune.with_resources(TrialActor, beside_driver),
+                config={},
+                num_samples=-1,
+                search_alg=AdvisorSearcher(decider, check, errors),
+                scheduler=AdvisorScheduler(decider, check, errors),
+                stop=Check(decider, check, errors),
+                max_concurrent_trials=most_at_a_time,
+                reuse_actors=True,
+                storage_path=storage,
+                verbose=0,
+                log_to_file=False,
+                raise_on_failed_trial=False,
+            )
     except TuneError as error:
         raise error.__context__ or error from None  # Tune reports an error as a text

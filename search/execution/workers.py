@@ -87,6 +87,7 @@ def run_task(
         client.release()
 
 
-def end_lease(pool_name: str, trial_id: str) -> None:
-    """Kill the group that is still leased to a trial whose actor is gone."""
-    ray.get(ray.get_actor(pool_name).end_lease.remote(trial_id))
+def end_lease(pool_name: str, trial_id: str) -> Ended | None:
+    """Kill the group that is still leased to a trial whose actor is gone; return its end if memory ran out."""
+    ended: Ended | None = ray.get(ray.get_actor(pool_name).end_lease.remote(trial_id))
+    return ended

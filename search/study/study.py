@@ -208,9 +208,10 @@ class Study:
     def crash(self, trial_id: str, reason: str) -> None:
         """Journal that the trial's own actor is gone; its worker group must not stay leased to it."""
         # first: it raises if Ray itself is gone, which is not the trial's failure
-        workers.end_lease(self._pool_name, trial_id)
+        out_of_memory = workers.end_lease(self._pool_name, trial_id)
         if trial_id in self._running:
-            self.finish(trial_id, Finished("failed", reason, None, None))
+            state, why = (out_of_memory.state, out_of_memory.reason) if out_of_memory else ("failed", reason)
+            self.finish(trial_id, Finished(state, why, None, None))
 
     def trial_config(self, proposal: Proposal) -> dict[str, Any]:
         """Return the configuration with which `search.execution.trial_actor.TrialActor` runs a proposal."""

@@ -11,7 +11,7 @@ from search.execution import pool as pool_module
 from search.execution import trainer
 from search.execution.nodes import NodesOfOneKind
 from search.execution.pool import WorkerPool
-from search.execution.protocol import BusyError, Place
+from search.execution.protocol import BusyError, Ended, Place
 from trainables.contract import Layout, Resources
 
 WORKER = SimpleNamespace(__ray_ready__=SimpleNamespace(remote=lambda: asyncio.sleep(0)))
@@ -90,3 +90,16 @@ def test_a_group_that_starts_may_not_have_claimed_its_cores_yet(monkeypatch):
     monkeypatch.setattr(pool_module, "has_free", has_free)
     monkeypatch.setattr(pool_module, "BUSY_AFTER_SECONDS", 0.2)
     run_with_pool(monkeypatch, 4, True, start, lease_two)
+
+
+def test_the_end_of_a_lease_waits_for_a_group_that_memory_ends_as_it_ended_the_trials_actor(monkeypatch):
+    async def lose(pool):
+        number = await pool.lease(Layout(1), "t0001")
+        end = asyncio.create_task(pool.end_lease("t0001"))
+        await asyncio.sleep(0.1)
+        await pool.call_group(number, "bury", 0, ray.exceptions.OutOfMemoryError("the node is full"))
+        return await end
+
+    monkeypatch.setattr(ray, "kill", lambda worker: None)
+    reason = "out of host memory: the worker of rank 0 died: the node is full"
+    assert run_with_pool(monkeypatch, 1, False, lambda number: None, lose) == Ended("infeasible", reason)

@@ -9,9 +9,11 @@ import sys
 import tomllib
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import ray
+from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from search.execution import ray_hooks
@@ -64,6 +66,19 @@ def test_an_unknown_ray_is_used_by_its_public_interface_and_the_run_says_so(
     (notice,) = ray_hooks.notices()
     assert notice.startswith(f"Ray {version} is not tested")
     assert "slower" in notice
+
+
+def test_tune_takes_an_actor_that_ray_ended_for_lack_of_memory_for_a_lost_one() -> None:
+    manager, task = Mock(), Mock()
+    full = ray.exceptions.OutOfMemoryError("the node is full")
+    with pytest.raises(RuntimeError, match="unexpected"):
+        RayActorManager._actor_task_failed(manager, tracked_actor_task=task, exception=full)
+    with ray_hooks.actors_may_run_out_of_memory():
+        RayActorManager._actor_task_failed(manager, tracked_actor_task=task, exception=full)
+    ((actor, error), _) = task._on_error.call_args
+    assert actor is task._tracked_actor
+    assert isinstance(error, ray.exceptions.RayActorError)
+    assert "the node is full" in str(error)
 
 
 PASSED_ON = """

@@ -220,6 +220,26 @@ def test_who_comes_to_the_front_because_another_proves_slower_is_probed_and_test
     assert load(tmp_path).front.trial_id.tolist() == ["t0003"]
 
 
+@pytest.mark.parametrize(
+    ("end", "state", "reason"),
+    [
+        (None, "failed", "lost"),
+        (Ended("infeasible", "out of host memory: rank 0"), "infeasible", "out of host memory: rank 0"),
+    ],
+)
+def test_a_lost_trial_cannot_run_here_if_memory_ended_its_workers_too(
+    end: Ended | None, state: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "end_lease", lambda pool_name, trial_id: end)
+    with Journal(tmp_path / FILE_NAME) as journal:
+        study = decider(tmp_path, journal, Clock(), budget={"trials": 3})
+        trial = study.propose()
+        assert trial is not None
+        study.crash(trial.trial_id, "lost")
+    finish = events_of(tmp_path)[-1]
+    assert (finish["state"], finish["reason"]) == (state, reason)
+
+
 def test_a_probe_is_over_when_it_has_measured_also_when_time_is_up(tmp_path: Path) -> None:
     clock = Clock()
     with Journal(tmp_path / FILE_NAME) as journal:
