@@ -34,9 +34,9 @@ LIMITS_SECONDS = {
     "conditions": 45,
     "batch sizes": 45,
     "settings": 105,
-    "comparison": 140,
-    "loader processes": 60,
-    "training": 100,
+    "comparison": 130,
+    "loader processes": 50,
+    "training": 120,
     "tests": 45,
 }
 SMALL_LIMIT_SECONDS = 200  # of each part: an emulated GPU is slow

@@ -33,9 +33,16 @@ FULL = Sizes(
     probe_seconds=4.0,
     turn_seconds=1.5,
     repeats=5,
-    training={"crop_padding": 4, "loader": "device", "cuda_graphs": True},
+    training={
+        "batch_size": 512,
+        "learning_rate": 0.3,
+        "weight_decay": 0.0005,
+        "crop_padding": 4,
+        "loader": "device",
+        "cuda_graphs": True,
+    },
     trainings=3,
-    epochs=30,
+    epochs=50,
 )
 SMALL = Sizes(
     fixed={"width": 0.01},
@@ -44,7 +51,7 @@ SMALL = Sizes(
     probe_seconds=1.0,
     turn_seconds=0.1,
     repeats=2,
-    training={"batch_size": 16, "loader": "device"},
+    training={"batch_size": 16, "weight_decay": 0.0005, "loader": "device"},
     trainings=2,
     epochs=2,
     train_images=64,
