@@ -12,7 +12,7 @@ import numpy as np
 from method import End, Setting
 from problems import METRICS, Point, Problem, space_mapping
 
-from search.advisor import acquisition, surrogate, trial_model
+from search.advisor import acquisition, metric_model, surrogate, trial_model
 from search.advisor.advisor import Advisor
 from search.advisor.encoding import Encoding
 from search.advisor.proposal import Decision, Proposal
@@ -41,6 +41,8 @@ PARTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     # fitted hyperparameters: the priors' means
     "fitting": lambda: mock.patch.object(surrogate, "minimize", lambda loss, means, **_: SimpleNamespace(x=means)),
+    # levels, spreads and errors of the stages of curves: as if all stages were alike
+    "stages": lambda: mock.patch.object(metric_model, "curve_levels", return_value=(0.0, 1.0, 0.0)),
     # forecasts of curves: every trial is trained to its end
     "curves": lambda: mock.patch.object(TrialModel, "reason_to_stop", return_value=None),
 }

@@ -25,7 +25,8 @@ class MetricModel:
 
     `columns`: the parameters that affect the metric; `scale`: the transformation of its values, which it gives with
     their slopes; `min_spread`: the smallest standard deviation to assume, on that scale; `equal_lengths`: all trials
-    have the same length, so that their curves can be compared stage by stage.
+    have the same length, so that their curves can be compared stage by stage; `is_learned`: the metric takes training,
+    so that early measurements can mislead; those of a rate differ by noise alone.
     """
 
     def __init__(
@@ -35,11 +36,12 @@ class MetricModel:
         scale: Callable[[Array], tuple[Array, Array]] = lambda values: (values, np.ones(len(values))),
         min_spread: float = 0.0,
         equal_lengths: bool = True,
+        is_learned: bool = True,
     ) -> None:
         self.columns = columns
         self.max_value = -np.inf  # of all measurements
         self._encoding, self._scale, self._min_spread = encoding, scale, min_spread
-        self._equal_lengths = equal_lengths
+        self._equal_lengths, self._is_learned = equal_lengths, is_learned
         self._measurements: list[tuple[Rows, float, float, float]] = []  # row, progress, value, standard error
         self._expected: Rows | None = None
         self._elsewhere: dict[str, MetricModel] = {}  # by run
@@ -132,8 +134,8 @@ class MetricModel:
         scaled, slopes = self._scale(values)
         given = errors * slopes
         if self._equal_lengths:
-            levels, spreads = curve_levels([row.tobytes() for row in rows], progress, scaled)
-            scaled, given = (scaled - levels) / spreads, given / spreads
+            levels, spreads, missed = curve_levels([row.tobytes() for row in rows], progress, scaled)
+            scaled, given = (scaled - levels) / spreads, np.hypot(given / spreads, missed * self._is_learned)
         trends = self._trends(rows)
         return GaussianProcess(features, progress, scaled, scale_of, hyperparameters, self._min_spread, given, trends)
 

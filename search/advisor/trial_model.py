@@ -17,6 +17,7 @@ from search.advisor.encoding import Encoding, Rows
 from search.advisor.metric_model import MetricModel, log_rates, warp_losses
 from search.advisor.probe_tuner import ProbeTuner
 from search.advisor.rungs import progress, rungs
+from search.front.affects import is_learned
 from search.front.pareto import Losses, hypervolume, is_pareto_optimal, pareto_rank
 from search.front.targets import is_duration
 from search.space.space import Space
@@ -78,8 +79,13 @@ class TrialModel:
         ]
         lengths_differ = EPOCHS in space.parameters
         self._objectives = [
-            MetricModel(encoding, columns, scale, min_spread, equal_lengths=not lengths_differ)
-            for columns, scale, min_spread in kinds
+            MetricModel(
+                encoding,
+                *kind,
+                equal_lengths=not lengths_differ,
+                is_learned=is_learned(space.trainable or "", o.metric),
+            )
+            for kind, o in zip(kinds, space.objectives, strict=True)
         ]
         self._probe_tuner: ProbeTuner | None = None
         if space.probe_tuned_parameters and self._is_probed.any():

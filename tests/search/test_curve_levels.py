@@ -13,7 +13,7 @@ def measured(table):
 
 def at_last_stage(table):
     trials, progress, values = measured(table)
-    levels, spreads = curve_levels(trials, progress, values)
+    levels, spreads, _ = curve_levels(trials, progress, values)
     return dict(zip(zip(trials, progress.tolist(), strict=True), (values - levels) / spreads, strict=True))
 
 
@@ -48,3 +48,31 @@ def test_a_stage_that_shares_no_trial_with_a_later_one_stays_as_it_is():
 def test_equal_curves_have_no_spread_to_compare():
     found = at_last_stage({f"{i}": {0.1: 2.0, 1.0: 1.0} for i in range(5)})
     assert set(found.values()) == {1.0}
+
+
+def errors_of(table):
+    trials, progress, values = measured(table)
+    return dict(
+        zip(zip(trials, progress.tolist(), strict=True), curve_levels(trials, progress, values)[2], strict=True)
+    )
+
+
+def test_a_stage_at_which_the_order_is_another_one_says_little_about_the_end():
+    start, end = np.random.default_rng(0).normal(size=(2, 400))
+    found = errors_of({f"{i}": {0.1: start[i], 0.5: 10 * end[i], 1.0: end[i]} for i in range(400)})
+    assert found["0", 0.1] == pytest.approx(2**0.5, rel=0.1)  # the deviation of a difference of two, each of 1
+    assert found["0", 0.5] == pytest.approx(0.0, abs=0.05)
+    assert found["0", 1.0] == 0.0
+
+
+def test_the_errors_of_stages_add_up_until_the_end():
+    first, second, end = np.random.default_rng(0).normal(size=(3, 400))
+    found = errors_of({f"{i}": {0.1: first[i], 0.5: second[i], 1.0: end[i]} for i in range(400)})
+    assert found["0", 0.1] == pytest.approx(2.0, rel=0.1)
+    assert found["0", 0.5] == pytest.approx(2**0.5, rel=0.1)
+
+
+def test_the_fewer_trials_there_are_the_less_is_known_of_an_error():
+    assert errors_of({"a": {0.1: 1.0, 1.0: 5.0}}) == {("a", 0.1): 0.0, ("a", 1.0): 0.0}
+    two = errors_of({"a": {0.1: 1.0, 1.0: 2.0}, "b": {0.1: 2.0, 1.0: 1.0}})
+    assert two["a", 0.1] == pytest.approx((2 / (2 + PRIOR_TRIALS - 2)) ** 0.5)

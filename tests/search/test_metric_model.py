@@ -62,6 +62,22 @@ def test_a_slope_goes_on_beyond_what_was_tried():
     assert deviations[0] > 3 * deviations[1]
 
 
+def test_a_stage_that_orders_trials_otherwise_does_not_disturb_what_is_known_of_the_end():
+    rng = np.random.default_rng(0)
+    learned, rate = (MetricModel(ENCODING, BOTH, is_learned=is_learned) for is_learned in (True, False))
+    for row in rng.random((24, 2)):
+        whole = [(row, 0.4, rng.normal()), (row, 1.0, row[1])]
+        taught(whole, learned)
+        taught(whole, rate)
+    for row in rng.random((48, 2)):
+        begun = [(row, 0.4, rng.normal())]
+        taught(begun, learned)
+        taught(begun, rate)
+    rows = rng.random((200, 2))
+    undisturbed, disturbed = (np.abs(model.predict(rows)[0] - rows[:, 1]).mean() for model in (learned, rate))
+    assert undisturbed < 0.5 * disturbed
+
+
 def test_small_differences_at_the_end_are_seen_beside_large_ones_at_the_start():
     """As of batch sizes, whose accuracies are far apart after a tenth of a training and alike at its end."""
     rng = np.random.default_rng(0)
