@@ -21,7 +21,6 @@ RANK_GRACE_SECONDS = 10.0  # for the other ranks to end after one has failed
 POLL_SECONDS = 1.0  # between two calls of a rank
 START_TIMEOUT_SECONDS = 180.0
 CLOSE_TIMEOUT_SECONDS = 30.0
-DEATH_SECONDS = 5.0  # from a signal until Ray Train has noticed
 
 _polls: set[asyncio.Task[None]] = set()  # of ranks; asyncio itself keeps weak references only
 
@@ -156,23 +155,20 @@ class Group:
             self.kill()
             raise GroupError(self.dead)
 
-    async def wait_until_dead(self) -> None:
-        """Wait a moment for processes that are perhaps ending: killed with their trial's actor, a large one late."""
+    async def ends_within(self, seconds: float) -> bool:
+        """Wait for the end of the processes, at most so long; return whether they have ended."""
         with contextlib.suppress(TimeoutError):
-            async with self._changed, asyncio.timeout(DEATH_SECONDS):
+            async with self._changed, asyncio.timeout(seconds):
                 await self._changed.wait_for(lambda: self.dead)
+        return self.dead is not None
 
     async def close(self) -> None:
         """Ask the processes to end, and wait until they are gone; kill them if that takes too long."""
         self.closing = True
-        async with self._changed:
-            self._changed.notify_all()
-            try:
-                async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
-                    await self._changed.wait_for(lambda: self.dead)
-            except TimeoutError:
-                self.kill()
-                self.dead = "did not end when asked to"
+        await self.notify()
+        if not await self.ends_within(CLOSE_TIMEOUT_SECONDS):
+            self.kill()
+            self.dead = "did not end when asked to"
 
     async def bury(self, rank: int | None, error: BaseException | None) -> None:
         """Note that all processes are gone, by the `error` of a `rank` or of the whole group, or as asked (None).

@@ -32,6 +32,7 @@ from search.execution.protocol import BusyError, Ended, GroupError, Place
 from trainables.contract import InfeasibleError, Layout, Resources
 
 LEASE_POLL_SECONDS = 0.05
+DEATH_SECONDS = 5.0  # for Ray Train to notice that workers were killed, together with their trial's actor
 BUSY_AFTER_SECONDS = 3.0  # Ray takes a moment to free what a group has used
 MAX_IDLE_GROUPS = 3  # each of their processes keeps about half a GiB
 MOST_STARTING_GROUPS = 2 * (os.cpu_count() or 1)  # at a time: more would each be slower, not all together faster
@@ -111,7 +112,7 @@ class WorkerPool:
         """Kill the group that is still leased to a trial whose actor is gone; return its end if memory ran out."""
         for group in list(self._groups.values()):
             if group.leased_to == trial_id:
-                await group.wait_until_dead()
+                await group.ends_within(DEATH_SECONDS)
                 await self.discard(group.number)
                 return group.out_of_memory
         return None

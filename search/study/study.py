@@ -17,7 +17,7 @@ from search.advisor.proposal import Decision, Proposal
 from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
 from search.execution.nodes import NODES_POLL_SECONDS
-from search.execution.protocol import Function, Task
+from search.execution.protocol import Ended, Function, Task
 from search.execution.trial_actor import Finished, Measured
 from search.front.targets import with_targets
 from search.record.journal import Event, Journal
@@ -208,10 +208,9 @@ class Study:
     def crash(self, trial_id: str, reason: str) -> None:
         """Journal that the trial's own actor is gone; its worker group must not stay leased to it."""
         # first: it raises if Ray itself is gone, which is not the trial's failure
-        out_of_memory = workers.end_lease(self._pool_name, trial_id)
+        end = workers.end_lease(self._pool_name, trial_id) or Ended("failed", reason)
         if trial_id in self._running:
-            state, why = (out_of_memory.state, out_of_memory.reason) if out_of_memory else ("failed", reason)
-            self.finish(trial_id, Finished(state, why, None, None))
+            self.finish(trial_id, Finished(end.state, end.reason, None, None))
 
     def trial_config(self, proposal: Proposal) -> dict[str, Any]:
         """Return the configuration with which `search.execution.trial_actor.TrialActor` runs a proposal."""

@@ -17,8 +17,11 @@ from trainables.contract import Layout, Resources
 WORKER = SimpleNamespace(__ray_ready__=SimpleNamespace(remote=lambda: asyncio.sleep(0)))
 
 
-def run_with_pool(monkeypatch, cpus, reserve_cpus, before_ready, use):
-    """Call `use` with a pool whose groups call `before_ready` while they start; return what it returns."""
+def run_with_pool(monkeypatch, cpus, reserve_cpus, before_ready, use, end=(None, None)):
+    """Call `use` with a pool whose groups call `before_ready` while they start; return what it returns.
+
+    A group ends when it is closed, or at its first task with `end`: the rank that ended it, and its error.
+    """
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -26,8 +29,8 @@ def run_with_pool(monkeypatch, cpus, reserve_cpus, before_ready, use):
         def run_group(pool, number, *_):
             before_ready(number)
             asked = pool.call_group(number, "next_task", 0, WORKER, Place("node", "here", 1), 0)
-            asyncio.run_coroutine_threadsafe(asked, loop).result()
-            return None, None
+            task_number, _ = asyncio.run_coroutine_threadsafe(asked, loop).result()
+            return end if task_number else (None, None)
 
         monkeypatch.setattr(trainer, "run_group", run_group)
         monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(current_actor=None))
@@ -97,9 +100,10 @@ def test_the_end_of_a_lease_waits_for_a_group_that_memory_ends_as_it_ended_the_t
         number = await pool.lease(Layout(1), "t0001")
         end = asyncio.create_task(pool.end_lease("t0001"))
         await asyncio.sleep(0.1)
-        await pool.call_group(number, "bury", 0, ray.exceptions.OutOfMemoryError("the node is full"))
+        await pool.call_group(number, "submit", None)
         return await end
 
     monkeypatch.setattr(ray, "kill", lambda worker: None)
     reason = "out of host memory: the worker of rank 0 died: the node is full"
-    assert run_with_pool(monkeypatch, 1, False, lambda number: None, lose) == Ended("infeasible", reason)
+    died = 0, ray.exceptions.OutOfMemoryError("the node is full")
+    assert run_with_pool(monkeypatch, 1, False, lambda number: None, lose, died) == Ended("infeasible", reason)
