@@ -73,19 +73,15 @@ class TrialModel:
         decoupled = space.evaluation == "decoupled"
         self._is_probed = np.array([space.is_probed(objective) for objective in space.objectives])
         of_rate = (probed, log_rates, RATES_DIFFER_BY) if decoupled else (probed, warp_losses, 0.0)
-        kinds = [
-            of_rate if space.is_probed(o) else (every if is_duration(o.metric) else trained, warp_losses, 0.0)
-            for o in space.objectives
-        ]
         lengths_differ = EPOCHS in space.parameters
         self._objectives = [
             MetricModel(
                 encoding,
-                *kind,
+                *(of_rate if space.is_probed(o) else (every if is_duration(o.metric) else trained, warp_losses, 0.0)),
                 equal_lengths=not lengths_differ,
                 is_learned=is_learned(space.trainable or "", o.metric),
             )
-            for kind, o in zip(kinds, space.objectives, strict=True)
+            for o in space.objectives
         ]
         self._probe_tuner: ProbeTuner | None = None
         if space.probe_tuned_parameters and self._is_probed.any():
