@@ -22,7 +22,7 @@ from search.space.parsing import parse_space
 # What each part of the searcher is replaced by, so that a race shows what it is worth.
 PARTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     # standard errors of measurements: none are given
-    "errors": lambda: mock.patch.object(Advisor, "_errors", return_value=None),
+    "errors": lambda: mock.patch.object(Advisor, "_errors", return_value=0.0),
     # running trials: they are not counted on
     "running": lambda: mock.patch.object(TrialModel, "_expect_others", return_value=None),
     # the gain's maximum: the best random candidate or mutation

@@ -8,7 +8,7 @@ from scipy.special import ndtr
 
 from search.advisor.curve_levels import curve_levels
 from search.advisor.encoding import Encoding, Rows
-from search.advisor.surrogate import GaussianProcess, Hyperparameters
+from search.advisor.surrogate import GaussianProcess, Hyperparameters, Points
 
 Array = NDArray[np.float64]
 
@@ -76,7 +76,7 @@ class MetricModel:
 
     def predict(self, rows: Rows) -> tuple[Array, Array]:
         """Return mean and standard deviation at full length, on the model's scale, each of shape (m,)."""
-        return self._fitted().predict(*self._points(rows))
+        return self._fitted().predict(self._points(rows))
 
     @property
     def noise(self) -> float:
@@ -94,25 +94,22 @@ class MetricModel:
                 self._fit = (count, self._gaussian_process(count, None).hyperparameters)
             self._process = self._gaussian_process(len(self), self._fit[1])
             if self._expected is not None:
-                self._process = self._process.expecting(*self._points(self._expected))
+                self._process = self._process.expecting(self._points(self._expected))
         return self._process
 
-    def _points(self, rows: Rows) -> tuple[Array, Array, Array]:
-        """Return features, progress and trends of rows at full length."""
-        return self._encoding.features(rows, self.columns), np.ones(len(rows)), self._trends(rows)
+    def _points(self, rows: Rows) -> Points:
+        """Return the points of rows at full length; trends are each feature and what each earlier run predicts.
 
-    def _trends(self, rows: Rows) -> Array:
-        """Return each feature and what each earlier run predicts, with means of about 0 and deviations of about 1.
-
-        Shape (m, num_features + num_runs). The slopes of features predict beyond what was tried, to the ends of ranges.
+        The slopes of features predict beyond what was tried, to the ends of ranges.
         """
-        linear = (self._encoding.features(rows, self.columns) - 0.5) / UNIFORM_DEVIATION
-        others = [m._standardized(rows) for m in self._elsewhere.values() if len(m) >= FEWEST_FOR_TREND]
-        return np.column_stack([linear, *others])
+        features = self._encoding.features(rows, self.columns)
+        others = [model._standardized(rows) for model in self._elsewhere.values() if len(model) >= FEWEST_FOR_TREND]
+        trends = np.column_stack([(features - 0.5) / UNIFORM_DEVIATION, *others])
+        return Points(features, np.ones(len(rows)), trends)
 
     def _standardized(self, rows: Rows) -> Array:
         process = self._fitted()
-        means, _ = process.predict(*self._points(rows))
+        means, _ = process.predict(self._points(rows))
         return (means - process.mean) / process.spread
 
     def probability_below_zero(self, rows: Rows) -> Array:
@@ -130,14 +127,13 @@ class MetricModel:
             half = most // 2
             chosen = np.concatenate([np.linspace(0, count - half - 1, half).astype(int), chosen[-half:]])
         rows, progress, values, errors = map(np.array, zip(*(self._measurements[i] for i in chosen), strict=True))
-        features, scale_of = self._encoding.features(rows, self.columns), self._encoding.scale_of(self.columns)
+        points, scale_of = self._points(rows)._replace(progress=progress), self._encoding.scale_of(self.columns)
         scaled, slopes = self._scale(values)
         given = errors * slopes
         if self._equal_lengths:
             levels, spreads, missed = curve_levels([row.tobytes() for row in rows], progress, scaled)
             scaled, given = (scaled - levels) / spreads, np.hypot(given / spreads, missed * self._is_learned)
-        trends = self._trends(rows)
-        return GaussianProcess(features, progress, scaled, scale_of, hyperparameters, self._min_spread, given, trends)
+        return GaussianProcess(points, scaled, scale_of, hyperparameters, self._min_spread, given)
 
 
 def warp_losses(losses: Array) -> tuple[Array, Array]:

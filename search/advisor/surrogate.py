@@ -12,8 +12,9 @@ and epoch kernels as in Swersky et al. 2013, "Multi-Task Bayesian Optimization".
 """
 
 import copy
+from contextlib import ContextDecorator
 from dataclasses import dataclass
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,15 @@ JITTER = 1e-6
 MAX_ITERATIONS = 40
 # Matrices have a few hundred rows. Where trials occupy the cores, several threads wait for each other and cost 9 times
 # as much (results/LOG.md). One thread also adds in the same order on every machine.
-ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
+on_one_thread: ContextDecorator = ThreadpoolController().wrap(limits=1, user_api="blas")
+
+
+class Points(NamedTuple):
+    """Places of n measurements or predictions."""
+
+    features: Array  # (n, num_features)
+    progress: Array  # (n,): 0 after the first epoch, 1 at full length
+    trends: Array  # (n, num_trends), with standard deviations of about 1
 
 
 @dataclass(frozen=True)
@@ -62,82 +71,74 @@ BOUNDS = (-8.0, 6.0)
 
 
 class GaussianProcess:
-    """Gaussian process of one metric at (features, progress); progress is 0 at the first epoch, 1 at full length."""
+    """Gaussian process of one metric."""
 
+    @on_one_thread
     def __init__(
         self,
-        features: Array,
-        progress: Array,
+        points: Points,
         values: Array,
         scale_of: NDArray[np.int_],
         hyperparameters: Hyperparameters | None = None,
         min_spread: float = 0.0,
         errors: Array | float = 0.0,
-        trends: Array | None = None,
     ) -> None:
-        """Fit to data of shapes (n, num_features), (n,), (n,); `scale_of`, (num_features,), indexes length scales.
+        """Fit to values of shape (n,); `scale_of`, (num_features,), indexes length scales.
 
         `hyperparameters` None: fit them. `min_spread`: smallest standard deviation to assume for few similar values.
-        `errors`: standard error of each value, (n,), as far as it is known. `trends`: (n, num_trends), with standard
-        deviations of about 1.
+        `errors`: standard error of each value, (n,), as far as it is known.
         """
-        trends = np.empty((len(values), 0)) if trends is None else trends
-        self._features, self._progress, self._trends, self._scale_of = features, progress, trends, scale_of
+        self._points, self._scale_of = points, scale_of
         self.mean = float(values.mean())
         self.spread = max(float(values.std()), min_spread) or 1.0
         scaled = (values - self.mean) / self.spread
         given = np.broadcast_to((errors / self.spread) ** 2, values.shape) + JITTER
-        with ONE_THREAD():
-            self.hyperparameters = hyperparameters or _fit(features, progress, scaled, scale_of, given, trends)
-            covariance = self._covariance(features, progress, trends)
-            self._noise = self.hyperparameters.sizes[1] + given
-            covariance[np.diag_indices_from(covariance)] += self._noise
-            self._factor = np.linalg.cholesky(covariance)
-            self._weights = cho_solve((self._factor, True), scaled, check_finite=False)
+        self.hyperparameters = hyperparameters or _fit(points, scaled, scale_of, given)
+        self._noise = self.hyperparameters.sizes[1] + given
+        self._factor = self._factorized()
+        self._weights = cho_solve((self._factor, True), scaled, check_finite=False)
 
     @property
     def noise(self) -> float:
         """Median standard error of the measurements."""
         return self.spread * float(np.sqrt(np.median(self._noise)))
 
-    def expecting(self, features: Array, progress: Array, trends: Array | None = None) -> "GaussianProcess":
+    @on_one_thread
+    def expecting(self, points: Points) -> "GaussianProcess":
         """Return this process as if its own means had been measured there: the means are the same, deviations smaller.
 
         Ginsbourger et al. 2010, "Kriging is well-suited to parallelize optimization" (kriging believer).
         """
-        other = copy.copy(self)
-        other._features = np.vstack([self._features, features])
-        other._progress = np.concatenate([self._progress, progress])
-        other._trends = np.vstack([self._trends, np.empty((len(progress), 0)) if trends is None else trends])
-        added = np.full(len(progress), self.hyperparameters.sizes[1] + JITTER)
-        other._noise = np.concatenate([self._noise, added])
-        other._weights = np.concatenate([self._weights, np.zeros(len(progress))])
-        with ONE_THREAD():
-            covariance = other._covariance(other._features, other._progress, other._trends)
-            covariance[np.diag_indices_from(covariance)] += other._noise
-            other._factor = np.linalg.cholesky(covariance)
+        other, added = copy.copy(self), len(points.progress)
+        other._points = Points(*map(np.concatenate, zip(self._points, points, strict=True)))
+        other._noise = np.append(self._noise, np.full(added, self.hyperparameters.sizes[1] + JITTER))
+        other._weights = np.append(self._weights, np.zeros(added))
+        other._factor = other._factorized()
         return other
 
-    def predict(self, features: Array, progress: Array, trends: Array | None = None) -> tuple[Array, Array]:
+    @on_one_thread
+    def predict(self, points: Points) -> tuple[Array, Array]:
         """Return mean and standard deviation of the metric, without measurement noise, each of shape (m,)."""
-        trends = np.empty((len(progress), 0)) if trends is None else trends
-        with ONE_THREAD():
-            covariance = self._covariance(features, progress, trends)
-            explained = solve_triangular(self._factor, covariance.T, lower=True, check_finite=False)
-            means = self.mean + self.spread * (covariance @ self._weights)
+        covariance = self._covariance(points)
+        explained = solve_triangular(self._factor, covariance.T, lower=True, check_finite=False)
+        means = self.mean + self.spread * (covariance @ self._weights)
         always, _, changing, _, mean_curve = self.hyperparameters.sizes
-        prior = always + changing + mean_curve + trends**2 @ self.hyperparameters.slopes
+        prior = always + changing + mean_curve + points.trends**2 @ self.hyperparameters.slopes
         variance = np.maximum(prior - np.einsum("ij,ij->j", explained, explained), 1e-9)
         return means, self.spread * np.sqrt(variance)
 
-    def _covariance(self, features: Array, progress: Array, trends: Array) -> Array:
+    def _factorized(self) -> Array:
+        covariance = self._covariance(self._points)
+        covariance[np.diag_indices_from(covariance)] += self._noise
+        return np.asarray(np.linalg.cholesky(covariance))
+
+    def _covariance(self, points: Points) -> Array:
         """Return the covariance with the data, shape (m, n)."""
-        weights = np.sqrt(self.hyperparameters.scales[self._scale_of])
-        squared = _squared_distances(features * weights, self._features * weights)
+        weights, data = np.sqrt(self.hyperparameters.scales[self._scale_of]), self._points
+        alike, _ = _matern(_squared_distances(points.features * weights, data.features * weights))
         always, _, changing, epochs_scale, mean_curve = self.hyperparameters.sizes
-        alike = _matern(squared)[0]
-        epochs = _matern(epochs_scale * (progress[:, None] - self._progress[None, :]) ** 2)[0]
-        of_trends = (trends * self.hyperparameters.slopes) @ self._trends.T
+        epochs, _ = _matern(epochs_scale * (points.progress[:, None] - data.progress) ** 2)
+        of_trends = (points.trends * self.hyperparameters.slopes) @ data.trends.T
         return np.asarray(alike * (always + changing * epochs) + mean_curve * epochs + of_trends)
 
 
@@ -154,14 +155,11 @@ def _matern(squared: Array) -> tuple[Array, Array]:
     return (1 + distance + 5 / 3 * squared) * decay, -5 / 6 * (1 + distance) * decay
 
 
-def _fit(
-    features: Array, progress: Array, values: Array, scale_of: NDArray[np.int_], given: Array, trends: Array
-) -> Hyperparameters:
-    num_scales = int(scale_of.max()) + 1
-    groups = [features[:, scale_of == scale] for scale in range(num_scales)]
+def _fit(points: Points, values: Array, scale_of: NDArray[np.int_], given: Array) -> Hyperparameters:
+    num_scales, num_trends = int(scale_of.max()) + 1, points.trends.shape[1]
+    groups = [points.features[:, scale_of == scale] for scale in range(num_scales)]
     differences = np.stack([_squared_distances(group, group) for group in groups])
-    steps = (progress[:, None] - progress[None, :]) ** 2
-    num_trends = trends.shape[1]
+    steps = (points.progress[:, None] - points.progress) ** 2
     means, spreads = (
         np.concatenate([np.full(num_scales, SCALE_PRIOR[i]), SIZE_PRIOR[i], np.full(num_trends, SLOPE_PRIOR[i])])
         for i in (0, 1)
@@ -169,7 +167,7 @@ def _fit(
 
     def loss(logs: Array) -> tuple[float, Array]:
         tried = Hyperparameters(logs, num_scales)
-        likelihood, gradient = _negative_log_likelihood(tried, differences, steps, values, given, trends)
+        likelihood, gradient = _negative_log_likelihood(tried, differences, steps, values, given, points.trends)
         surprise = (logs - means) / spreads
         return likelihood + 0.5 * float(surprise @ surprise), gradient + surprise / spreads
 

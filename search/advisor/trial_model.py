@@ -124,11 +124,11 @@ class TrialModel:
         """Return whether the trial may be judged at this epoch, see `rungs`."""
         return self._learns_curves and epoch in rungs(self._trials[trial_id].length)
 
-    def observe(self, trial_id: str, epoch: int, losses: Array, errors: Array | None = None) -> None:
+    def observe(self, trial_id: str, epoch: int, losses: Array, errors: Array | float = 0.0) -> None:
         """Record a measurement at one of the `rungs`; other epochs add no information.
 
         A loss is NaN where nothing finite was measured. After a short epoch, that is so for rates. Without one of the
-        other losses the measurement does not count. `errors`: their standard errors, 0 where unknown; None: nowhere.
+        other losses the measurement does not count. `errors`: their standard errors, 0 where unknown.
         """
         trial, finite = self._trials[trial_id], np.isfinite(losses)
         if self.is_rung(trial_id, epoch) and epoch > trial.measured_epoch and finite[~self._is_probed].all():
@@ -137,13 +137,13 @@ class TrialModel:
                 self._measured.add(trial_id)
             self._learn(trial.row, progress(epoch, trial.length, self._space.lengths[1]), losses, errors)
 
-    def complete(self, trial_id: str, losses: Array, errors: Array | None = None) -> None:
+    def complete(self, trial_id: str, losses: Array, errors: Array | float = 0.0) -> None:
         """Record the losses of a trial at full length; `errors` as for `observe`."""
         self._trials[trial_id].final = losses
         self._measured.add(trial_id)
         self.observe_probe(trial_id, losses, errors)
 
-    def observe_probe(self, trial_id: str, losses: Array, errors: Array | None = None) -> None:
+    def observe_probe(self, trial_id: str, losses: Array, errors: Array | float = 0.0) -> None:
         """Record the losses of a probe: all objectives, NaN for those that need training; `errors` as for `observe`."""
         self._learn(self._trials[trial_id].row, 1.0, losses, errors)
 
@@ -152,7 +152,7 @@ class TrialModel:
         config: Mapping[str, Scalar],
         losses: Array,
         excesses: Mapping[str, float],
-        errors: Array | None = None,
+        errors: Array | float = 0.0,
     ) -> None:
         """Record a measurement of an earlier run: losses, NaN where unknown, and the excesses of constraints.
 
@@ -166,11 +166,11 @@ class TrialModel:
             self._earlier.append(row)
 
     def observe_elsewhere(
-        self, run: str, config: Mapping[str, Scalar], losses: Array, errors: Array | None = None
+        self, run: str, config: Mapping[str, Scalar], losses: Array, errors: Array | float = 0.0
     ) -> None:
         """Record a measurement of an earlier run on other data or another machine, as `observe_earlier_run` does."""
         (row,) = self._encoding.rows([config])
-        for model, loss, error in zip(self._objectives, losses, _known(errors, losses), strict=True):
+        for model, loss, error in zip(self._objectives, losses, np.broadcast_to(errors, losses.shape), strict=True):
             if np.isfinite(loss):
                 model.learn_elsewhere(run, row, float(loss), float(error))
         if np.isfinite(losses).all():
@@ -250,8 +250,8 @@ class TrialModel:
         """Epochs of a trial of this configuration."""
         return self._space.last_epoch({**self._space.fixed, **config})
 
-    def _learn(self, row: Rows, progress: float, losses: Array, errors: Array | None) -> None:
-        known = _known(errors, losses)
+    def _learn(self, row: Rows, progress: float, losses: Array, errors: Array | float) -> None:
+        known = np.broadcast_to(errors, losses.shape)
         for model, is_probed, loss, error in zip(self._objectives, self._is_probed, losses, known, strict=True):
             if np.isfinite(loss):
                 model.learn(row, 1.0 if is_probed else progress, float(loss), float(error))
@@ -342,7 +342,3 @@ class TrialModel:
 
     def _are_untried(self, rows: Rows) -> NDArray[np.bool_]:
         return np.array([row.tobytes() not in self._tried for row in rows], dtype=bool)
-
-
-def _known(errors: Array | None, losses: Array) -> Array:
-    return np.zeros(len(losses)) if errors is None else errors

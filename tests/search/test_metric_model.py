@@ -45,8 +45,8 @@ class Recorder(GaussianProcess):
     searched: ClassVar[list[bool]] = []
     last_values: ClassVar[Any] = None
 
-    def __init__(self, features, progress, values, scale_of, hyperparameters=None, *more):
-        super().__init__(features, progress, values, scale_of, hyperparameters, *more)
+    def __init__(self, points, values, scale_of, hyperparameters=None, *more):
+        super().__init__(points, values, scale_of, hyperparameters, *more)
         type(self).sizes.append(len(values))
         type(self).searched.append(hyperparameters is None)
         type(self).last_values = values

@@ -9,6 +9,7 @@ from search.advisor.surrogate import (
     SIZES,
     GaussianProcess,
     Hyperparameters,
+    Points,
     _negative_log_likelihood,
     _squared_distances,
 )
@@ -21,11 +22,15 @@ def known(scales=(1.0,), **sizes):
     return Hyperparameters(np.log(values), len(scales))
 
 
+def points(features, progress, trends=None):
+    trends = np.empty((len(progress), 0)) if trends is None else trends
+    return Points(np.asarray(features, dtype=float), np.asarray(progress, dtype=float), trends)
+
+
 def process(features, progress, values, hyperparameters=None, scale_of=None, trends=None):
-    features = np.asarray(features, dtype=float)
-    scale_of = np.arange(features.shape[1]) if scale_of is None else np.array(scale_of)
-    arrays = np.asarray(progress, dtype=float), np.asarray(values, dtype=float)
-    return GaussianProcess(features, *arrays, scale_of, hyperparameters, trends=trends)
+    where = points(features, progress, trends)
+    scale_of = np.arange(where.features.shape[1]) if scale_of is None else np.array(scale_of)
+    return GaussianProcess(where, np.asarray(values, dtype=float), scale_of, hyperparameters)
 
 
 def matern(distance):
@@ -56,7 +61,7 @@ def test_predictions_are_those_of_the_textbook():
     scaled = (values - values.mean()) / values.std()
     mean = values.mean() + values.std() * towards @ np.linalg.solve(gram, scaled)
     variance = covariance(point, point, scales, **USUAL) - towards @ np.linalg.solve(gram, towards)
-    predicted = process(features, progress, values, known(scales)).predict(point[0][None], np.ones(1))
+    predicted = process(features, progress, values, known(scales)).predict(points(point[0][None], np.ones(1)))
     assert predicted[0] == pytest.approx(mean)
     assert predicted[1] == pytest.approx(values.std() * math.sqrt(variance))
 
@@ -118,8 +123,10 @@ def test_a_measurement_weighs_by_its_own_standard_error():
     x, values = np.zeros((2, 1)), np.array([0.0, 1.0])
 
     def between(errors):
-        process = GaussianProcess(x, np.ones(2), values, np.zeros(1, int), known(noise=1e-4), errors=np.array(errors))
-        return float(process.predict(x[:1], np.ones(1))[0][0])
+        process = GaussianProcess(
+            points(x, np.ones(2)), values, np.zeros(1, int), known(noise=1e-4), 0.0, np.array(errors)
+        )
+        return float(process.predict(points(x[:1], np.ones(1)))[0][0])
 
     assert between([0.0, 0.0]) == pytest.approx(0.5)
     assert between([0.3, 0.3]) == pytest.approx(0.5)
@@ -130,16 +137,16 @@ def test_expected_measurements_leave_the_means_and_make_the_deviations_those_of_
     features, progress, values = random_data(4, 12, 2)
     places = np.random.default_rng(5).random((3, 2))
     fitted = process(features, progress, values, known((2.0, 1.0)))
-    means, before = fitted.predict(places, np.ones(3))
+    means, before = fitted.predict(points(places, np.ones(3)))
     everywhere = np.random.default_rng(6).random((50, 2)), np.ones(50)
     told = process(
         np.vstack([features, places]), [*progress, 1, 1, 1], [*values, *means], known((2.0, 1.0)), scale_of=[0, 1]
     )
-    expecting = fitted.expecting(places, np.ones(3))
-    assert expecting.predict(*everywhere)[0] == pytest.approx(fitted.predict(*everywhere)[0])
-    share = expecting.predict(*everywhere)[1] / told.predict(*everywhere)[1]
+    expecting = fitted.expecting(points(places, np.ones(3)))
+    assert expecting.predict(points(*everywhere))[0] == pytest.approx(fitted.predict(points(*everywhere))[0])
+    share = expecting.predict(points(*everywhere))[1] / told.predict(points(*everywhere))[1]
     assert share == pytest.approx(np.full(50, share[0]))  # but for the values' spread
-    assert (expecting.predict(places, np.ones(3))[1] < 0.5 * before).all()
+    assert (expecting.predict(points(places, np.ones(3)))[1] < 0.5 * before).all()
 
 
 def test_a_trend_that_fits_predicts_what_few_measurements_cannot_and_noise_does_little_harm():
@@ -152,7 +159,7 @@ def test_a_trend_that_fits_predicts_what_few_measurements_cannot_and_noise_does_
         trends = {"none": np.empty((208, 0)), "fits": truth(x)[:, None], "noise": noise[:, None]}[trend]
         values = 5 - 3 * truth(x)
         fitted = process(x[:8], np.ones(8), values[:8], trends=trends[:8])
-        return np.log(np.mean((fitted.predict(x[8:], np.ones(200), trends[8:])[0] - values[8:]) ** 2)) / 2
+        return np.log(np.mean((fitted.predict(points(x[8:], np.ones(200), trends[8:]))[0] - values[8:]) ** 2)) / 2
 
     errors = {trend: np.exp(np.mean([error(seed, trend) for seed in range(8)])) for trend in ("none", "fits", "noise")}
     assert errors["fits"] < 0.1 * errors["none"]
@@ -169,17 +176,17 @@ def test_data_without_noise_are_interpolated():
     x = np.linspace(0, 1, 9)[:, None]
     values = np.cos(4 * x[:, 0])
     fitted = process(x, np.ones(9), values, known(noise=1e-9))
-    means, deviations = fitted.predict(x, np.ones(9))
+    means, deviations = fitted.predict(points(x, np.ones(9)))
     assert means == pytest.approx(values, abs=1e-4)
     assert (deviations < 2e-3).all()
-    between, _ = fitted.predict(x[:-1] + 1 / 16, np.ones(8))
+    between, _ = fitted.predict(points(x[:-1] + 1 / 16, np.ones(8)))
     assert between == pytest.approx(np.cos(4 * (x[:-1, 0] + 1 / 16)), abs=0.02)
 
 
 def test_far_from_the_data_nothing_is_known_but_the_mean_and_the_spread_of_all():
     values = np.array([1.0, 2.0, 6.0])
     fitted = process([[0.0], [0.5], [1.0]], np.ones(3), values, known(mean_curve=1e-9))
-    means, deviations = fitted.predict(np.array([[1e4]]), np.ones(1))
+    means, deviations = fitted.predict(points(np.array([[1e4]]), np.ones(1)))
     assert means == pytest.approx(values.mean())
     assert deviations == pytest.approx(values.std() * math.sqrt(USUAL["always"] + USUAL["changing"]))
 
@@ -189,7 +196,7 @@ def test_far_from_the_data_the_mean_curve_is_still_known():
     progress = np.tile([0.0, 0.5, 1.0], 8)
     values = progress * 10 + np.repeat(np.random.default_rng(0).normal(size=8), 3)
     fitted = process(np.repeat(np.linspace(0, 1, 8), 3)[:, None], progress, values, known(mean_curve=4.0))
-    means, _ = fitted.predict(np.full((2, 1), 1e4), np.array([0.0, 1.0]))
+    means, _ = fitted.predict(points(np.full((2, 1), 1e4), np.array([0.0, 1.0])))
     assert means[0] < 2
     assert means[1] > 8
 
@@ -203,7 +210,9 @@ def test_a_curve_is_extrapolated_with_more_certainty_the_longer_it_is_seen():
         features = np.append(x, np.full(seen, 3.0))[:, None]
         progress = np.append(np.tile(looks, 5), looks[:seen])
         rise = np.append(np.repeat(np.linspace(0.5, 1.0, 5), 6), np.full(seen, 1.5))
-        mean, deviation = process(features, progress, rise * progress, known()).predict(np.array([[3.0]]), np.ones(1))
+        mean, deviation = process(features, progress, rise * progress, known()).predict(
+            points(np.array([[3.0]]), np.ones(1))
+        )
         deviations.append(deviation[0])
         errors.append(abs(mean[0] - 1.5))
     assert (np.diff(deviations) < 0).all()
@@ -218,7 +227,7 @@ def test_repeats_shrink_the_deviation_as_the_mean_of_so_many_measurements(repeat
     prior = sizes["always"] + sizes["changing"] + sizes["mean_curve"]
     values = np.tile([-1.0, 1.0], repeats // 2)  # of spread 1
     _, deviation = process(np.zeros((repeats, 1)), np.ones(repeats), values, known(noise=0.5)).predict(
-        np.zeros((1, 1)), np.ones(1)
+        points(np.zeros((1, 1)), np.ones(1))
     )
     noise = (0.5 + JITTER) / repeats
     assert deviation**2 == pytest.approx(prior * noise / (prior + noise))
@@ -235,8 +244,8 @@ def test_the_noise_of_repeats_is_found():
 def test_units_do_not_matter():
     features, progress, values = random_data(5, 20, 2)
     point = np.array([[0.2, 0.7]]), np.ones(1)
-    mean, deviation = process(features, progress, values).predict(*point)
-    other_mean, other_deviation = process(features, progress, 1000 * values + 7).predict(*point)
+    mean, deviation = process(features, progress, values).predict(points(*point))
+    other_mean, other_deviation = process(features, progress, 1000 * values + 7).predict(points(*point))
     assert other_mean == pytest.approx(1000 * mean + 7, rel=1e-4)
     assert other_deviation == pytest.approx(1000 * deviation, rel=1e-4)
 
@@ -246,19 +255,21 @@ def test_features_that_share_a_length_scale_are_measured_alike():
     fitted = process(np.eye(2), np.ones(2), [0.0, 1.0], scale_of=[0, 0])
     assert fitted.hyperparameters.num_scales == 1
     turned = process(np.eye(2)[::-1], np.ones(2), [1.0, 0.0], scale_of=[0, 0])
-    assert turned.predict(np.eye(2), np.ones(2))[0] == pytest.approx(fitted.predict(np.eye(2), np.ones(2))[0])
+    assert turned.predict(points(np.eye(2), np.ones(2)))[0] == pytest.approx(
+        fitted.predict(points(np.eye(2), np.ones(2)))[0]
+    )
 
 
 def test_equal_values_leave_nothing_to_explain():
     means, deviations = process(np.linspace(0, 1, 5)[:, None], np.ones(5), np.full(5, 3.0)).predict(
-        np.array([[0.5], [9.0]]), np.ones(2)
+        points(np.array([[0.5], [9.0]]), np.ones(2))
     )
     assert means == pytest.approx([3.0, 3.0])
     assert np.isfinite(deviations).all()
 
 
 def test_one_measurement_is_enough_to_ask():
-    mean, deviation = process([[0.5]], [1.0], [3.0]).predict(np.array([[0.5], [5.0]]), np.ones(2))
+    mean, deviation = process([[0.5]], [1.0], [3.0]).predict(points(np.array([[0.5], [5.0]]), np.ones(2)))
     assert mean == pytest.approx([3.0, 3.0])
     assert deviation[0] < deviation[1]
 
@@ -268,7 +279,9 @@ def test_it_is_the_same_to_the_last_bit_however_many_threads_the_library_may_use
     features, values, elsewhere = rng.random((256, 6)), rng.random(256), rng.random((300, 6))
 
     def predicted():
-        return process(features, np.ones(256), values, known(scales=(1.0,) * 6)).predict(elsewhere, np.ones(300))
+        return process(features, np.ones(256), values, known(scales=(1.0,) * 6)).predict(
+            points(elsewhere, np.ones(300))
+        )
 
     library = ThreadpoolController()
     found = []
