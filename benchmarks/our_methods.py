@@ -51,11 +51,11 @@ PARTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
 class OurAdvisor:
     """Advisor with the defaults of a space file; `sections` are further keys.
 
-    In `full` and `short` its budget is in epochs, and it may stop trials; else in trials, each trained to its end.
+    In `four` its budget is in trials, each trained to its end; else in epochs, and it may stop trials.
     """
 
     def __init__(self, problem: Problem, runs: int, seed: int, setting: Setting, **sections: Any) -> None:
-        most = {"total_epochs": runs * problem.max_epoch} if setting in ("full", "short") else {"trials": runs}
+        most = {"trials": runs} if setting == "four" else {"total_epochs": runs * problem.max_epoch}
         budget = {"budget": {"epochs": problem.max_epoch, **most}}
         self.advisor = Advisor(parse_space(space_mapping(problem, **(budget | sections))), seed=seed)
 

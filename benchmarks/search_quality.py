@@ -5,11 +5,11 @@
 
 `out_of_memory.py`, `scale.py` and `decoupling.py` describe the second form. In the first form, the folder holds a
 `mobench.py` with `NAMES` and `load(name)`. There are four settings: `full` has a budget of full runs for each family;
-`short` has a budget of 20 full runs (1,040 epochs of lcbench). In both, early stopping can divide the budget among more
-trials: the Advisor does that by default, other methods that do are in `full` only if --methods names them. `noisy` and
-`four` have the budgets of `full` with each trial trained to its end: `noisy` with errors in all that the methods hear
-(`noise.py`), where the score is of the true values; `four` with four trials running at any time. --parts is the Advisor
-with each of its parts taken out (`our_methods.py`).
+`short` has a budget of 20 full runs (1,040 epochs of lcbench); `noisy` is `full` with errors in all that the methods
+hear (`noise.py`), where the score is of the true values. In these, early stopping can divide the budget among more
+trials: the Advisor does that by default, other methods that do are only in `short` unless --methods names them. `four`
+is `full` with four trials running at any time, each trained to its end. --parts is the Advisor with each of its parts
+taken out (`our_methods.py`).
 
 The cost is the number of epochs, in full runs; only trials that were trained to the end count. A score is the
 hypervolume on (accuracy, log10 throughput), relative to the best known front. Tables give mean and standard deviation

@@ -129,7 +129,7 @@ def test_each_method_spends_its_budget_and_repeats_itself(name, setting):
 
 
 @pytest.mark.parametrize(
-    ("setting", "rule"), [("full", "forecast"), ("short", "forecast"), ("noisy", "none"), ("four", "none")]
+    ("setting", "rule"), [("full", "forecast"), ("short", "forecast"), ("noisy", "forecast"), ("four", "none")]
 )
 def test_the_advisor_may_stop_trials_where_the_budget_is_in_epochs(setting, rule):
     assert OurAdvisor(Ladder(), 6, 3, setting).advisor._space.stopping_rule == rule
