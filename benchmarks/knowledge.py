@@ -114,8 +114,7 @@ def _advisors(known: str, problem: Problem, others: list[Problem], runs: int, se
 
 def _advisor(problem: Problem, runs: int, seed: int, **sections: Any) -> OurAdvisor:
     """Return an Advisor that trains as many configurations, each to its end."""
-    budget = {"epochs": problem.max_epoch, "trials": runs}
-    return OurAdvisor(problem, runs, seed, "full", budget=budget, **sections)
+    return OurAdvisor(problem, runs, seed, "four", **sections)  # the setting with a budget in trials
 
 
 def _course(problem: Problem, method: OurAdvisor, runs: int) -> tuple[list[float], Measured]:
