@@ -90,6 +90,11 @@ class OurAdvisorWithout(OurAdvisor):
         with PARTS[self._part]():
             return super().observe(trial_id, epoch, point, half)
 
+    def finish(self, trial_id: str, end: End, point: Point) -> None:
+        """See `Method`."""
+        with PARTS[self._part]():
+            super().finish(trial_id, end, point)
+
 
 def random_halving(problem: Problem, runs: int, seed: int, setting: Setting) -> OurAdvisor:
     """Random configurations under the Advisor's non-dominated successive halving."""

@@ -1,17 +1,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from baselines import METHODS, method_version
 from noise import Noise
-from our_methods import OurAdvisor
+from our_methods import OurAdvisor, OurAdvisorWithout
 from problems import CANNOT_RUN, sample
 from race import Course, Courses, Race, trials_of
 
 from search.advisor.proposal import Proposal
+from search.advisor.trial_model import TrialModel
 
 EPOCHS = 4
 
@@ -159,3 +161,14 @@ def test_a_drawn_configuration_is_of_the_space():
     assert {config["size"] for config in drawn} == {1, 2, 3}
     assert all(0.01 <= config["rate"] <= 1.0 for config in drawn)
     assert abs(np.mean([config["rate"] < 0.1 for config in drawn]) - 0.5) < 0.15  # half of a logarithmic range; 4 sigma
+
+
+def test_without_errors_no_measurement_has_one_not_even_the_last(monkeypatch):
+    known = []
+    monkeypatch.setattr(TrialModel, "_learn", lambda *measurement: known.append(np.max(measurement[-1])))
+    for method in (OurAdvisor, partial(OurAdvisorWithout, "errors")):
+        list(trials_of(Ladder(), method(Ladder(), 3, 0, "noisy"), 3, Noise(0)))
+        with_errors = [error > 0 for error in known]
+        known.clear()
+        assert len(with_errors) > 2
+        assert all(with_errors) == any(with_errors) == (method is OurAdvisor)
