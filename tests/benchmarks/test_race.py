@@ -165,10 +165,9 @@ def test_a_drawn_configuration_is_of_the_space():
 
 def test_without_errors_no_measurement_has_one_not_even_the_last(monkeypatch):
     known = []
-    monkeypatch.setattr(TrialModel, "_learn", lambda *measurement: known.append(np.max(measurement[-1])))
+    monkeypatch.setattr(TrialModel, "_learn", lambda *measurement: known.append(np.max(measurement[-1]) > 0))
     for method in (OurAdvisor, partial(OurAdvisorWithout, "errors")):
-        list(trials_of(Ladder(), method(Ladder(), 3, 0, "noisy"), 3, Noise(0)))
-        with_errors = [error > 0 for error in known]
         known.clear()
-        assert len(with_errors) > 2
-        assert all(with_errors) == any(with_errors) == (method is OurAdvisor)
+        ended = list(trials_of(Ladder(), method(Ladder(), 3, 3, "noisy"), 3, Noise(0)))
+        assert any(point is not None for _, point in ended)
+        assert set(known) == {method is OurAdvisor}
