@@ -14,6 +14,7 @@ from problems import METRICS, Point, Problem, space_mapping
 
 from search.advisor import acquisition, metric_model, surrogate, trial_model
 from search.advisor.advisor import Advisor
+from search.advisor.encoding import Encoding
 from search.advisor.proposal import Decision, Proposal
 from search.advisor.trial_model import TrialModel
 from search.space.parsing import parse_space
@@ -24,8 +25,10 @@ PARTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "errors": lambda: mock.patch.object(Advisor, "_errors", return_value=0.0),
     # running trials: they are not counted on
     "running": lambda: mock.patch.object(TrialModel, "_expect_others", return_value=None),
-    # the gain's maximum: the best random candidate
+    # the gain's maximum: the best random candidate or mutation
     "climbing": lambda: mock.patch.object(trial_model, "STEPS", ()),
+    # mutations of the best: more random candidates
+    "mutations": lambda: mock.patch.object(Encoding, "mutated", lambda self, rng, rows, _: self.random(rng, len(rows))),
     # transformed losses: as they are
     "scales": lambda: mock.patch.object(trial_model, "warp_losses", lambda losses: (losses, np.ones(len(losses)))),
     # probability that a configuration runs: 1

@@ -84,6 +84,30 @@ class Encoding:
                 column[inside] = _draw(parameter, int(inside.sum()), rng, likely=True)
         return self._apply_conditions(np.stack(columns, axis=1), rng)
 
+    def mutated(self, rng: np.random.Generator, rows: Rows, step: float) -> Rows:
+        """Return the rows with one or a few parameters changed; `step` is the typical change as a fraction of a range.
+
+        A number in a list moves by one or two places, and a name does so or changes to any other.
+        """
+        rows = rows.copy()
+        count, width = rows.shape
+        changed = rng.random((count, width)) < 1.5 / width
+        changed[np.arange(count), rng.integers(width, size=count)] = True
+        for column, (_, parameter) in enumerate(self._parameters):
+            hit = changed[:, column] & (rows[:, column] != INACTIVE)
+            positions, size = rows[hit, column], int(hit.sum())
+            if isinstance(parameter, Range):
+                steps = step * np.exp(rng.normal(size=size))
+                rows[hit, column] = _round(parameter, np.clip(positions + steps * rng.normal(size=size), 0.0, 1.0))
+                continue
+            last = len(parameter.values) - 1
+            moves = rng.choice([-2, -1, 1, 2], p=[0.15, 0.35, 0.35, 0.15], size=size)
+            rows[hit, column] = near = np.clip(positions + moves, 0, last)
+            if not parameter.is_ordinal:
+                anywhere = rng.integers(last + 1, size=size)
+                rows[hit, column] = np.where(rng.random(size) < 0.5, near, anywhere)
+        return self._apply_conditions(rows, rng)
+
     def neighbours(self, rng: np.random.Generator, row: Rows, step: float) -> Rows:
         """Return the rows with one active parameter changed: of a range by a step, a quarter of one, or to an end."""
         changed = list[Rows]()

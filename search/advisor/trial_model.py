@@ -29,15 +29,14 @@ Array = NDArray[np.float64]
 FIRST_TRIALS, FIRST_FRACTION = 8, 0.25  # random trials before the model is used; at most this fraction of the budget
 FIRST_MEASURED = 4  # of them, at least, must have measured something
 FIRST_COMPLETE = 0.1  # of the full lengths of the budget: for first trials, as forecasts are learned from whole curves
-CANDIDATES = 300  # random ones
-# The best candidates, and as many that are estimated to be on the front: each moves to its best neighbour while that
-# gains more.
-CLIMBERS = 5
+CANDIDATES = 300  # random ones, and as many mutations of the configurations that are estimated to be on the front
+CLIMBERS = 5  # best candidates, each of which moves to its best neighbour while that gains more
 STEPS = 0.2 / 1.5 ** np.arange(8)  # to a neighbour, of a range, by round
 # Power of the probability of feasibility. On a toy problem 1 lost 18% of the trials to memory, 2 lost 14%, 4 lost 13%.
 FEASIBILITY_POWER = 2
 CONSTRAINT_MARGIN = 0.7  # excess; a constraint satisfied everywhere by more than a factor of two needs no model
 RATES_DIFFER_BY = 0.3  # relative, between settings; the first few measurements may be alike by chance
+STEP = 0.15  # of a mutation, of a range
 GOOD_ENOUGH = 0.95  # quantile of each loss over the trials; what is worse gains nothing, unless it is on the front
 MAX_ON_FRONT = 128
 # Of the expected gain of a new trial: the maximum over many candidates is biased upwards. On recorded curves
@@ -316,10 +315,11 @@ class TrialModel:
 
     def _best_candidate(self, rng: np.random.Generator) -> tuple[Rows, float]:
         """Return the untried configuration with the largest gain, and its gain."""
-        rows, gains = self._untried_gains(self._encoding.random(rng, CANDIDATES))
-        best = np.argsort(-gains, kind="stable")[:CLIMBERS]
-        optimal = rng.permutation(self._estimate_front().optimal)[:CLIMBERS]
-        rows, gains = np.vstack([rows[best], optimal]), np.append(gains[best], np.full(len(optimal), -np.inf))
+        optimal = self._estimate_front().optimal
+        mutated = self._encoding.mutated(rng, optimal[rng.integers(len(optimal), size=CANDIDATES)], STEP)
+        rows, gains = self._untried_gains(np.vstack([self._encoding.random(rng, CANDIDATES), mutated]))
+        starts = np.argsort(-gains, kind="stable")[:CLIMBERS]
+        rows, gains = rows[starts], gains[starts]
         for step in STEPS:
             around = [self._encoding.neighbours(rng, row, step) for row in rows]
             origins = np.repeat(np.arange(len(rows)), [len(each) for each in around])
@@ -328,8 +328,8 @@ class TrialModel:
                 own = np.flatnonzero(origins == i)
                 if len(own) and found[j := own[found[own].argmax()]] > gains[i]:
                     rows[i], gains[i] = neighbours[j], found[j]
-        chosen = int(gains.argmax())
-        return rows[chosen], max(0.0, float(gains[chosen]))
+        best = int(gains.argmax())
+        return rows[best], max(0.0, float(gains[best]))
 
     def _untried_gains(self, rows: Rows) -> tuple[Rows, Array]:
         """Return the rows with their fastest settings, and their gains; -inf for what was tried."""

@@ -66,7 +66,7 @@ def all_rows(space, rng):
     encoding = Encoding(space)
     drawn = encoding.random(rng, COUNT)
     every = encoding.columns(space.parameters)
-    return encoding, [drawn, encoding.neighbours(rng, drawn[0], 0.15), encoding.choices(drawn[0], every, COUNT, rng)]
+    return encoding, [drawn, encoding.mutated(rng, drawn, 0.15), encoding.choices(drawn[0], every, COUNT, rng)]
 
 
 of_spaces = given(spaces(), st.integers(0, 2**32 - 1).map(np.random.default_rng))
@@ -249,6 +249,31 @@ def test_likely_values_are_drawn_more_often_and_no_value_never():
     assert {config["loader"] for config in drawn} == {"workers", "memory", "device"}
     assert rates.min() < 0.002
     assert rates.max() > 0.5
+
+
+def test_a_mutation_leaves_its_origin_alone_and_changes_few_parameters():
+    parameters = {f"p{i}": {"min": 0.0, "max": 1.0} for i in range(6)}
+    encoding, rng = Encoding(space(parameters)), np.random.default_rng(0)
+    rows = encoding.random(rng, 500)
+    before = rows.copy()
+    changed = (encoding.mutated(rng, rows, 0.1) != rows).sum(axis=1)
+    assert (rows == before).all()
+    assert changed.min() >= 1
+    assert 1.5 < changed.mean() < 3
+
+
+def test_a_mutation_goes_about_a_step_in_a_range_and_a_place_or_two_in_a_list_of_numbers():
+    parameters = {"rate": {"min": 0.0, "max": 1.0}, "batch_size": {"values": list(range(20))}}
+    encoding, rng = Encoding(space(parameters)), np.random.default_rng(0)
+    rows = np.tile([0.5, 10.0], (2000, 1))
+    moved = np.abs(encoding.mutated(rng, rows, 0.1) - rows)
+    assert 0.03 < np.median(moved[moved[:, 0] > 0, 0]) < 0.15
+    assert set(moved[:, 1]) == {0, 1, 2}
+
+
+def test_a_mutation_can_reach_every_name():
+    encoding, rng = Encoding(space({"which": {"values": list("abcdefgh")}})), np.random.default_rng(0)
+    assert set(encoding.mutated(rng, np.zeros((500, 1)), 0.1)[:, 0]) == set(range(8))
 
 
 def test_neighbours_differ_in_one_parameter_and_reach_the_ends_of_a_range_and_all_values_of_a_list():
