@@ -56,8 +56,8 @@ class OurAdvisor:
 
     def __init__(self, problem: Problem, runs: int, seed: int, setting: Setting, **sections: Any) -> None:
         most = {"trials": runs} if setting == "four" else {"total_epochs": runs * problem.max_epoch}
-        budget = {"budget": {"epochs": problem.max_epoch, **most}}
-        self.advisor = Advisor(parse_space(space_mapping(problem, **(budget | sections))), seed=seed)
+        budget = {"epochs": problem.max_epoch, **most}
+        self.advisor = Advisor(parse_space(space_mapping(problem, budget=budget, **sections)), seed=seed)
 
     def propose(self) -> Proposal | None:
         """See `Method`."""
@@ -100,7 +100,5 @@ class OurAdvisorWithout(OurAdvisor):
 
 
 def random_halving(problem: Problem, runs: int, seed: int, setting: Setting) -> OurAdvisor:
-    """Random configurations under the Advisor's non-dominated successive halving."""
-    budget = {"epochs": problem.max_epoch, "total_epochs": runs * problem.max_epoch}
-    sections = {"searcher": {"name": "random"}, "stopping": {"name": "halving"}, "budget": budget}
-    return OurAdvisor(problem, runs, seed, setting, **sections)
+    """Random configurations under the Advisor's non-dominated successive halving; its budget is always in epochs."""
+    return OurAdvisor(problem, runs, seed, "full", searcher={"name": "random"}, stopping={"name": "halving"})
