@@ -13,7 +13,6 @@ and epoch kernels as in Swersky et al. 2013, "Multi-Task Bayesian Optimization".
 
 import copy
 from contextlib import ContextDecorator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -39,27 +38,17 @@ class Points(NamedTuple):
     trends: Array  # (n, num_trends), with standard deviations of about 1
 
 
-@dataclass(frozen=True)
-class Hyperparameters:
-    """Logarithms of the hyperparameters: inverse squared length scales, `SIZES`, variances of the trends' slopes."""
+class Hyperparameters(NamedTuple):
+    """Factors of squared differences, variances of the parts of the covariance, and variances of the trends' slopes."""
 
-    logs: Array
-    num_scales: int
+    scales: Array  # (num_scales,), of the features
+    sizes: Array  # named in `SIZES`, for data scaled to a variance of 1
+    slopes: Array  # (num_trends,)
 
-    @property
-    def scales(self) -> Array:
-        """Factors of the squared differences of features, shape (num_scales,)."""
-        return np.asarray(np.exp(self.logs[: self.num_scales]))
-
-    @property
-    def sizes(self) -> Array:
-        """Variances named in `SIZES`, for data scaled to a variance of 1."""
-        return np.asarray(np.exp(self.logs[self.num_scales :][: len(SIZES)]))
-
-    @property
-    def slopes(self) -> Array:
-        """Variance of the slope of each trend, shape (num_trends,)."""
-        return np.asarray(np.exp(self.logs[self.num_scales + len(SIZES) :]))
+    @classmethod
+    def from_logs(cls, logs: Array, num_scales: int) -> "Hyperparameters":
+        """Return those with these logarithms, one after the other."""
+        return cls(*np.split(np.exp(logs), [num_scales, num_scales + len(SIZES)]))
 
 
 # Priors: mean and standard deviation of the logarithm.
@@ -166,14 +155,14 @@ def _fit(points: Points, values: Array, scale_of: NDArray[np.int_], given: Array
     )
 
     def loss(logs: Array) -> tuple[float, Array]:
-        tried = Hyperparameters(logs, num_scales)
+        tried = Hyperparameters.from_logs(logs, num_scales)
         likelihood, gradient = _negative_log_likelihood(tried, differences, steps, values, given, points.trends)
         surprise = (logs - means) / spreads
         return likelihood + 0.5 * float(surprise @ surprise), gradient + surprise / spreads
 
     bounds = [BOUNDS] * len(means)
     found = minimize(loss, means, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": MAX_ITERATIONS})
-    return Hyperparameters(found.x, num_scales)
+    return Hyperparameters.from_logs(found.x, num_scales)
 
 
 def _negative_log_likelihood(
@@ -183,17 +172,16 @@ def _negative_log_likelihood(
 
     `given`: variance of each measurement's own noise, shape (n,); `trends`: (n, num_trends).
     """
-    scales = hyperparameters.scales
-    always, noise, changing, epochs_scale, mean_curve = hyperparameters.sizes
+    scales, (always, noise, changing, epochs_scale, mean_curve), slopes = hyperparameters
     alike, alike_slope = _matern(np.tensordot(scales, differences, 1))
     epochs, epochs_slope = _matern(epochs_scale * steps)
     covariance = alike * (always + changing * epochs) + mean_curve * epochs
-    covariance += (trends * hyperparameters.slopes) @ trends.T
+    covariance += (trends * slopes) @ trends.T
     covariance[np.diag_indices_from(covariance)] += noise + given
     try:
         factor, _ = cho_factor(covariance, lower=True, check_finite=False)
     except np.linalg.LinAlgError:
-        return 1e25, np.zeros_like(hyperparameters.logs)
+        return 1e25, np.zeros(sum(map(len, hyperparameters)))
     inverse = cho_solve((factor, True), np.eye(len(values)), check_finite=False)
     weights = inverse @ values
     likelihood = 0.5 * float(values @ weights) + float(np.log(np.diag(factor)).sum())
@@ -206,5 +194,5 @@ def _negative_log_likelihood(
         epochs_scale * np.vdot(outer, steps * epochs_slope * (changing * alike + mean_curve)),
         mean_curve * np.vdot(outer, epochs),
     ]
-    of_slopes = hyperparameters.slopes * np.einsum("ik,ij,jk->k", trends, outer, trends)
+    of_slopes = slopes * np.einsum("ik,ij,jk->k", trends, outer, trends)
     return likelihood, 0.5 * np.concatenate([scales * np.tensordot(differences, by_distance, 2), of_sizes, of_slopes])
