@@ -1,6 +1,6 @@
 """Gaussian-process model of one metric, learned from its measurements in order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,8 @@ class MetricModel:
         self._encoding, self._scale, self._min_spread = encoding, scale, min_spread
         self._equal_lengths, self._is_learned = equal_lengths, is_learned
         self._measurements: list[tuple[Rows, float, float, float]] = []  # row, progress, value, standard error
+        self._trials: list[int] = []  # which trial each is of: a number by row
+        self._numbers: dict[bytes, int] = {}
         self._expected: Rows | None = None
         self._elsewhere: dict[str, MetricModel] = {}  # by run
         self._process: GaussianProcess | None = None
@@ -57,6 +59,7 @@ class MetricModel:
         `error`: its standard error, beyond the noise that all measurements have and that is learned; 0: not known.
         """
         self._measurements.append((row, progress, value, error))
+        self._trials.append(self._numbers.setdefault(row.tobytes(), len(self._numbers)))
         self.max_value = max(self.max_value, value)
         self._process = None
 
@@ -118,22 +121,38 @@ class MetricModel:
         return np.asarray(ndtr(-means / np.hypot(deviations, 0.1)))
 
     def _gaussian_process(self, count: int, hyperparameters: Hyperparameters | None) -> GaussianProcess:
-        """Use the first `count` measurements; of too many, the newer half and an even selection of the others.
+        """Use the first `count` measurements, of too many those that `select` returns.
 
         `hyperparameters` None: fit them, to fewer.
         """
-        chosen, most = np.arange(count), MAX_FITTED if hyperparameters is None else MAX_POINTS
-        if count > most:
-            half = most // 2
-            chosen = np.concatenate([np.linspace(0, count - half - 1, half).astype(int), chosen[-half:]])
-        rows, progress, values, errors = map(np.array, zip(*(self._measurements[i] for i in chosen), strict=True))
-        points, scale_of = self._points(rows)._replace(progress=progress), self._encoding.scale_of(self.columns)
+        compared, used = select(self._trials[:count], MAX_FITTED if hyperparameters is None else MAX_POINTS)
+        rows, progress, values, errors = map(np.array, zip(*(self._measurements[i] for i in compared), strict=True))
         scaled, slopes = self._scale(values)
         given = errors * slopes
         if self._equal_lengths:
-            levels, spreads, missed = curve_levels([row.tobytes() for row in rows], progress, scaled)
+            levels, spreads, missed = curve_levels([self._trials[i] for i in compared], progress, scaled)
             scaled, given = (scaled - levels) / spreads, np.hypot(given / spreads, missed * self._is_learned)
-        return GaussianProcess(points, scaled, scale_of, hyperparameters, self._min_spread, given)
+        points, scale_of = self._points(rows[used]), self._encoding.scale_of(self.columns)
+        points = points._replace(progress=progress[used])
+        return GaussianProcess(points, scaled[used], scale_of, hyperparameters, self._min_spread, given[used])
+
+
+def select(trials: Sequence[int], most: int) -> tuple[NDArray[np.int_], NDArray[np.int_]]:
+    """Return which measurements to compare with each other, and which of those to use: at most `most`.
+
+    `trials`: which trial each measurement is of, oldest first. Compared are all measurements of at most `most` trials:
+    of more, the half that was measured last and an even selection of the others. Used are the last measurement of each
+    of them and, as far as there is room, the newest of the former ones.
+    """
+    _, from_the_end = np.unique(trials[::-1], return_index=True)
+    last = np.sort(len(trials) - 1 - from_the_end)
+    if len(last) > most:
+        half = most // 2
+        last = np.append(last[np.linspace(0, len(last) - half - 1, half).astype(int)], last[-half:])
+    compared = np.flatnonzero(np.isin(trials, np.take(trials, last)))
+    is_last = np.isin(compared, last)
+    used = np.append(np.flatnonzero(~is_last), np.flatnonzero(is_last))[-most:]
+    return compared, np.sort(used)
 
 
 def warp_losses(losses: Array) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import search.advisor.metric_model
 from search.advisor.encoding import Encoding
-from search.advisor.metric_model import MAX_FITTED, MAX_POINTS, OUTLIER, MetricModel, log_rates, warp_losses
+from search.advisor.metric_model import MAX_FITTED, MAX_POINTS, OUTLIER, MetricModel, log_rates, select, warp_losses
 from search.advisor.surrogate import GaussianProcess
 from search.advisor.trial_model import RATES_DIFFER_BY
 from search.space.parsing import parse_space
@@ -157,6 +157,33 @@ def test_ten_thousand_measurements_cost_no_more_than_a_few_hundred(recorder):
     assert older[-1] == 10_000 - MAX_POINTS // 2 - 1
     assert max(np.diff(older)) <= 10_000 / len(older) + 1  # of the others, evenly
     assert len(set(recorder.last_values)) == MAX_POINTS
+
+
+def test_the_end_of_every_trial_is_used_when_there_are_too_many_measurements(recorder):
+    """The first trials are not forgotten for the curves of the newer ones."""
+    ends = np.arange(60.0)
+    progress = [0.4, 0.5, 0.6, 0.8, 0.9, 1.0]
+    model = MetricModel(ENCODING, BOTH, equal_lengths=False)
+    for (row, _, _), end in zip(measurements(60), ends, strict=True):
+        taught([(row, part, end if part == 1 else end + 1000 * part) for part in progress], model)
+    model.predict(GRID)
+    assert len(recorder.last_values) == MAX_POINTS < 60 * len(progress)
+    assert set(ends) <= set(recorder.last_values)
+
+
+@pytest.mark.parametrize(
+    ("trials", "compared", "used"),
+    [
+        pytest.param("abab", [0, 1, 2, 3], [0, 1, 2, 3], id="all"),
+        pytest.param("abcabcd", [0, 1, 2, 3, 4, 5, 6], [3, 4, 5, 6], id="the-last-of-each"),
+        pytest.param("aaabbbb", [0, 1, 2, 3, 4, 5, 6], [2, 4, 5, 6], id="then-the-newest"),
+        pytest.param("aabcdefagh", [0, 1, 2, 7, 8, 9], [2, 7, 8, 9], id="of-too-many-trials-the-newer-half"),
+    ],
+)
+def test_selected_measurements(trials, compared, used):
+    found = select([ord(trial) for trial in trials], 4)
+    positions = found[0].tolist(), found[0][found[1]].tolist()
+    assert positions == (compared, used)
 
 
 def test_hyperparameters_are_looked_for_again_in_steps_that_grow(recorder):
