@@ -121,11 +121,15 @@ class MetricModel:
         return np.asarray(ndtr(-means / np.hypot(deviations, 0.1)))
 
     def _gaussian_process(self, count: int, hyperparameters: Hyperparameters | None) -> GaussianProcess:
-        """Use the first `count` measurements, of too many those that `select` returns.
+        """Use the first `count` measurements, of too many those that `last_of_each` returns.
 
-        `hyperparameters` None: fit them, to fewer.
+        `hyperparameters` None: fit them, to fewer, among which whole curves tell what length changes.
         """
-        compared, used = select(self._trials[:count], MAX_FITTED if hyperparameters is None else MAX_POINTS)
+        if hyperparameters is None:
+            compared = newer_half_and_others(np.arange(count), MAX_FITTED)
+            used = np.arange(len(compared))
+        else:
+            compared, used = last_of_each(self._trials[:count], MAX_POINTS)
         rows, progress, values, errors = map(np.array, zip(*(self._measurements[i] for i in compared), strict=True))
         scaled, slopes = self._scale(values)
         given = errors * slopes
@@ -137,18 +141,22 @@ class MetricModel:
         return GaussianProcess(points, scaled[used], scale_of, hyperparameters, self._min_spread, given[used])
 
 
-def select(trials: Sequence[int], most: int) -> tuple[NDArray[np.int_], NDArray[np.int_]]:
+def newer_half_and_others(ordered: NDArray[np.int_], most: int) -> NDArray[np.int_]:
+    """Return at most `most` of them: the half at the end and an even selection of the others."""
+    if len(ordered) <= most:
+        return ordered
+    half = most // 2
+    return np.append(ordered[np.linspace(0, len(ordered) - half - 1, half).astype(int)], ordered[-half:])
+
+
+def last_of_each(trials: Sequence[int], most: int) -> tuple[NDArray[np.int_], NDArray[np.int_]]:
     """Return which measurements to compare with each other, and which of those to use: at most `most`.
 
-    `trials`: which trial each measurement is of, oldest first. Compared are all measurements of at most `most` trials:
-    of more, the half that was measured last and an even selection of the others. Used are the last measurement of each
-    of them and, as far as there is room, the newest of the former ones.
+    `trials`: which trial each measurement is of, oldest first. Compared are all measurements of at most `most` trials,
+    used the last one of each trial and, as far as there is room, the newest of the former ones.
     """
     _, from_the_end = np.unique(trials[::-1], return_index=True)
-    last = np.sort(len(trials) - 1 - from_the_end)
-    if len(last) > most:
-        half = most // 2
-        last = np.append(last[np.linspace(0, len(last) - half - 1, half).astype(int)], last[-half:])
+    last = newer_half_and_others(np.sort(len(trials) - 1 - from_the_end), most)
     compared = np.flatnonzero(np.isin(trials, np.take(trials, last)))
     is_last = np.isin(compared, last)
     used = np.append(np.flatnonzero(~is_last), np.flatnonzero(is_last))[-most:]

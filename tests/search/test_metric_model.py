@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 import search.advisor.metric_model
 from search.advisor.encoding import Encoding
-from search.advisor.metric_model import MAX_FITTED, MAX_POINTS, OUTLIER, MetricModel, log_rates, select, warp_losses
+from search.advisor.metric_model import (
+    MAX_FITTED,
+    MAX_POINTS,
+    OUTLIER,
+    MetricModel,
+    last_of_each,
+    log_rates,
+    warp_losses,
+)
 from search.advisor.surrogate import GaussianProcess
 from search.advisor.trial_model import RATES_DIFFER_BY
 from search.space.parsing import parse_space
@@ -44,12 +52,15 @@ class Recorder(GaussianProcess):
     sizes: ClassVar[list[int]] = []
     searched: ClassVar[list[bool]] = []
     last_values: ClassVar[Any] = None
+    fitted_values: ClassVar[Any] = None
 
     def __init__(self, points, values, scale_of, hyperparameters=None, *more):
         super().__init__(points, values, scale_of, hyperparameters, *more)
         type(self).sizes.append(len(values))
         type(self).searched.append(hyperparameters is None)
         type(self).last_values = values
+        if hyperparameters is None:
+            type(self).fitted_values = values
 
 
 def test_a_slope_goes_on_beyond_what_was_tried():
@@ -159,16 +170,18 @@ def test_ten_thousand_measurements_cost_no_more_than_a_few_hundred(recorder):
     assert len(set(recorder.last_values)) == MAX_POINTS
 
 
-def test_the_end_of_every_trial_is_used_when_there_are_too_many_measurements(recorder):
-    """The first trials are not forgotten for the curves of the newer ones."""
-    ends = np.arange(60.0)
+def test_of_too_many_measurements_the_end_of_every_trial_is_used_and_whole_curves_are_fitted(recorder):
+    """The first trials are not forgotten for the curves of the newer ones, which tell what length changes."""
+    ends = np.arange(90.0)
     progress = [0.4, 0.5, 0.6, 0.8, 0.9, 1.0]
     model = MetricModel(ENCODING, BOTH, equal_lengths=False)
-    for (row, _, _), end in zip(measurements(60), ends, strict=True):
+    for (row, _, _), end in zip(measurements(90), ends, strict=True):
         taught([(row, part, end if part == 1 else end + 1000 * part) for part in progress], model)
     model.predict(GRID)
-    assert len(recorder.last_values) == MAX_POINTS < 60 * len(progress)
+    assert len(recorder.last_values) == MAX_POINTS < 90 * len(progress)
     assert set(ends) <= set(recorder.last_values)
+    assert len(recorder.fitted_values) == MAX_FITTED
+    assert sum(value >= 400 for value in recorder.fitted_values) > MAX_FITTED / 2  # of former stages
 
 
 @pytest.mark.parametrize(
@@ -181,7 +194,7 @@ def test_the_end_of_every_trial_is_used_when_there_are_too_many_measurements(rec
     ],
 )
 def test_selected_measurements(trials, compared, used):
-    found = select([ord(trial) for trial in trials], 4)
+    found = last_of_each([ord(trial) for trial in trials], 4)
     positions = found[0].tolist(), found[0][found[1]].tolist()
     assert positions == (compared, used)
 
