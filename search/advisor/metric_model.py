@@ -158,9 +158,8 @@ def last_of_each(trials: Sequence[int], most: int) -> tuple[NDArray[np.int_], ND
     _, from_the_end = np.unique(trials[::-1], return_index=True)
     last = newer_half_and_others(np.sort(len(trials) - 1 - from_the_end), most)
     compared = np.flatnonzero(np.isin(trials, np.take(trials, last)))
-    is_last = np.isin(compared, last)
-    used = np.append(np.flatnonzero(~is_last), np.flatnonzero(is_last))[-most:]
-    return compared, np.sort(used)
+    preferred = np.argsort(np.isin(compared, last), kind="stable")  # last ones at the end
+    return compared, np.sort(preferred[-most:])
 
 
 def warp_losses(losses: Array) -> tuple[Array, Array]:
