@@ -17,7 +17,7 @@ from pathlib import Path
 from ax_method import AxQLogNEHVI
 from method import Method, Random, Setting
 from optuna_methods import OptunaGP, optuna_nsga2, optuna_tpe, optuna_tpe_multivariate
-from our_methods import PARTS, OurAdvisor, OurAdvisorWithout, random_halving
+from our_methods import PARTS, OurAdvisor, OurAdvisorWithout
 from problems import Problem
 from ray_method import RayOptunaAsha
 from smac_method import SmacParEgo
@@ -25,8 +25,9 @@ from syne_tune_method import SyneTuneMoasha
 
 METHODS: Mapping[str, Callable[[Problem, int, int, Setting], Method]] = {
     "ours": OurAdvisor,
+    "ours_random": functools.partial(OurAdvisor, searcher={"name": "random"}),
+    "ours_tpe": functools.partial(OurAdvisor, searcher={"name": "tpe"}),
     "random": Random,
-    "random_halving": random_halving,
     "optuna_tpe": optuna_tpe,
     "optuna_tpe_multivariate": optuna_tpe_multivariate,
     "optuna_nsga2": optuna_nsga2,
@@ -38,8 +39,8 @@ METHODS: Mapping[str, Callable[[Problem, int, int, Setting], Method]] = {
     **{f"ours_without_{part}": functools.partial(OurAdvisorWithout, part) for part in PARTS},
 }
 WITHOUT_A_PART = tuple(f"ours_without_{part}" for part in PARTS)
-OURS = ("ours", "random_halving", *WITHOUT_A_PART)
-STOPPING = ("random_halving", "ray_optuna_asha", "syne_tune_moasha")
+OURS = ("ours", "ours_random", "ours_tpe", *WITHOUT_A_PART)
+STOPPING = ("ray_optuna_asha", "syne_tune_moasha")
 
 _REVISION = 2  # raise it when a baseline is called differently
 _PACKAGES = {

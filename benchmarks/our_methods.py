@@ -97,8 +97,3 @@ class OurAdvisorWithout(OurAdvisor):
         """See `Method`."""
         with PARTS[self._part]():
             super().finish(trial_id, end, point)
-
-
-def random_halving(problem: Problem, runs: int, seed: int, setting: Setting) -> OurAdvisor:
-    """Random configurations under the Advisor's non-dominated successive halving; its budget is always in epochs."""
-    return OurAdvisor(problem, runs, seed, "full", searcher={"name": "random"}, stopping={"name": "halving"})

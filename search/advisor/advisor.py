@@ -9,7 +9,6 @@ from typing import Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from search.advisor.halving import Halving
 from search.advisor.optuna_study import OptunaStudy
 from search.advisor.proposal import Decision, Proposal, State, UnknownTrialError
 from search.advisor.trial_model import TrialModel
@@ -22,7 +21,6 @@ from trainables.contract import Scalar
 
 EPOCHS_SPENT = "budget.total_epochs is spent"
 TOO_FEW_EPOCHS = "budget.total_epochs has too few epochs left to complete it"
-WORSE = "others were better at this epoch"
 BASELINE = "t0001"  # trial of the baseline, if the space has one
 ATTEMPTS = 10  # to find an untried configuration
 
@@ -59,8 +57,6 @@ class Advisor:
         self._num_trials = 0  # without preparatory probes, which the budget does not count
         is_grid = space.searcher.name == "grid"
         self._grid = sorted(space.grid(), key=lambda config: config != space.baseline) if is_grid else None
-        halving = Halving(space.stopping.grace_epochs, space.stopping.reduction_factor, space.budget.epochs)
-        self._halving = halving if space.stopping_rule == "halving" else None
         self._forecasts = space.stopping_rule == "forecast"
         needs_model = space.searcher.name == "gp" or self._forecasts or space.evaluation == "decoupled"
         self._model = TrialModel(space) if needs_model else None
@@ -176,8 +172,9 @@ class Advisor:
                 self._model.observe_excesses(trial_id, all_excesses)
             if final is not None and not preparatory:
                 self._model.complete(trial_id, final, self._errors(trial.metrics))
-            trained = preparatory or not self._lacks_more_than_rates(trial)
-            self._model.observe_feasibility(trial_id, state == "stopped" or (state == "complete" and trained))
+            trained = [objective for objective in self._space.objectives if not self._space.is_probed(objective)]
+            learned = preparatory or measured(trial.metrics, trained)
+            self._model.observe_feasibility(trial_id, state == "stopped" or (state == "complete" and learned))
         excesses = all_excesses if final is None else self._excesses(trial.metrics, self._space.constraints)
         told = "failed" if preparatory else trial.state
         self._optuna_study.tell(trial.number, told, reason, None if final is None else final.tolist(), excesses)
@@ -297,23 +294,14 @@ class Advisor:
         total, trial_id = self._space.budget.total_epochs, trial.proposal.trial_id
         if total is not None and self._epochs >= total:
             return EPOCHS_SPENT
-        if self._forecasts and self._model is not None and self._model.is_rung(trial_id, epoch):
-            left = math.inf if total is None else total - self._epochs
-            if left < self._space.last_epoch(trial.proposal.config) - epoch:
-                return TOO_FEW_EPOCHS
-            if left < self._space.lengths[0]:
-                return None  # no other could be completed
-            return self._model.reason_to_stop(trial_id, epoch, self._rng(2))
-        if self._halving is None or (self._space.baseline and trial_id == BASELINE):
+        if not self._forecasts or self._model is None or not self._model.is_rung(trial_id, epoch):
             return None
-        found = self._losses(trial.metrics) if measured(trial.metrics, self._space.objectives) else None
-        if found is None and not self._lacks_more_than_rates(trial):
-            return None  # epochs so far were too short for a rate
-        return None if self._halving.should_continue(trial_id, epoch, found) else WORSE
-
-    def _lacks_more_than_rates(self, trial: _ObservedTrial) -> bool:
-        trained = [objective for objective in self._space.objectives if not self._space.is_probed(objective)]
-        return not measured(trial.metrics, trained)
+        left = math.inf if total is None else total - self._epochs
+        if left < self._space.last_epoch(trial.proposal.config) - epoch:
+            return TOO_FEW_EPOCHS
+        if left < self._space.lengths[0]:
+            return None  # no other could be completed
+        return self._model.reason_to_stop(trial_id, epoch, self._rng(2))
 
     def _excesses(self, metrics: Mapping[str, float], constraints: Iterable[Constraint]) -> dict[str, float]:
         """Return excesses by constraint, without those whose metric or whose baseline is not measured yet."""

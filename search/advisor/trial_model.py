@@ -225,10 +225,7 @@ class TrialModel:
             return early if trial.has_rate else None
         self._expect_others(trial)
         own = float(self.gain(trial.row[None])[0]) / (trial.length - epoch)
-        best, gain = self._best_candidate(rng)
-        if own >= NEW_TRIAL_FACTOR * gain / self._length(self._encoding.config(best)):
-            return None
-        return "promised less gain per epoch than a new trial"
+        return None if own >= self._gain_per_epoch(rng) else "promised less gain per epoch than a new trial"
 
     def expected_gain(self, rng: np.random.Generator) -> float | None:
         """Return the expected gain of the next trial, relative to the front's hypervolume; None: too little data."""
@@ -245,6 +242,14 @@ class TrialModel:
         means, deviations = self._predict(rows)
         improvement = expected_improvement(means, deviations, estimate.front, estimate.reference_point)
         return np.asarray(improvement * self._feasibility(rows) ** FEASIBILITY_POWER)
+
+    def _gain_per_epoch(self, rng: np.random.Generator) -> float:
+        """Return the gain per epoch of the next trial: the best candidate with `gp`, else a random one."""
+        if self._space.searcher.name == "gp":
+            best, gain = self._best_candidate(rng)
+            return NEW_TRIAL_FACTOR * gain / self._length(self._encoding.config(best))
+        rows = self._encoding.random(rng, CANDIDATES)
+        return float(np.mean(self.gain(rows) / [self._length(self._encoding.config(row)) for row in rows]))
 
     def _length(self, config: Mapping[str, Scalar]) -> int:
         """Epochs of a trial of this configuration."""

@@ -74,33 +74,10 @@ def knee(losses: Losses) -> int:
     if len(losses) == 0:
         raise ValueError("no points to choose a knee from")
     front = np.flatnonzero(is_pareto_optimal(losses))
-    distances = np.linalg.norm(_scaled(losses[front]), axis=1)
+    extents = np.ptp(losses[front], axis=0)
+    scaled = (losses[front] - losses[front].min(axis=0)) / np.where(extents > 0, extents, 1.0)
+    distances = np.linalg.norm(scaled, axis=1)
     return int(front[distances.argmin()])
-
-
-def spread_order(losses: Losses, count: int) -> list[int]:
-    """Indices of `count` points spread evenly over all: the best in the first objective, then always the farthest.
-
-    Farthest from the nearest one taken, scaled to [0, 1] in each objective; of equally far points, the first. The
-    epsilon-net of Schmucker et al. 2021, "Multi-objective Asynchronous Successive Halving" (arXiv 2106.12639).
-    """
-    if min(count, len(losses)) <= 0:
-        return []
-    points = _scaled(losses)
-    taken = [int(np.lexsort(points.T[::-1])[0])]
-    gaps = np.linalg.norm(points - points[taken[0]], axis=1)  # from each point to the nearest one taken
-    while len(taken) < min(count, len(points)):
-        gaps[taken] = -1.0
-        taken.append(int(gaps.argmax()))
-        gaps = np.minimum(gaps, np.linalg.norm(points - points[taken[-1]], axis=1))
-    return taken
-
-
-def _scaled(losses: Losses) -> Losses:
-    """Losses moved to [0, 1] in each objective, best to worst; 0 where all are equal."""
-    lowest = _without_nan(losses).min(axis=0)
-    extent = losses.max(axis=0) - lowest
-    return np.asarray((losses - lowest) / np.where(extent > 0, extent, 1.0), dtype=float)
 
 
 def _without_nan(losses: Losses) -> Losses:

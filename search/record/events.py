@@ -37,6 +37,14 @@ def _current_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
     return metrics
 
 
+def _current_space(space: Any) -> Any:
+    """Replace successive halving, a stopping rule of earlier versions, by forecasts, and leave out its settings."""
+    if not isinstance(space, Mapping) or not isinstance(stopping := space.get("stopping"), Mapping):
+        return space
+    kept = {key: x for key, x in stopping.items() if key not in ("grace_epochs", "reduction_factor")}
+    return {**space, "stopping": kept | ({"name": "forecast"} if kept.get("name") == "halving" else {})}
+
+
 def _check_scalar(value: Any) -> Any:
     if not math.isfinite(value) if isinstance(value, float) else isinstance(value, int) and abs(value) >= MAX_INTEGER:
         raise ValueError("expected a number")
@@ -116,7 +124,7 @@ class Opening(_Event):
     name: str
     objectives: Annotated[list[Objective], Field(min_length=1)]
     data: RecordedData
-    space: RecordedSpace | None = None
+    space: Annotated[RecordedSpace | None, BeforeValidator(_current_space)] = None
     trainable: Word = ""
     source: Word = ""  # digest of a user's training file
     constraints: Constraints = field(default_factory=list)

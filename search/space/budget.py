@@ -26,15 +26,13 @@ class SearcherSettings(BaseModel):
 class StoppingSettings(BaseModel):
     """Rule that stops trials early.
 
-    forecast: stop a trial that promises less per epoch than a new trial would. halving: successive halving with rungs
-    at `grace_epochs`, then `reduction_factor` times as many, and so on. auto: forecast for the searcher gp where hours
-    or total_epochs limit the search, because saved epochs pay for other trials; none where only trials are counted.
+    forecast: stop a trial that promises less per epoch than a new trial would. auto: forecast where hours or
+    total_epochs limit the search, because saved epochs pay for other trials; none where only trials are counted, and
+    for a grid, which is to be complete.
     """
 
     model_config = STRICT
-    name: Literal["auto", "none", "halving", "forecast"] = "auto"
-    grace_epochs: Count = 1
-    reduction_factor: Annotated[int, Field(ge=2)] = 3
+    name: Literal["auto", "none", "forecast"] = "auto"
 
 
 class Budget(BaseModel):
@@ -113,9 +111,6 @@ def _find_length_problems(
     path = ("parameters", EPOCHS)
     if evaluation == "probe":
         yield Problem(path, "probes have no epochs; leave it out")
-    if stopping.name == "halving":
-        message = 'found "halving", which compares trials after equal epochs; those of a longer schedule would lose'
-        yield Problem(("stopping", "name"), message)
     ends = [lengths.min, lengths.max] if isinstance(lengths, Range) else lengths.values
     whole = [end for end in ends if type(end) is int and end >= 1]
     if len(whole) < len(ends) or (isinstance(lengths, Range) and lengths.type != "int"):

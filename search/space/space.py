@@ -103,11 +103,11 @@ class Space(BaseModel):
         return "probe" if self.evaluation == "probe" else "train"
 
     @property
-    def stopping_rule(self) -> Literal["none", "halving", "forecast"]:
+    def stopping_rule(self) -> Literal["none", "forecast"]:
         """`stopping.name`, with `auto` resolved."""
         if self.stopping.name != "auto":
             return self.stopping.name
-        forecast = self.searcher.name == "gp" and self.trial_kind == "train" and self.budget.limits_more_than_trials
+        forecast = self.searcher.name != "grid" and self.trial_kind == "train" and self.budget.limits_more_than_trials
         # Seconds until a value is reached grow with each epoch until then, which no forecast is made for. Where lengths
         # are searched, short trials tell more than the beginnings of long ones.
         return "forecast" if forecast and not self.targets and EPOCHS not in self.parameters else "none"

@@ -43,7 +43,7 @@ def test_figures_are_in_the_last_line_and_a_cache_repeats_them(monkeypatch, caps
 
 
 def test_the_lead_is_over_the_best_of_the_others_seed_by_seed():
-    finals = {"ours": [0.5, 0.7], "random_halving": [0.9, 0.9], "optuna_tpe": [0.4, 0.4], "random": [0.1, 0.3]}
+    finals = {"ours": [0.5, 0.7], "ours_tpe": [0.9, 0.9], "optuna_tpe": [0.4, 0.4], "random": [0.1, 0.3]}
     assert search_quality._lead(finals) == {"lead": {"over": "optuna_tpe", "mean": 0.2, "standard_error": 0.1}}
 
 

@@ -77,7 +77,13 @@ BAD_SPACES = [
     Bad("data key", "data.nme", 'unknown key "nme"; did you mean "name"?', "data:\n  nme: folder  # <-\n"),
     Bad("searcher key", "searcher.sed", 'unknown key "sed"; did you mean "seed"?', "searcher: {sed: 1}  # <-\n"),
     Bad("budget key", "budget.trails", 'did you mean "trials"?', "budget:\n  hours: 1\n  trails: 9  # <-\n"),
-    Bad("stopping key", "stopping.grace", 'did you mean "grace_epochs"?', "stopping: {grace: 1}  # <-\n"),
+    Bad("stopping key", "stopping.nam", 'did you mean "name"?', "stopping: {nam: none}  # <-\n"),
+    Bad(
+        "stopping rule",
+        "stopping.name",
+        'found "halving"; there are auto, none, forecast',
+        "stopping: {name: halving}  # <-\n",
+    ),
     Bad(
         "objective key",
         "objectives[1].gaol",
@@ -350,8 +356,8 @@ BAD_SPACES = [
     Bad(
         "probes stopped early",
         "stopping.name",
-        'found "halving"; probes have no epochs; leave it out',
-        f"evaluation: probe\n{PROBED}stopping:\n  name: halving  # <-\n",
+        'found "forecast"; probes have no epochs; leave it out',
+        f"evaluation: probe\n{PROBED}stopping:\n  name: forecast  # <-\n",
     ),
     Bad(
         "probes by epochs",

@@ -10,9 +10,11 @@ import pytest
 
 from search.page.page import try_to_write
 from search.record.journal import FILE_NAME, read_journal
+from search.record.run_state import RunState
 from search.results import load
 from search.run import main
 from search.space.machine import describe_machine
+from search.study.resumed import read_run, resume_space
 from search.study.shutdown import write_results
 
 RUNS = Path(__file__).parent.parent / "runs_of_3f106c3"
@@ -52,6 +54,15 @@ def test_contended_windows_are_read_under_their_old_name() -> None:
     run = load(RUNS / "quickstart")
     assert run.trials.set_index("trial_id").loc["t0001", "contended_windows"] == 24
     assert not any("disturbed" in name for name in run.trials.columns)
+
+
+@pytest.mark.parametrize(("name", "now"), [("auto", "auto"), ("halving", "forecast")])
+def test_a_run_with_settings_of_halving_goes_on_with_forecasts(folder: Path, name: str, now: str) -> None:
+    first, *_ = (folder / FILE_NAME).read_text().splitlines()
+    written = json.loads(first)
+    written["space"]["stopping"]["name"] = name
+    (folder / FILE_NAME).write_text(json.dumps(written) + "\n")
+    assert resume_space(RunState(read_run(folder)), [], folder).stopping.name == now
 
 
 @pytest.mark.slow

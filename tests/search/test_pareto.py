@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from search.front.pareto import hypervolume, is_pareto_optimal, knee, pareto_rank, reference_point, spread_order
+from search.front.pareto import hypervolume, is_pareto_optimal, knee, pareto_rank, reference_point
 
 SIDE = 6  # points lie on the integer grid 0..5
 points = hnp.arrays(
@@ -86,17 +86,6 @@ def test_reference_point_is_a_tenth_of_the_range_beyond_the_worst():
     assert reference_point(np.array([[0.0, -5.0], [10.0, -5.0]])) == pytest.approx([11.0, -4.5])
 
 
-@given(points, st.integers(0, 15))
-def test_spread_order_names_different_points(losses, count):
-    order = spread_order(losses, count)
-    assert len(order) == len(set(order)) == min(count, len(losses))
-
-
-def test_spread_order_takes_the_ends_and_then_the_middle():
-    line = np.array([[i, 8.0 - i] for i in range(9)])
-    assert spread_order(line, 3) == [0, 8, 4]
-
-
 @pytest.mark.parametrize("function", [is_pareto_optimal, pareto_rank, knee, reference_point])
 def test_nan_has_no_place_on_a_front(function):
     with pytest.raises(ValueError, match="NaN"):
@@ -108,7 +97,6 @@ def test_nan_has_no_place_on_a_front(function):
 def test_nothing_has_an_empty_front_and_no_volume():
     assert is_pareto_optimal(NOTHING).shape == pareto_rank(NOTHING).shape == (0,)
     assert hypervolume(NOTHING, np.ones(2)) == 0.0
-    assert spread_order(NOTHING, 3) == []
 
 
 @pytest.mark.parametrize("function", [knee, reference_point])

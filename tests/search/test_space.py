@@ -57,7 +57,7 @@ parameters:
 fixed: {optimizer: sgd, momentum: 0.9, pin_memory: false}
 data: {name: folder, root: /pictures, train_images: 100, val_images: 50}
 searcher: {name: nsga2, seed: 3}
-stopping: {name: halving, grace_epochs: 2, reduction_factor: 4}
+stopping: {name: forecast}
 budget: {trials: 64, epochs: 12, hours: 1}
 concurrent_trials: 2
 """,
@@ -74,7 +74,7 @@ concurrent_trials: 2
         fixed={"optimizer": "sgd", "momentum": 0.9, "pin_memory": False},
         data=Data(name="folder", root="/pictures", train_images=100, val_images=50),
         searcher=SearcherSettings(name="nsga2", seed=3),
-        stopping=StoppingSettings(name="halving", grace_epochs=2, reduction_factor=4),
+        stopping=StoppingSettings(name="forecast"),
         budget=Budget(trials=64, epochs=12, hours=1.0),
         concurrent_trials=2,
     )
@@ -622,7 +622,6 @@ def test_the_length_of_a_trial_may_be_searched(epochs, lengths):
             {"budget": {"trials": 8, "epochs": 6}},
             "parameters.epochs: found 8; budget.epochs, the most of one trial, is 6",
         ),
-        ({"stopping": {"name": "halving"}}, 'stopping.name: found "halving", which compares trials after equal epochs'),
         ({"parameters": {"epochs": {"min": 1, "max": 8}}}, "parameters.epochs: expected whole numbers from 1 on"),
         ({"parameters": {"epochs": {"values": ["a", "b"]}}}, "parameters.epochs: expected whole numbers from 1 on"),
         ({"parameters": {"epochs": {"values": [0, 8]}}}, "parameters.epochs: expected whole numbers from 1 on"),
@@ -640,9 +639,9 @@ def test_what_contradicts_a_search_for_the_length_is_refused(sections, message):
         ("gp", "auto", {"trials": 8}, "none"),  # an epoch saved buys nothing
         ("gp", "auto", {"hours": 1}, "forecast"),
         ("gp", "auto", {"total_epochs": 8, "trials": 8}, "forecast"),
-        ("tpe", "auto", {"hours": 1}, "none"),
+        ("tpe", "auto", {"hours": 1}, "forecast"),
+        ("grid", "auto", {"hours": 1}, "none"),  # a table is to be complete
         ("gp", "none", {"hours": 1}, "none"),
-        ("gp", "halving", {"hours": 1}, "halving"),
         ("tpe", "forecast", {"trials": 8}, "forecast"),
     ],
 )

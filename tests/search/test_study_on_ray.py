@@ -173,10 +173,10 @@ def test_a_resumed_run_is_the_run_that_was_never_interrupted(pool: Any, tmp_path
 def test_stopped_trials_make_way_and_leave_nothing_behind(pool: Any, tmp_path: Path) -> None:
     run = study(
         pool,
-        tmp_path / "halving",
+        tmp_path / "stopped",
         parameters={"learning_rate": {"values": [0.1, 1e-9, 1e-8, 1e-7]}},
         searcher={"name": "grid"},
-        stopping={"name": "halving", "grace_epochs": 1, "reduction_factor": 3},
+        stopping={"name": "forecast"},
         budget={"epochs": 4},
     )
     assert run.trials.state.tolist()[0] == "complete"

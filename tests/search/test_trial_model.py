@@ -313,7 +313,21 @@ def test_a_trial_that_beats_the_front_by_far_is_worth_its_epochs(epoch):
     assert model.reason_to_stop("best", epoch, rng()) is None
 
 
-@pytest.mark.parametrize(("stopping", "counts"), [("none", False), ("halving", True)])
+def test_other_searchers_stop_what_promises_less_than_a_random_trial():
+    """The best of many candidates promises more than what they propose, so that nothing would be trained to its end."""
+    reasons = dict[str, list[str | None]]()
+    for searcher in ("gp", "tpe"):
+        model = TrialModel(space(searcher={"name": searcher}))
+        for number in range(10):
+            run(model, f"t{number}", {"x": 0.8 + number % 3 * 0.1, "y": number / 10})
+        run(model, "fair", {"x": 0.5, "y": 0.5}, until=6)
+        run(model, "bad", {"x": 1.0, "y": 0.5}, until=6)
+        reasons[searcher] = [model.reason_to_stop(trial_id, 5, rng()) for trial_id in ("fair", "bad")]
+    less = "promised less gain per epoch than a new trial"
+    assert reasons == {"gp": [less, less], "tpe": [None, less]}
+
+
+@pytest.mark.parametrize(("stopping", "counts"), [("none", False), ("forecast", True)])
 def test_curves_are_learned_where_trials_may_be_stopped(stopping, counts):
     """Elsewhere each of them would take the place of other trials in the model."""
     with_curves, without = (TrialModel(space(stopping={"name": stopping})) for _ in range(2))
