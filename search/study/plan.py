@@ -40,7 +40,8 @@ def describe_plan(
     lines += _entry("per trial", f"{plural(share.cpus, 'core')}, {plural(share.gpus, 'GPU')}{nodes}")
     lines += [row for o in space.objectives for row in _entry("objective", f"{o.metric}, {o.goal}")]
     lines += [row for c in space.constraints for row in _entry("constraint", str(c))]
-    lines += _entry("searcher", f"{space.searcher.name}, seed {space.searcher.seed}; stopping: {space.stopping.name}")
+    stopping = space.stopping_rule + " (auto)" * (space.stopping.name == "auto")
+    lines += _entry("searcher", f"{space.searcher.name}, seed {space.searcher.seed}; stopping: {stopping}")
     lines += _entry("budget", _budget(space))
     lines += ["", "searched", *_settings({name: _choices(p) for name, p in space.parameters.items()})]
     if space.fixed:

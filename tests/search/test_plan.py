@@ -52,6 +52,12 @@ def test_what_ends_the_search_early_is_said():
     assert "budget 2 epochs a trial; 8 trials; ends when the next trial promises a gain below 0.3%" in words
 
 
+def test_the_stopping_rule_that_auto_stands_for_is_said():
+    assert "searcher     gp, seed 0; stopping: none (auto)" in plan(GUESS)
+    assert "stopping: forecast (auto)" in plan(GUESS, budget={"hours": 1.0, "epochs": 2})
+    assert "stopping: forecast\n" in plan(GUESS, stopping={"name": "forecast"})
+
+
 def test_gpu_hours_are_said_with_the_time_that_they_last_if_all_gpus_are_busy():
     space = parse_space({**MAPPING, "budget": {"gpu_hours": 4.0}})
     nothing_timed = Estimate((), None, None, None, None, None)
