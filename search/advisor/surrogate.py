@@ -107,14 +107,14 @@ class GaussianProcess:
 
     @on_one_thread
     def predict(self, points: Points) -> tuple[Array, Array]:
-        """Return mean and standard deviation of the metric, without measurement noise, each of shape (m,)."""
+        """Return mean and standard deviation of the metric, without noise, each of shape (m,), `rounded`."""
         covariance = self._covariance(points)
         explained = solve_triangular(self._factor, covariance.T, lower=True, check_finite=False)
         means = self.mean + self.spread * (covariance @ self._weights)
         always, _, changing, _, mean_curve = self.hyperparameters.sizes
         prior = always + changing + mean_curve + points.trends**2 @ self.hyperparameters.slopes
         variance = np.maximum(prior - np.einsum("ij,ij->j", explained, explained), 1e-9)
-        return means, self.spread * np.sqrt(variance)
+        return rounded(means), rounded(self.spread * np.sqrt(variance))
 
     def _factorized(self) -> Array:
         covariance = self._covariance(self._points)
@@ -129,6 +129,11 @@ class GaussianProcess:
         epochs, _ = _matern(epochs_scale * (points.progress[:, None] - data.progress) ** 2)
         of_trends = (points.trends * self.hyperparameters.slopes) @ data.trends.T
         return np.asarray(alike * (always + changing * epochs) + mean_curve * epochs + of_trends)
+
+
+def rounded(values: Array) -> Array:
+    """Round to single precision: the last digits of sums differ between processors, and would decide between ties."""
+    return values.astype(np.float32).astype(np.float64)
 
 
 def _squared_distances(left: Array, right: Array) -> Array:

@@ -17,6 +17,7 @@ from search.advisor.encoding import Encoding, Rows
 from search.advisor.metric_model import MetricModel, log_rates, warp_losses
 from search.advisor.probe_tuner import ProbeTuner
 from search.advisor.rungs import progress, rungs
+from search.advisor.surrogate import rounded
 from search.front.affects import is_learned
 from search.front.pareto import Losses, hypervolume, is_pareto_optimal, pareto_rank
 from search.front.targets import is_duration
@@ -243,7 +244,7 @@ class TrialModel:
         estimate = self._estimate_front()
         means, deviations = self._predict(rows)
         improvement = expected_improvement(means, deviations, estimate.front, estimate.reference_point)
-        return np.asarray(improvement * self._feasibility(rows) ** FEASIBILITY_POWER)
+        return rounded(improvement * self._feasibility(rows) ** FEASIBILITY_POWER)
 
     def _gain_per_epoch(self, rng: np.random.Generator) -> float:
         """Return the gain per epoch of the next trial: the best candidate with `gp`, else a random one."""

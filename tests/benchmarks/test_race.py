@@ -1,11 +1,17 @@
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import race
 from baselines import METHODS, method_version
 from noise import Noise
 from our_methods import OurAdvisor, OurAdvisorWithout
@@ -171,3 +177,25 @@ def test_without_errors_no_measurement_has_one_not_even_the_last(monkeypatch):
         ended = list(trials_of(Ladder(), method(Ladder(), 3, 3, "noisy"), 3, Noise(0)))
         assert any(point is not None for _, point in ended)
         assert set(known) == {method is OurAdvisor}
+
+
+SEARCH = """
+from our_methods import OurAdvisor
+from race import trials_of
+from vgg19_table import Vgg19Table
+print(list(trials_of(Vgg19Table(), OurAdvisor(Vgg19Table(), 20, 5, "short"), 20)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names kernels of x86 processors")
+def test_ties_are_decided_alike_on_an_older_processor():
+    """Two settings that are equally far from those tried promise the same, up to the last digit of a sum."""
+    env = {**os.environ, "PYTHONPATH": str(Path(race.__file__).parent)}
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", SEARCH], env={**env, **kernels}, capture_output=True, text=True, check=True
+        ).stdout
+        for kernels in ({}, {"OPENBLAS_CORETYPE": "Nehalem"})
+    ]
+    assert found[0] == found[1]
