@@ -74,9 +74,9 @@ def knee(losses: Losses) -> int:
     if len(losses) == 0:
         raise ValueError("no points to choose a knee from")
     front = np.flatnonzero(is_pareto_optimal(losses))
-    extents = np.ptp(losses[front], axis=0)
-    scaled = (losses[front] - losses[front].min(axis=0)) / np.where(extents > 0, extents, 1.0)
-    distances = np.linalg.norm(scaled, axis=1)
+    points = losses[front]
+    extents = np.ptp(points, axis=0)
+    distances = np.linalg.norm((points - points.min(axis=0)) / np.where(extents > 0, extents, 1.0), axis=1)
     return int(front[distances.argmin()])
 
 

@@ -99,14 +99,12 @@ def find_budget_problems(
             if (epochs := getattr(budget, name)) not in (None, 1):
                 yield Problem(("budget", name), f"found {epochs}; probes have no epochs; leave it out")
     if EPOCHS in parameters:
-        yield from _find_length_problems(evaluation, parameters[EPOCHS], stopping, budget)
+        yield from _find_length_problems(evaluation, parameters[EPOCHS], budget)
     if budget.total_epochs is not None and budget.total_epochs < budget.epochs:
         yield Problem(("budget", "total_epochs"), f"found {budget.total_epochs}; one trial alone has {budget.epochs}")
 
 
-def _find_length_problems(
-    evaluation: Evaluation, lengths: Choice | Range, stopping: StoppingSettings, budget: Budget
-) -> Iterator[Problem]:
+def _find_length_problems(evaluation: Evaluation, lengths: Choice | Range, budget: Budget) -> Iterator[Problem]:
     """Find what contradicts a search for the number of epochs of a training."""
     path = ("parameters", EPOCHS)
     if evaluation == "probe":

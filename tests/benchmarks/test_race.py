@@ -1,7 +1,3 @@
-import os
-import platform
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -20,6 +16,7 @@ from race import Course, Courses, Race, trials_of
 
 from search.advisor.proposal import Proposal
 from search.advisor.trial_model import TrialModel
+from tests.kernels import only_on_x86, printed_with_both_kernels
 
 EPOCHS = 4
 
@@ -188,14 +185,8 @@ print(list(trials_of(Vgg19Table(), OurAdvisor(Vgg19Table(), 20, 5, "short"), 20)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="names kernels of x86 processors")
+@only_on_x86
 def test_ties_are_decided_alike_on_an_older_processor():
     """Two settings that are equally far from those tried promise the same, up to the last digit of a sum."""
-    env = {**os.environ, "PYTHONPATH": str(Path(race.__file__).parent)}
-    found = [
-        subprocess.run(
-            [sys.executable, "-c", SEARCH], env={**env, **kernels}, capture_output=True, text=True, check=True
-        ).stdout
-        for kernels in ({}, {"OPENBLAS_CORETYPE": "Nehalem"})
-    ]
-    assert found[0] == found[1]
+    trials, same = printed_with_both_kernels(SEARCH, Path(race.__file__).parent)
+    assert trials == same

@@ -1,9 +1,5 @@
 import itertools
 import math
-import os
-import platform
-import subprocess
-import sys
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +13,7 @@ from search.advisor.surrogate import GaussianProcess
 from search.advisor.trial_model import FIRST_TRIALS, TrialModel
 from search.front.objective import Constraint
 from search.space.parsing import parse_space
+from tests.kernels import only_on_x86, printed_with_both_kernels
 
 EPOCHS = 20
 RANGES = {"x": {"min": 0.0, "max": 1.0}, "y": {"min": 0.0, "max": 1.0}}
@@ -94,25 +91,11 @@ def test_the_same_measurements_in_the_same_order_give_the_same_answers():
     assert asked.reason_to_stop("last", 5, rng(7)) == rebuilt.reason_to_stop("last", 5, rng(7))
 
 
-SEARCH = """
-from threadpoolctl import threadpool_info
-from tests.search.test_trial_model import searched
-print({library.get("architecture") for library in threadpool_info()}, searched(25)[1])
-"""
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="names kernels of x86 processors")
+@only_on_x86
 def test_kernels_of_an_older_processor_give_the_same_proposals():
-    """Their sums round otherwise."""
-    found = [
-        subprocess.run(
-            [sys.executable, "-c", SEARCH], env={**os.environ, **kernels}, capture_output=True, text=True, check=True
-        ).stdout
-        for kernels in ({}, {"OPENBLAS_CORETYPE": "Nehalem"})
-    ]
-    (_, proposals), (second, same) = (text.split("} ") for text in found)
-    assert second == "{'Nehalem'"
+    code = "from tests.search.test_trial_model import searched; print(searched(25)[1])"
+    proposals, same = printed_with_both_kernels(code)
     assert proposals == same
 
 
