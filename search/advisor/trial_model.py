@@ -251,7 +251,7 @@ class TrialModel:
         if self._space.searcher.name == "gp":
             best, gain = self._best_candidate(rng)
             return gain / self._length(self._encoding.config(best))
-        rows = self._encoding.random(rng, CANDIDATES)
+        rows = self._with_fastest_settings(self._encoding.random(rng, CANDIDATES))
         return float(np.mean(self.gain(rows) / [self._length(self._encoding.config(row)) for row in rows]))
 
     def _length(self, config: Mapping[str, Scalar]) -> int:

@@ -310,6 +310,28 @@ def test_other_searchers_stop_what_promises_less_than_a_random_trial():
     assert reasons == {"gp": [less, less], "tpe": [None, less]}
 
 
+def test_a_random_trial_is_expected_with_the_settings_that_probes_found():
+    """Nine of ten loaders are ten times as slow, and no trial would use them."""
+    loader: dict[str, Any] = {"values": list("abcdefghij"), "affects": "probed"}
+    parameters = {name: {**RANGES[name], "affects": "trained"} for name in RANGES} | {"loader": loader}
+    objectives = [{"metric": "accuracy", "goal": "maximize"}, {"metric": "rate", "goal": "maximize", "probed": True}]
+    more = {"evaluation": "decoupled", "searcher": {"name": "tpe"}, "objectives": objectives}
+    model = TrialModel(space(parameters, **more))
+    for number, name in enumerate(loader["values"]):
+        model.start(f"p{number}", {"x": 0.5, "y": 0.5, "loader": name}, preparatory=True)
+        model.observe_probe(f"p{number}", np.array([np.nan, -10.0 if number else -100.0]))
+    for number in range(10):
+        config: dict[str, Any] = {"x": 0.8 + number % 3 * 0.1, "y": number / 10, "loader": "a"}
+        model.start(f"t{number}", config)
+        model.complete(f"t{number}", np.array([losses(config)[0], -100.0]))
+        model.observe_feasibility(f"t{number}", runs=True)
+    rows = model._encoding.random(rng(), 300)
+    fastest = rows.copy()
+    fastest[:, 2] = 0
+    assert model._gain_per_epoch(rng()) == pytest.approx(model.gain(fastest).mean() / EPOCHS)
+    assert model.gain(rows).mean() < 0.5 * model.gain(fastest).mean()
+
+
 @pytest.mark.parametrize(("stopping", "counts"), [("none", False), ("forecast", True)])
 def test_curves_are_learned_where_trials_may_be_stopped(stopping, counts):
     """Elsewhere each of them would take the place of other trials in the model."""
