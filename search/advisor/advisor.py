@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.advisor.optuna_study import OptunaStudy
-from search.advisor.proposal import Decision, Proposal, State, UnknownTrialError
+from search.advisor.proposal import Decision, Proposal, State
 from search.advisor.trial_model import TrialModel
 from search.front.affects import is_learned
 from search.front.intervals import HALF_95, half_interval, merge_repeats
@@ -106,8 +106,7 @@ class Advisor:
         `earlier_decision`: the decision in the journal; forecasts are not repeated in a replay.
 
         Raises:
-            UnknownTrialError: there is no such trial.
-            ValueError: it has finished, or there is no such epoch.
+            ValueError: there is no such trial, it has finished, or there is no such epoch.
         """
         trial = self._running(trial_id)
         last_epoch = 0 if trial.proposal.kind == "probe" else self._space.last_epoch(trial.proposal.config)
@@ -131,7 +130,7 @@ class Advisor:
         """Return the reason why a trial was told to stop; None: it was not.
 
         Raises:
-            UnknownTrialError: there is no such trial.
+            ValueError: there is no such trial.
         """
         return self._known(trial_id).stop
 
@@ -139,7 +138,7 @@ class Advisor:
         """Return the finite values of a trial's last measurement.
 
         Raises:
-            UnknownTrialError: there is no such trial.
+            ValueError: there is no such trial.
         """
         return dict(self._known(trial_id).metrics)
 
@@ -155,8 +154,7 @@ class Advisor:
         failed: ended by an error; similar configurations are avoided, because most errors come from a setting.
 
         Raises:
-            UnknownTrialError: there is no such trial.
-            ValueError: it has already finished, or there is no such state.
+            ValueError: there is no such trial, it has finished, or there is no such state.
         """
         trial = self._running(trial_id)
         if state not in get_args(State):
@@ -281,7 +279,7 @@ class Advisor:
 
     def _known(self, trial_id: str) -> _ObservedTrial:
         if trial_id not in self._trials:
-            raise UnknownTrialError(f'no trial "{trial_id}" was proposed')
+            raise ValueError(f'no trial "{trial_id}" was proposed')
         return self._trials[trial_id]
 
     def _running(self, trial_id: str) -> _ObservedTrial:

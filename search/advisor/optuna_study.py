@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from search.advisor.proposal import State
 from search.space.parameters import Choice
@@ -78,11 +78,6 @@ class OptunaStudy:
             trial.set_constraint("works here", 1.0)
             losses = [math.inf] * len(self._space.objectives)
         self._study.tell(trial, losses)
-
-    def trials(self) -> list[FrozenTrial]:
-        """Return the started trials in order: losses, and constraints (zero or less: satisfied)."""
-        trials = self._study.get_trials(deepcopy=True)
-        return [trials[trial.number] for trial in self._started]
 
 
 def _make_sampler(space: Space, seed: int) -> BaseSampler:

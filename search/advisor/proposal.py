@@ -16,10 +16,6 @@ class Decision(StrEnum):
     STOP = "stop"
 
 
-class UnknownTrialError(ValueError):
-    """Trial ID that was never proposed."""
-
-
 @dataclass(frozen=True)
 class Proposal:
     """Configuration to run. `probe`: measure only the metrics of a probe."""
