@@ -8,10 +8,11 @@ the same versions. Of runs that the user names, all other measurements of the sa
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from search.front.roles import is_interval_end
 from search.record.defaults import stated_defaults
 from search.record.events import Event, Opening
 from search.record.journal import FILE_NAME, read_journal
@@ -72,12 +73,17 @@ def _known(
                 taken = [metric for metric in taken if probed[metric]]
             as_long = trial.epochs == space.last_epoch(trial.config)
             holding = [m for m in taken if same_training and same_settings and (same_machine if probed[m] else as_long)]
-            metrics = {metric: trial.own_metrics[metric] for metric in holding}
-            elsewhere = {m: trial.own_metrics[m] for m in taken if m not in holding and not probed_only}
+            metrics = _with_intervals(trial.own_metrics, holding)
+            elsewhere = _with_intervals(trial.own_metrics, set() if probed_only else {*taken} - {*holding})
             if metrics or elsewhere:
                 source = f"{name} {trial.trial_id}"
                 measurements.append({"config": config, "metrics": metrics, "source": source, "elsewhere": elsewhere})
     return measurements
+
+
+def _with_intervals(measured: Mapping[str, float], names: Collection[str]) -> dict[str, float]:
+    """Return these metrics, and the ends of their intervals as far as they are known."""
+    return {name: value for name, value in measured.items() if name in names or is_interval_end(name, names)}
 
 
 def _training(opening: Opening) -> tuple[Any, ...]:

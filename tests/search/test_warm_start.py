@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from search.front.roles import is_interval_end
 from search.record import warm_start
 from search.space.parsing import parse_space
 from tests.search.runs import INFO, story, typed
@@ -31,7 +32,9 @@ def opening(**changed):
 
 
 def sources(measurements, kind="metrics"):
-    return {known["source"].split()[1]: known[kind].keys() for known in measurements if known[kind]}
+    """Which metrics count of which trial; `kind`: `metrics` or `elsewhere`."""
+    found = {known["source"].split()[1]: known[kind] for known in measurements if known[kind]}
+    return {trial: {name for name in metrics if not is_interval_end(name, metrics)} for trial, metrics in found.items()}
 
 
 @pytest.fixture
@@ -44,6 +47,18 @@ def test_of_the_same_machine_complete_trials_count_whole_and_stopped_ones_by_wha
     assert found["t0001"] == ALL
     assert found["t0004"] == {"images_per_second"}
     assert not {"t0002", "t0005", "t0008"} & found.keys()  # infeasible and failed ones
+
+
+@pytest.mark.parametrize("kind", ["metrics", "elsewhere"])
+def test_a_known_rate_has_the_interval_that_it_was_measured_with(tmp_path, kind):
+    events = story()
+    for event in events:
+        if event["event"] == "measurement" and event["trial_id"] == "t0001":
+            event["metrics"] |= {"images_per_second_low": 400.0, "images_per_second_high": 1600.0}
+    folder = run_of(tmp_path, "before", events)
+    here = opening(commit="another") if kind == "elsewhere" else opening()
+    known = next(k for k in warm_start.all_measurements(parse_space(SPACE), here, [folder]) if "t0001" in k["source"])
+    assert (known[kind]["images_per_second_low"], known[kind]["images_per_second_high"]) == (400.0, 1600.0)
 
 
 def test_the_configuration_is_what_the_new_space_would_choose(folder):
