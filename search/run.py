@@ -39,6 +39,7 @@ from search.space.validation import SpaceError
 from search.study.interrupt import Interrupted, Interrupts
 from search.study.opening import description, known_measurements
 from search.study.resumed import (
+    changed_budget,
     check_replay,
     check_same_defaults,
     check_same_machine,
@@ -114,17 +115,24 @@ def _resuming_if_begun(options: argparse.Namespace, mirror: Mirror | None) -> ar
     if options.space is None or options.name is None or options.resume:
         raise InputError("--go-on: needs a space file and the run's --name, the same each time")
     folder = options.results / options.name
-    if mirror and mirror.fetch(folder):
-        print(f"{folder}: copied from {mirror.uri}", file=sys.stderr)
+    _fetch(mirror, folder)
     if not (folder / FILE_NAME).is_file() or not (folder / FILE_NAME).stat().st_size:
         if folder.is_dir() and {path.name for path in folder.iterdir()} <= BEFORE_THE_FIRST_EVENT:
             with lock_run(folder):
                 shutil.rmtree(folder)
         return options
-    check_same_space(folder, RunState(read_run(folder)).info.space or {}, load_space(options.space, options.set))
-    kept = [item for item in options.set if item.startswith(("budget.", "data.root="))]
+    began, asked = RunState(read_run(folder)).info, load_space(options.space, options.set)
+    check_same_space(folder, began.space or {}, asked)
+    moved = [item for item in options.set if item.partition("=")[0].strip() == "data.root"]
+    kept = [*changed_budget(began, asked), *moved]
     as_resume = {"space": None, "name": None, "warm_start": [], "resume": folder, "set": kept}
     return argparse.Namespace(**{**vars(options), **as_resume})
+
+
+def _fetch(mirror: Mirror | None, folder: Path) -> None:
+    """Bring the folder up to its copy, which may be ahead."""
+    if mirror and mirror.fetch(folder):
+        print(f"{folder}: copied from {mirror.uri}", file=sys.stderr)
 
 
 def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror | None) -> int:
@@ -200,6 +208,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
     if options.dry_run:
         raise InputError("--dry-run: of a run that is resumed nothing is planned; leave it out")
     with lock_run(folder):
+        _fetch(mirror, folder)
         events = read_run(folder)
         run_state = RunState(events)
         space = resume_space(run_state, options.set, folder)

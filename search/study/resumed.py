@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,10 @@ from search.space.validation import Source
 from search.study.interrupt import BY_SIGNAL
 from search.text.configurations import format_setting
 
-SAME_IN_FILE = ("evaluation", "objectives", "constraints", "searcher", "stopping", "baseline", "concurrent_trials")
+SAME_IN_FILE = (
+    *("trainable", "data", "evaluation", "objectives", "constraints", "parameters", "fixed", "baseline"),
+    *("searcher", "stopping", "concurrent_trials"),
+)
 NEEDED = ("space", "trainable", "machine", "budget", "versions", "command")  # of the `run` event
 GAVE_UP = "Ray Tune gave up"  # the reason of an end that nobody wanted
 
@@ -70,14 +74,32 @@ def check_same_space(folder: Path, recorded: Mapping[str, Any], asked: Space) ->
     """
     given = asked.to_mapping()
     overlaid = merge_settings(given, asked.without_gpu)
-    for key in (*SAME_IN_FILE, "parameters"):
+    for key in SAME_IN_FILE:
         found = recorded.get(key, given[key])
-        # of the parameters this machine may have left out some, or values
-        same = [
-            found.keys() <= one[key].keys() if key == "parameters" else found == one[key] for one in (given, overlaid)
-        ]
-        if not any(same):
+        if not any(_is_same(key, found, one[key]) for one in (given, overlaid)):
             raise InputError(f"{folder}: was begun with other {key}; give the same space file, or another --name")
+
+
+def _is_same(key: str, recorded: Any, asked: Any) -> bool:
+    match key:
+        case "parameters":  # this machine may have left out some, or values
+            return bool(recorded.keys() <= asked.keys())
+        case "data":  # its folder may have moved; `auto` is compared by what is found
+            stated = {name for name in ("name", "train_images", "val_images") if name in recorded}
+            return all(asked[name] in (recorded[name], "auto") for name in stated)
+        case "trainable":  # the folder of a run names a user's file by its place beside it
+            return Path(recorded or "").name == Path(asked or "").name
+        case _:
+            return bool(recorded == asked)
+
+
+def changed_budget(info: Opening, asked: Space) -> list[str]:
+    """Return overrides for the budget settings that differ between this space file and the one the run began with."""
+    given = asked.to_mapping()
+    if not info.machine.gpus:
+        given = merge_settings(given, asked.without_gpu)
+    began: Any = (info.space or {}).get("budget", {})
+    return [f"budget.{name}={json.dumps(value)}" for name, value in given["budget"].items() if value != began.get(name)]
 
 
 def check_same_defaults(folder: Path, info: Opening) -> None:

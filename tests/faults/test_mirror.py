@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -158,6 +159,27 @@ def test_another_run_of_the_same_name_is_not_overwritten(uri: str, run: Path, tm
     other = write_run(tmp_path / "other", story(seed=5))
     with pytest.raises(MirrorError, match="has another run of this name"):
         Mirror(uri, "run").fetch(other)
+
+
+def test_a_resumed_run_overwrites_no_other_run_and_takes_what_its_copy_is_ahead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket = tmp_path / "bucket"
+    run = tmp_path / "results" / "run"
+    events = len(simulate(run, a_space()))
+    claimed(bucket.as_uri()).copy(run)
+    journal = (run / FILE_NAME).read_bytes()
+    (run / FILE_NAME).write_bytes(b"".join(journal.splitlines(keepends=True)[: events // 2]))
+    words = ["--resume", str(run), "--mirror", bucket.as_uri()]
+    assert main(words) == 0
+    assert "copied from" in capsys.readouterr().err
+    assert (run / FILE_NAME).read_bytes() == (bucket / "run" / FILE_NAME).read_bytes() == journal
+
+    shutil.rmtree(run)
+    write_run(run, story(seed=5))
+    assert main(words) == 2
+    assert "has another run of this name" in capsys.readouterr().err
+    assert (bucket / "run" / FILE_NAME).read_bytes() == journal
 
 
 @pytest.mark.parametrize("killed_after", range(1, 40, 3))

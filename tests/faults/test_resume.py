@@ -20,14 +20,14 @@ import pytest
 
 from search.exit_codes import InputError
 from search.record.events import Start
-from search.record.journal import FILE_NAME
+from search.record.journal import FILE_NAME, read_journal
 from search.record.run_lock import RunLockedError, lock_run
 from search.record.run_state import RunState
 from search.results import load
 from search.run import _made_folder, _resume_command, main
 from search.run_options import parser
 from search.space.parsing import load_space
-from search.study.resumed import check_same_defaults
+from search.study.resumed import changed_budget, check_same_defaults, check_same_space
 from tests.faults.processes import SPACE
 from tests.faults.simulation import Killed, a_space, killing, simulate
 from tests.search.runs import story, typed
@@ -269,13 +269,53 @@ def test_one_command_begins_a_run_goes_on_with_it_and_repeats_its_end(
     assert not begun.exists()
 
 
-def test_go_on_with_another_space_file_or_without_a_name_is_refused(
-    begun: Path, would_start: None, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("override", "section"),
+    [
+        ("searcher.seed=5", "searcher"),
+        ("fixed.seconds_per_epoch=0.2", "fixed"),
+        ("data.train_images=77", "data"),
+        ("data.name=cifar10", "data"),
+    ],
+)
+def test_go_on_with_another_space_file_is_refused(
+    override: str, section: str, begun: Path, would_start: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert go_on(begun, "--set", "searcher.seed=5") == 2
-    assert "was begun with other searcher; give the same space file, or another --name" in capsys.readouterr().err
+    assert go_on(begun, "--set", override) == 2
+    assert f"was begun with other {section}; give the same space file, or another --name" in capsys.readouterr().err
+
+
+def test_a_training_file_of_another_name_is_another_training(tmp_path: Path) -> None:
+    """The run names the file by its place beside the run's folder, and the space file by its place on the disk."""
+    asked = a_space()
+    for recorded in ("replay", "../../replay"):
+        check_same_space(tmp_path, {**asked.to_mapping(), "trainable": recorded}, asked)
+    with pytest.raises(InputError, match="was begun with other trainable"):
+        check_same_space(tmp_path, {**asked.to_mapping(), "trainable": "../train.py"}, asked)
+
+
+def test_go_on_needs_the_name_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["space.yaml", "--go-on"]) == 2
     assert "--go-on: needs a space file and the run's --name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("override", ["budget.trials=9", " budget.trials = 9", "budget={trials: 9, epochs: 3}"])
+def test_go_on_extends_a_run_whose_budget_has_changed(
+    override: str, begun: Path, would_start: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert go_on(begun, "--set", override) == 2
+    assert "Ray would be started" in capsys.readouterr().err
+
+
+def test_a_budget_changed_in_the_space_file_is_that_of_the_run(begun: Path) -> None:
+    info = RunState(read_journal(begun / FILE_NAME)).info
+    file = begun.parents[1] / "space.yaml"
+    assert changed_budget(info, load_space(file)) == []
+    file.write_text(SPACE.replace("trials: ", "trials: 1"))
+    (changed,) = changed_budget(info, load_space(file))
+    assert changed.startswith("budget.trials=1")
+    file.write_text(f"{SPACE}without_gpu:\n  budget: {{hours: 2.0}}\n")
+    assert changed_budget(info, load_space(file)) == ["budget.hours=2.0"]
 
 
 def test_a_folder_of_something_else_is_left_alone(
