@@ -172,12 +172,17 @@ class RunState:
         """Put levels and turns together, and give the rates that follow to the trials that had turns."""
         if not self._turns:
             return
-        rate, groups = self.rate_metric, {}
+        rate, groups, levels = self.rate_metric, dict[str, Group](), dict[str, Estimate]()
         for name in self._turns.names:
-            groups[name] = next(group for group in self.trials[name].groups if rate in group.shares.names)
-            groups[name].settled = {}
-            groups[name].invalidate()
-        settled = self._turns.settle({name: self._level(self.trials[name]) for name in groups})
+            for group in self.trials[name].groups:
+                if rate in group.shares.names:
+                    groups[name] = group
+                    group.settled = {}
+                    group.invalidate()
+                    # the trial that the group is named after may have failed before it measured anything
+                    measured = next((trial for trial in group.trials if trial.rate > 0), self.trials[name])
+                    levels[name] = self._level(measured)
+        settled = self._turns.settle(levels)
         for name, found in settled.items():
             values = zip((rate, f"{rate}_low", f"{rate}_high"), found.ratio, strict=True)
             groups[name].settled = dict(values)

@@ -162,7 +162,7 @@ class Group:
 
     def seeds(self) -> list[Mapping[str, float]]:
         """Metrics after the last epoch, one for each seed that was trained."""
-        trained = [trial for trial in self.trials if trial.again]
+        trained = [trial for trial in self.trials if trial.again and trial.curve]
         if not trained:
             return []
         first = trained[0].curve[trained[0].epochs].metrics

@@ -80,6 +80,8 @@ def _estimate_lines(space: Space, guess: Estimate, share: Resources) -> list[str
     lines += [f"{'':<{INDENT}}{line}" for line in _timings(space, guess)]
     if guess.cores_of_others >= BUSY_CORES:
         lines += _entry("warning", BUSY.format(cores=guess.cores_of_others))
+    if guess.disk_gib is None:
+        return lines
     disk = f"about {guess.disk_gib:.2f} GiB, for the checkpoints of a front of {KEPT_CHECKPOINTS}"
     return [*lines, *_entry("disk", disk)]
 

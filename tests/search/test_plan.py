@@ -47,6 +47,10 @@ def test_time_is_a_range_with_its_meaning_and_what_it_is_from():
     ]
 
 
+def test_the_disk_is_left_out_where_the_size_of_a_checkpoint_is_not_known():
+    assert "disk" not in plan(replace(GUESS, disk_gib=None))
+
+
 def test_what_ends_the_search_early_is_said():
     words = " ".join(plan(GUESS).split())
     assert "budget 2 epochs a trial; 8 trials; ends when the next trial promises a gain below 0.3%" in words

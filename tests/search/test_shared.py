@@ -1,6 +1,7 @@
 """Trials that differ only in settings without effect on a metric share its measurements."""
 
 import itertools
+import math
 import random
 
 import numpy as np
@@ -91,6 +92,29 @@ def test_a_failed_trial_shares_nothing():
     recorder.measure("t0002", 1, val_accuracy=0.1, **interval(10.0, 0.1))
     recorder.finish("t0002", "failed", "the loss is not finite")
     assert RunState(typed(recorder.events)).trials["t0001"].rate == 300.0
+
+
+def test_turns_keep_the_rates_of_groups_whose_first_trials_failed():
+    def rates(failed):
+        recorder = Recorder()
+        for number, batch_size in enumerate((64, 128)[:failed], start=1):
+            recorder.start(f"t000{number}", **config(batch_size, 0.9))
+            recorder.finish(f"t000{number}", "failed", "the loss is not finite")
+        for number, batch_size in enumerate((64, 128), start=3):
+            recorder.complete(f"t000{number}", [0.5], 1900.0 + 100 * number, config(batch_size, 0.1))
+        for number in range(8):
+            recorder.add("turn", trial_id="t0003", other="t0004", rates=[2200.0 + number, 2300.0])
+        return [trial.rate for trial in RunState(typed(recorder.events)).trials.values() if trial.state != "failed"]
+
+    assert rates(failed=2) == rates(failed=1) == pytest.approx(rates(failed=0))
+
+
+def test_turns_of_a_run_without_a_rate_are_left_out():
+    recorder = Recorder(metrics={"val_accuracy": ""})
+    for number in (1, 2):
+        recorder.start(f"t000{number}", **config(64 * number, 0.1))
+    recorder.add("turn", trial_id="t0001", other="t0002", rates=[1.0, 2.0])
+    assert math.isnan(RunState(typed(recorder.events)).trials["t0001"].rate)
 
 
 def test_a_snapshot_does_not_change_with_the_run():
