@@ -13,6 +13,7 @@ Exit codes: 0 done, 1 a condition of --fail-if holds, 2 bad input, 130 interrupt
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -90,14 +91,22 @@ def _answer(arguments: Sequence[str] | None, failed: list[Outcome]) -> str:
     conditions = [parsed(text, named) for text in options.fail_if]
     each_training = trainings(named, describe_machine()) if options.settle else []
     text = comparison(named)
-    found = _in_turns(named, each_training, 60 * options.minutes) if options.settle else []
+    rate, found = named[0].run.state.rate_metric, list[Settled]()
     if options.settle:
-        text += "\n\n" + "\n\n".join(_settled(named, found))
+        letters = [side.letter for side in named]
+        rows = [row for row in shared(named, rate) if letters[0] in row.readings]
+        found = settle(rows, letters, each_training, 60 * options.minutes)
+        text += "\n\n" + "\n\n".join(_settled(named, len(rows), found))
     if conditions:
         ratios = {
             side.letter: [each.ratios[side.letter] for each in found if side.letter in each.ratios] for side in named
         }
-        told = [each for one in conditions for each in outcomes(one, named, _rows(named, one.metric), ratios)]
+        told = [
+            each
+            for one in conditions
+            for rows in [[] if one.metric == HYPERVOLUME else shared(named, one.metric)]
+            for each in outcomes(one, named, rows, ratios if one.metric == rate else {})
+        ]
         failed += [each for each in told if each.failed]
         text += "\n\n## Conditions\n\n" + "\n".join(wrap(f"- {each.text}", "  ") for each in told)
     if figure is not None:
@@ -242,6 +251,8 @@ def _difference(row: Shared, letter: str, base: str, learned: bool) -> str:
     if learned:
         return f"{row.readings[letter].value - row.readings[base].value:+.4f}"
     ratio, half = row.ratio(letter, base)
+    if math.isnan(ratio):
+        return "–"
     tie = " ~" if half is not None and abs(ratio - 1) <= half else ""
     return f"{ratio:.2f}" + ("" if half is None else " ± ?" if half >= ratio else f" ± {half:.2f}") + tie
 
@@ -263,22 +274,12 @@ def _legend(named: Sequence[Side], rows: Sequence[Shared], names: Sequence[str],
     return " ".join(notes)
 
 
-def _rows(named: Sequence[Side], metric: str) -> list[Shared]:
-    return [] if metric == HYPERVOLUME else shared(named, metric)
-
-
-def _in_turns(named: Sequence[Side], arguments: Sequence[Sequence[str]], seconds: float) -> list[Settled]:
-    rows = shared(named, named[0].run.state.rate_metric)
-    return settle(rows, [side.letter for side in named], arguments, seconds) if rows else []
-
-
-def _settled(named: Sequence[Side], found: Sequence[Settled]) -> Iterator[str]:
-    """Table of the shared configurations that had turns."""
-    state = named[0].run.state
-    rows, letters = shared(named, state.rate_metric), [side.letter for side in named]
+def _settled(named: Sequence[Side], num_shared: int, found: Sequence[Settled]) -> Iterator[str]:
+    """Table of the configurations shared with the first run that had turns."""
+    state, letters = named[0].run.state, [side.letter for side in named]
     yield f"## {metric_label(state.rate_metric, _data(named))} of shared configurations, in turns"
-    if not rows:
-        yield "No configuration was measured in two runs."
+    if not num_shared:
+        yield f"No configuration of {letters[0]} was measured in another run."
         return
     names = [n for n in state.parameters() if len({repr(each.config.get(n)) for each in found}) > 1]
     columns = {
@@ -292,8 +293,8 @@ def _settled(named: Sequence[Side], found: Sequence[Settled]) -> Iterator[str]:
     if decided:
         number = plural(len(decided), "order")
         notes.append(f"{sum(decided)} of {number} decided. In parentheses: the 95% interval of the ratio.")
-    if len(rows) > len(found):
-        notes.append(f"{len(rows) - len(found)} more had no time; --minutes gives more.")
+    if num_shared > len(found):
+        notes.append(f"{num_shared - len(found)} more had no time; --minutes gives more.")
     notes += dict.fromkeys(f"Not measured: {each.reason}." for each in found if each.reason)
     yield wrap(" ".join(notes))
 

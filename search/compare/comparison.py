@@ -50,10 +50,10 @@ class Shared:
     readings: dict[str, Reading]
 
     def ratio(self, letter: str, base: str) -> tuple[float, float | None]:
-        """Return the ratio of two readings and half of its 95% interval, None if that is unknown."""
+        """Return the ratio of two readings, NaN to zero, and half of its 95% interval, None if that is unknown."""
         one, other = self.readings[letter], self.readings[base]
-        ratio = one.value / other.value
-        if one.half is None or other.half is None:
+        ratio = one.value / other.value if other.value else math.nan
+        if one.half is None or other.half is None or not one.value or not other.value:
             return ratio, None
         return ratio, ratio * math.hypot(one.half / one.value, other.half / other.value)
 
@@ -69,7 +69,8 @@ def sides(runs: Sequence[Run]) -> list[Side]:
     named = [Side(letter, run) for letter, run in zip(LETTERS, runs, strict=False)]
     first = runs[0]
     for side in named[1:]:
-        if side.run.info.trainable != first.info.trainable:
+        # runs name a user's file by its place beside them
+        if Path(side.run.info.trainable).name != Path(first.info.trainable).name:
             what = f"trains {side.run.info.trainable}, and A {first.info.trainable}"
             raise InputError(f"{side.letter} ({side.run.name}) {what}; only runs of one trainable can be compared")
         here, there = ([f"{o.goal} {o.metric}" for o in run.state.objectives] for run in (side.run, first))
@@ -136,7 +137,9 @@ def shared(named: Sequence[Side], metric: str) -> list[Shared]:
 
 
 def _reading(run: Run, trials: Sequence[Trial], metric: str) -> Reading:
-    """Combine the trials, preferably those that were not contended and have an interval."""
+    """Combine the trials: of a learned metric, all with their seeds; else those not contended and with an interval."""
+    if is_learned(run.info.trainable, metric):
+        return Reading(trials[0].metrics[metric], run.state.half_interval(trials[0], metric), len(trials), False)
     quiet = [trial for trial in trials if not trial.own_metrics.get("contended")]
     sure = [trial for trial in quiet or trials if half_interval(trial.own_metrics, metric)]
     used = sure or quiet or list(trials)
@@ -149,7 +152,7 @@ def _reading(run: Run, trials: Sequence[Trial], metric: str) -> Reading:
 def mean_ratio(rows: Iterable[Shared], letter: str, base: str) -> tuple[float, float, float, int] | None:
     """Geometric mean, minimum, maximum and number of the ratios over the configurations that both runs measured."""
     ratios = [row.ratio(letter, base)[0] for row in rows if {letter, base} <= row.readings.keys()]
-    if not ratios or min(ratios) <= 0:
+    if not ratios or not all(ratio > 0 for ratio in ratios):
         return None
     return math.exp(fmean(map(math.log, ratios))), min(ratios), max(ratios), len(ratios)
 

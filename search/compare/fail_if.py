@@ -106,7 +106,8 @@ def outcomes(
         else:
             ratio, low, high = mean.ratio
             failed = condition.is_met(low, high)
-            text = f"{letter} has {format_ratio(ratio, low, high)} times the rate of {base}"
+            what = "rate" if metric.endswith("_per_second") else metric
+            text = f"{letter} has {format_ratio(ratio, low, high)} times the {what} of {base}"
         yield Outcome(f"`{condition}`: {text}, {over}{_fails(failed)}", failed)
 
 

@@ -59,7 +59,7 @@ def settle(
     start_group: Callable[..., TurnGroup] = TurnGroup,
     clock: Clock = time.monotonic,
 ) -> list[Settled]:
-    """Measure as many of the configurations as the time allows, each until its orders are decided.
+    """Measure as many of the configurations as the time allows, each until its orders against the first are decided.
 
     `arguments`: of the training of each run in `letters`.
     """

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from search.record.disk import describe_os_error
 from search.record.journal import FILE_NAME, read_journal
 from search.record.run_lock import is_locked
 from search.record.run_state import RunState
@@ -96,11 +97,14 @@ def list_runs(folder: Path, earlier: Sequence[ListedRun] = ()) -> list[ListedRun
     known = {run.folder: run for run in earlier if run.state != "running"}
     found = []
     for path in sorted(folder.iterdir()):
-        if not (path / FILE_NAME).is_file():
-            continue
-        run = known.get(path)
-        if run is None or run.journal_bytes != (path / FILE_NAME).stat().st_size:
-            run = listed_run(path)
+        try:
+            if not (path / FILE_NAME).is_file():
+                continue
+            run = known.get(path)
+            if run is None or run.journal_bytes != (path / FILE_NAME).stat().st_size:
+                run = listed_run(path)
+        except OSError as error:
+            run = ListedRun(path, "unreadable", "", 0, reason=describe_os_error(error))
         found.append(run)
     return sorted(found, key=lambda run: run.began, reverse=True)
 

@@ -117,7 +117,8 @@ class FrontMeasurements:
         if self._space.trial_kind == "probe" or "seed" not in (trainable.PARAMETERS or {}):
             return
         while (trial := next_to_train_again(run_state, end - self._clock())) is not None:
-            seed = int(trial.config.get("seed", 0)) + 1 + len(trial.again)
+            known = (event.seed for group in trial.groups for other in group.trials for event in other.again)
+            seed = 1 + max((int(trial.config.get("seed", 0)), *known))
             task = self._make_task(trial.trial_id, {**trial.config, "seed": seed}, "train")
             task = replace(task, folder=f"{task.folder}-seed-{seed}")
             Path(task.folder).mkdir(parents=True, exist_ok=True)
@@ -244,9 +245,8 @@ class FrontMeasurements:
     def _measure(self, point: Trial, function: Literal["probe", "test"]) -> None:
         """Run a function of the trainable for a point of the front; journal its metrics."""
         task = self._make_task(point.trial_id, point.config, function)
-        layout = load_trainable(task.trainable).layout(point.config, self._resources)
-        ended = self._run_task(layout, task, self._check)
-        if isinstance(ended, Ended) and ended.state == "complete":
+        ended = self._run(task, lambda _: True)
+        if ended is not None and ended.state == "complete":
             event = "repeat" if function == "probe" else "test"
             self._journal.append(event, trial_id=point.trial_id, metrics=dict(ended.metrics))
 

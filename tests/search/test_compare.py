@@ -1,9 +1,21 @@
 """Two runs beside each other: what is told of their fronts, their rates and their differences, and what is refused."""
 
+import math
+
 import pytest
 
 from search.compare.__main__ import main
-from search.compare.comparison import differences, hypervolumes, mean_ratio, not_comparable, shared, sides, together
+from search.compare.comparison import (
+    Reading,
+    Shared,
+    differences,
+    hypervolumes,
+    mean_ratio,
+    not_comparable,
+    shared,
+    sides,
+    together,
+)
 from search.results import load
 from tests.search.runs import INFO, Recorder, config, interval, story, write_run
 
@@ -74,6 +86,21 @@ def test_accuracies_are_compared_where_everything_is_the_same_and_complete(folde
     assert (row.config["batch_size"], row.config["learning_rate"]) == (64, 0.02)
     assert (row.readings["A"].value, row.readings["B"].value) == (0.71, 0.70)
     assert row.readings["A"].half == pytest.approx(1.96 * (0.71 * 0.29 / 5000) ** 0.5)
+
+
+def test_runs_of_a_training_file_compare_wherever_they_and_it_lie(folders, tmp_path):
+    runs = []
+    for name, trainable in (("a", "../../train.py"), ("b", "../../../v2/train.py")):
+        recorder = Recorder(name=name, trainable=trainable)
+        runs.append(write_run(tmp_path / name, recorder.events))
+    assert [side.letter for side in named(*runs)] == ["A", "B"]
+
+
+def test_there_is_no_ratio_to_zero():
+    row = Shared({}, {"A": Reading(0.0, 0.1, 1, False), "B": Reading(2.0, 0.1, 1, False)})
+    assert math.isnan(row.ratio("B", "A")[0])
+    assert row.ratio("A", "B") == (0.0, None)
+    assert mean_ratio([row], "B", "A") is None
 
 
 def test_a_contended_rate_counts_only_where_there_is_no_other(tmp_path):

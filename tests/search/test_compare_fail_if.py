@@ -1,12 +1,16 @@
 """Conditions with which a comparison fails: what they find, and what is refused."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import search.compare.__main__ as compare
 from search.compare.__main__ import main
+from search.compare.settled import Settled
 from search.front.differences import Estimate
+from search.record.journal import FILE_NAME
 from tests.search.runs import INFO, Recorder, config, write_run
 
 
@@ -90,6 +94,45 @@ def test_what_turns_have_measured_counts_in_place_of_separate_measurements() -> 
     (found,) = outcomes(FailIf("images_per_second", True, 0.95), sides, [], {"B": [Estimate(-0.2, 0.01)]})
     assert found.failed
     assert "B has 0.82 (0.80 to 0.83) times the rate of A, over 1 shared configuration" in found.text
+
+
+def test_other_seeds_count_for_an_accuracy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A was lucky with its first seed and B was not."""
+    folders = []
+    for name, accuracies in (("before", (0.62, 0.58, 0.57)), ("after", (0.58, 0.61, 0.61))):
+        folder = run(tmp_path, name, (accuracies[0], 100.0))
+        with (folder / FILE_NAME).open("a") as journal:
+            for seed, value in enumerate(accuracies[1:], start=1):
+                metrics = {"val_accuracy": value, "val_accuracy_low": value - 0.01, "val_accuracy_high": value + 0.01}
+                event = {"event": "again", "time": 2e9, "trial_id": "t0001", "seed": seed, "metrics": metrics}
+                journal.write(json.dumps(event) + "\n")
+        folders.append(folder)
+    code, told = code_of(capsys, *folders, "--fail-if", "val_accuracy<-0.01")
+    assert "B minus A is 0.0100 (" in told
+    assert code == 0
+
+
+def test_turns_of_rates_say_nothing_of_another_metric(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B is twice as fast in turns, and has the same memory."""
+    objectives = [*INFO["objectives"], {"metric": "peak_memory_fraction", "goal": "minimize"}]
+    folders = []
+    for name in ("before", "after"):
+        recorder = Recorder(name=name, objectives=objectives)
+        recorder.start("t0001", **config(64))
+        ends = {"peak_memory_fraction_low": 0.39, "peak_memory_fraction_high": 0.41}
+        recorder.epochs("t0001", [0.7], 100.0, **ends)
+        recorder.finish("t0001")
+        folders.append(write_run(tmp_path / name, recorder.events))
+    turns = Settled({"batch_size": 64}, 8, {"B": Estimate(0.7, 0.01)})
+    monkeypatch.setattr(compare, "trainings", lambda *arguments: [["a"], ["b"]])
+    monkeypatch.setattr(compare, "settle", lambda *arguments: [turns])
+    words = ["--settle", "--fail-if", "peak_memory_fraction>1.1", "--fail-if", "images_per_second>1.5"]
+    code, told = code_of(capsys, *folders, *words)
+    assert "B has 1.00 (0.97 to 1.04) times the peak_memory_fraction of A, over 1 shared configuration" in told
+    assert "B has 2.01 (1.97 to 2.05) times the rate of A, over 1 shared configuration: **failed**" in told
+    assert code == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from search.execution import workers
-from search.execution.protocol import Ended, Task
+from search.execution.protocol import Ended, GroupError, Task
 from search.execution.trial_actor import Finished, Measured
 from search.front.neighbour import gains
 from search.record.journal import FILE_NAME, Journal
@@ -20,6 +20,7 @@ from search.record.run_state import RunState
 from search.report import causes
 from search.results import load
 from search.space.parsing import parse_space
+from search.study import front_measurements
 from search.study.deciding import ROUNDS_AT_A_TIME
 from search.study.front_measurements import FrontMeasurements
 from search.study.study import Study
@@ -323,6 +324,43 @@ def test_nothing_is_trained_again_for_which_there_is_no_time(tmp_path: Path, mon
     measured = [(0.700, interval(100.0, 1.0)), (0.702, interval(90.0, 1.0))]
     _, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.1), seconds=101.0)
     assert [task for task in tasks if task.function == "train"] == []
+
+
+@pytest.mark.parametrize("part", [FrontMeasurements.repeat, FrontMeasurements.test])
+def test_a_group_that_does_not_start_leaves_a_point_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: Callable[[FrontMeasurements], None]
+) -> None:
+    def run_task(*arguments: Any) -> Ended:
+        raise GroupError("1 process did not start within 180 s")
+
+    monkeypatch.setattr(workers, "run_task", run_task)
+    (tmp_path / "trials").mkdir()
+    space = parse_space(SPACE | {"budget": {"epochs": 1, "repeats": 1}})
+    with Journal(tmp_path / FILE_NAME) as journal:
+        journal.append("run", name="x", objectives=OBJECTIVES, data={"name": "generated"}, trainable="vgg19_cifar10")
+        study = Study(space, space.data, tmp_path, journal, Resources(cpus=2), "pool", (), Clock())
+        trial = study.propose()
+        assert trial is not None
+        study.observe(trial.trial_id, Measured(1, {"val_accuracy": 0.7, **interval(100.0, 1.0)}, 1.0, 0.0))
+        study.finish(trial.trial_id, Finished("complete", None, 1.0, 0.0))
+        part(study.front_measurements(None, lambda: None))
+    (point,) = load(tmp_path).state.front()
+    assert (point.repeats, point.test_metrics) == ([], {})
+
+
+def test_trials_that_share_an_accuracy_are_trained_with_different_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two loaders, one after the other: a second training with the same seed would be no other."""
+    names = iter(["t0001", "t0002"])
+    monkeypatch.setattr(
+        front_measurements, "next_to_train_again", lambda state, left: state.trials.get(next(names, None))
+    )
+    measured = [(0.700, interval(100.0, 1.0)), (0.700, interval(90.0, 1.0))]
+    keys: dict[str, Any] = {"parameters": {"loader": {"values": ["memory", "workers"]}}}
+    _, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.1), seconds=20.0, **keys)
+    trained = [(task.trial_id, task.config["seed"]) for task in tasks if task.function == "train"]
+    assert trained == [("t0001", 1), ("t0002", 2)]
 
 
 def flat(blocks: list[str]) -> str:

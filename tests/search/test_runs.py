@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,20 @@ def test_text_fits_80_columns_and_names_what_cannot_be_read(capsys, folder):
     assert "| cifar " in text
     assert "Cannot be read: 1" in text
     assert f"{folder}/damaged" in text
+
+
+def test_a_folder_that_cannot_be_read_hides_no_other(capsys, folder, monkeypatch):
+    is_file = Path.is_file
+
+    def denied(path, **more):
+        if path.parent.name == "other":
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path, **more)
+
+    monkeypatch.setattr(Path, "is_file", denied)
+    states = {run["name"]: run["state"] for run in json.loads(listed(capsys, folder, "--json"))}
+    assert states["other"] == "unreadable"
+    assert states["cifar"] == "ended"
 
 
 @pytest.mark.parametrize(
