@@ -381,7 +381,7 @@ def load_trainable(name: str) -> Trainable:
         return cast(Trainable, importlib.import_module("trainables.own_trainable").own_trainable(Path(name).absolute()))
     path = f"trainables.{name}" if name in TRAINABLES else name
     try:
-        if path != name or "." in name:
+        if path != name or ("." in name and not name.startswith(".")):
             module = importlib.import_module(path)
             return cast(Trainable, getattr(module, "trainable", module))
     except ModuleNotFoundError as error:

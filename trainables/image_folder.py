@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,7 @@ class ImageFolder(TorchTrainable):
 
         if data.root is None:
             raise DataError("data.root: image_folder needs a folder of pictures, --set data.root=DIR says where it is")
-        found = replace(data, name="folder", root=str(Path(data.root).expanduser().absolute()))
+        found = replace(data, name="folder", root=str(Path(os.path.expanduser(data.root)).absolute()))
         files, _ = cifar10.picture_files(Path(found.root or ""), "train")
         if data.val_images == Data.val_images:
             found = replace(found, val_images=max(1, min(data.val_images, len(files) // 10)))

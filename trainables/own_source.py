@@ -83,7 +83,7 @@ class OwnSource:
         Raises:
             DataError: there is no such file or folder.
         """
-        root = None if data.root is None else Path(data.root).expanduser().absolute()
+        root = None if data.root is None else Path(os.path.expanduser(data.root)).absolute()
         if root is not None and not root.exists():
             raise DataError(f"data.root {root}: no such file or folder")
         val_images = 0 if data.val_images == Data.val_images else data.val_images

@@ -207,13 +207,17 @@ def test_the_setting_comes_before_the_variable_and_the_variable_before_the_usual
     assert cifar10.locate(Data(root=str(tree))).root == str(tree)
 
 
+@pytest.mark.parametrize("root", ["nothing", "~nobody-here/data"])
 @pytest.mark.parametrize("name", ["cifar10", "folder"])
-def test_what_was_asked_for_and_is_not_there_is_one_line_with_what_would_do(tmp_path: Path, name: Any) -> None:
+def test_what_was_asked_for_and_is_not_there_is_one_line_with_what_would_do(
+    tmp_path: Path, name: Any, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError) as error:
-        cifar10.locate(Data(name=name, root=str(tmp_path)))
+        cifar10.locate(Data(name=name, root=root))
     message = str(error.value)
     assert "\n" not in message
-    assert str(tmp_path) in message
+    assert str(tmp_path / root) in message
     assert "--set data.root=DIR" in message
     assert ("--set data.download=true" in message) == (name == "cifar10")
 

@@ -103,8 +103,9 @@ def test_unusual_networks_are_built_for_the_size_and_the_classes(name: str) -> N
 def test_what_is_wrong_with_the_folder_is_said(tmp_path: Path, root: Path) -> None:
     with pytest.raises(DataError, match=r"data\.root: image_folder needs a folder of pictures"):
         trainable.locate_data(Data())
-    with pytest.raises(DataError, match="no train/<class>/"):
-        trainable.locate_data(Data(root=str(tmp_path / "none")))
+    for nowhere in (str(tmp_path / "none"), "~nobody-here/data"):
+        with pytest.raises(DataError, match="no train/<class>/"):
+            trainable.locate_data(Data(root=nowhere))
     (root / "train" / "cats" / "0.jpg").write_bytes(b"no picture")
     for loader in ("workers", "memory"):
         with pytest.raises(DataError, match=r"cats/0\.jpg cannot be read as a picture"):

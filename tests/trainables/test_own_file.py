@@ -399,8 +399,9 @@ def test_random_state_outside_the_dataset_is_untouched(tmp_path: Path, name: str
 
 
 def test_missing_data_are_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match=r"data\.root .*: no such file or folder"):
-        load_trainable(written(tmp_path, name)).locate_data(Data(root=str(tmp_path / "none")))
+    for root in (str(tmp_path / "none"), "~nobody-here/data"):
+        with pytest.raises(DataError, match=rf"data\.root .*{root}: no such file or folder"):
+            load_trainable(written(tmp_path, name)).locate_data(Data(root=root))
 
 
 def test_the_description_of_the_data_changes_with_the_data(tmp_path: Path, name: str) -> None:

@@ -57,7 +57,7 @@ def locate(data: Data) -> Data:
     if data.name == "generated":
         return replace(data, root=None)
     named = data.root or os.environ.get(ROOT_VARIABLE)
-    places = [Path(place).expanduser().absolute() for place in ([named] if named else PLACES)]
+    places = [Path(os.path.expanduser(place)).absolute() for place in ([named] if named else PLACES)]
     for root in places if data.name in ("auto", "cifar10") else ():
         if (root / "cifar-10-batches-py").is_dir() or (root / "cifar-10-python.tar.gz").is_file():
             _archive(root, "train")  # fails now if it is damaged, not in each trial
