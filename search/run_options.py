@@ -10,6 +10,7 @@ from pathlib import Path
 
 from search.exit_codes import InputError, Parser
 from search.space.machine import Gpu, Machine
+from search.space.space_file import shipped_spaces
 
 MOST_MINUTES = 10_000  # to wait for nodes
 MOST_NODES, MOST_GPUS = 1000, 64  # of a cluster, and of one node
@@ -98,12 +99,7 @@ def parser() -> argparse.ArgumentParser:
 
 def space_path(text: str) -> Path:
     """Return the path of a space file, which may be given by the name of one that comes with the package."""
-    return Path(text) if Path(text).exists() else shipped_spaces().get(text, Path(text))
-
-
-def shipped_spaces() -> dict[str, Path]:
-    """Return the space files that come with the package, by name."""
-    return {path.stem: path for path in Path(__file__).parent.glob("spaces/*.yaml")}
+    return Path(text) if Path(text).is_file() else shipped_spaces().get(text, Path(text))
 
 
 def stated_machine(text: str) -> Machine:

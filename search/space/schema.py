@@ -1,6 +1,6 @@
-"""JSON schema of space files, with which editors complete and check keys: docs/space.schema.json.
+"""JSON schema of space files, with which editors complete and check keys.
 
-python -m search.space.schema > docs/space.schema.json
+`python docs/write_reference.py` writes it to docs/space.schema.json.
 """
 
 from __future__ import annotations

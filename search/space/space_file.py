@@ -45,6 +45,11 @@ def read_space_file(path: Path, overrides: Sequence[str] = ()) -> tuple[dict[str
     return content, Source(f"{path}:1", reader.places)
 
 
+def shipped_spaces() -> dict[str, Path]:
+    """Return the space files that come with the package, by name."""
+    return {path.stem: path for path in Path(__file__).parents[1].glob("spaces/*.yaml")}
+
+
 def apply_overrides(content: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Return plain data with the overrides applied.
 
@@ -77,8 +82,8 @@ def _read_text(path: Path) -> str:
             raise SpaceError(f"{path}: more than {MAX_BYTES:,} bytes; a space file is a page or two")
         return content.decode("utf-8-sig")
     except FileNotFoundError:
-        others = sorted(f"{file}" for file in path.parent.glob("*.yaml"))
-        raise SpaceError(f"{path}: no such file{did_you_mean(path, others)}") from None
+        others = sorted([*shipped_spaces(), *(file.name for file in path.parent.glob("[!.]*.yaml"))])
+        raise SpaceError(f"{path}: no such file{did_you_mean(path.name, others)}") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise SpaceError(f"{path}:{line}: not UTF-8 text; save it as UTF-8") from None
@@ -119,10 +124,12 @@ class _Reader:
             raise _error(where, f"found the tag {value.tag.value}; a space file has plain values only")
         match value:
             case CommentedMap():
+                lines = value.lc.data
                 for key in value:
                     if not isinstance(key, str):
-                        raise _error(where, f'the key {key} is not a string; write "{key}"')
-                lines = value.lc.data
+                        there = where._replace(origin=self._origin(_line(lines, key, line)))
+                        shown = "null" if key is None else format_value(key)
+                        raise _error(there, f'the key {shown} is not a string; write "{shown}"')
                 return {f"{k}": self.plain(v, (*path, f"{k}"), _line(lines, k, line)) for k, v in value.items()}
             case CommentedSeq():
                 lines = value.lc.data

@@ -89,6 +89,13 @@ def test_what_a_file_does_not_say_is_plain():
     assert plain.concurrent_trials == 1
 
 
+def test_a_range_has_numbers_alone_and_of_whole_ones_no_others():
+    assert Range(min=0.0, max=2.0).contains(1)
+    assert Range(min=0, max=2, type="int").contains(1)
+    assert not Range(min=0.0, max=2.0).contains(True)
+    assert not Range(min=0, max=2, type="int").contains(1.5)
+
+
 def test_without_a_trainable_any_names_go():
     foreign = space(parameters={"x": {"min": 1, "max": 9, "type": "int"}}, fixed={"y": "z"}, constraints=["cost <= 1"])
     assert foreign.parameters == {"x": Range(min=1, max=9, type="int")}
@@ -194,13 +201,17 @@ def test_what_bad_files_leave_to_the_good_one_is_good(tmp_path):
     ("name", "content", "message"),
     [
         ("quikstart.yaml", None, 'quikstart.yaml: no such file; did you mean "quickstart.yaml"?'),
+        ("quickstart.yml", None, 'quickstart.yml: no such file; did you mean "quickstart.yaml"?'),
+        ("throughpu", None, 'throughpu: no such file; did you mean "throughput"?'),
+        ("nowhere/recip.yaml", None, 'nowhere/recip.yaml: no such file; did you mean "recipe"?'),
         ("folder.yaml", "a folder", "folder.yaml: cannot be read: Is a directory"),
         ("latin.yaml", b"data:\n  root: caf\xe9\n", "latin.yaml:2: not UTF-8 text; save it as UTF-8"),
     ],
 )
 def test_an_unreadable_file_is_refused(name, content, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("quickstart.yaml").touch()
+    for there in ("quickstart.yaml", ".throughput.yaml"):
+        Path(there).touch()
     if content == "a folder":
         Path(name).mkdir()
     elif content is not None:
