@@ -11,7 +11,9 @@ from search.space.validation import Problem
 from trainables.contract import EPOCHS
 
 USUAL_LENGTHS = 20  # full trainings that are assumed to fit where hours bound the search
+MAX_HOURS = 1_000_000  # a century
 Count = Annotated[int, Field(ge=1, lt=MAX_COUNT)]
+Hours = Annotated[float, Field(gt=0, le=MAX_HOURS)]
 Evaluation = Literal["coupled", "decoupled", "probe"]
 
 
@@ -48,8 +50,8 @@ class Budget(BaseModel):
     model_config = STRICT
     trials: Count | None = None
     epochs: Count = 1
-    hours: Annotated[float, Field(gt=0)] | None = None
-    gpu_hours: Annotated[float, Field(gt=0)] | None = None
+    hours: Hours | None = None
+    gpu_hours: Hours | None = None
     total_epochs: Count | None = None
     least_gain: Annotated[float, Field(gt=0, lt=1)] | None = None
     repeats: Annotated[int, Field(ge=0, lt=MAX_COUNT)] = 1

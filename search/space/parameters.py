@@ -105,7 +105,9 @@ class Range(BaseModel):
 
     def contains(self, value: contract.Scalar) -> bool:
         """Return whether the parameter can have this value."""
-        return not isinstance(value, str) and self.min <= value <= self.max
+        if isinstance(value, str | bool) or (self.type == "int" and not isinstance(value, int)):
+            return False
+        return self.min <= value <= self.max
 
     def value_at(self, fraction: float) -> int | float:
         """Return the number at a fraction of the range: 0 is `min`, 1 is `max`."""
@@ -199,14 +201,20 @@ def find_baseline_problems(
     parameters: Mapping[str, Choice | Range],
     fixed: Mapping[str, contract.Scalar],
     constraints: Sequence[Constraint],
+    known: Mapping[str, contract.Parameter] | None,
 ) -> Iterator[Problem]:
-    """Find what keeps a baseline from being a configuration of the space; an empty baseline is none."""
+    """Find what keeps a baseline from being a configuration of the space; an empty baseline is none.
+
+    `known`: parameters of the trainable; None: it accepts any.
+    """
     for i, constraint in enumerate(constraints):
         if constraint.of_baseline and not baseline:
             yield Problem(("constraints", i), "there is no baseline; give one, e.g. baseline: {batch_size: 128, ...}")
-    for name in baseline:
+    for name, value in baseline.items():
         if name not in parameters:
             yield Problem(("baseline", name), f"{name} is not searched; leave it out")
+        elif known is not None and name in known:
+            yield from _value_problems(value, known[name], ("baseline", name))
     values = {**fixed, **baseline}
     for name, parameter in parameters.items() if baseline else ():
         active = all(values.get(other) in wanted for other, wanted in parameter.when.items())

@@ -123,14 +123,14 @@ def _absolute(trainable: str | None, source: Source) -> str | None:
     """Return the path of a user's file, which is given relative to the space file."""
     if trainable is None or not trainable.endswith(".py"):
         return trainable
-    return os.path.abspath(source.folder / Path(trainable).expanduser())
+    return os.path.abspath(source.folder / os.path.expanduser(trainable))
 
 
 def _no_trainable(name: str, source: Source) -> Problem:
     """Return the problem that there is no such training, with the nearest of the built-in ones and the files there."""
     found = "no such file" if name.endswith(".py") else "no such trainable"
     folder = Path(name).parent if (source.folder / Path(name).parent).is_dir() else Path()
-    files = sorted(str(folder / file.name) for file in (source.folder / folder).glob("*.py"))
+    files = sorted(str(folder / file.name) for file in (source.folder / folder).glob("*.py") if file.is_file())
     names = files if name.endswith(".py") and files else [*TRAINABLES, *files]
     return Problem(("trainable",), f"found {format_value(name)}: {found}{did_you_mean(name, names)}")
 
@@ -144,7 +144,7 @@ def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Proble
     if not space.parameters:
         yield Problem(("parameters",), "nothing to search; name at least one parameter")
     yield from find_parameter_problems(space.parameters, space.fixed, known, owner)
-    yield from find_baseline_problems(space.baseline, space.parameters, space.fixed, space.constraints)
+    yield from find_baseline_problems(space.baseline, space.parameters, space.fixed, space.constraints, known)
     for name, parameter in space.parameters.items() if space.searcher.name != "gp" else ():
         if parameter.likely:
             yield Problem(

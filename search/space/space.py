@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 
 from search.front.objective import Constraint, Objective, constraint_text, read_constraint
 from search.front.roles import rate_metric, rate_unit
 from search.front.targets import Target, as_objective, target_constraint, target_metrics, targets_of
-from search.space.budget import Budget, Count, Evaluation, SearcherSettings, StoppingSettings
+from search.space.budget import Budget, Evaluation, SearcherSettings, StoppingSettings
 from search.space.parameters import (
     LIST_TO_TUPLE,
     MAPPING_TO_DATACLASS,
@@ -28,8 +28,7 @@ from trainables import contract
 from trainables.contract import EPOCHS, Data, Resources, load_trainable
 
 MAX_GRID_POINTS = 100_000
-MOST_CONCURRENT_TRIALS = 100
-GIB_PER_CONCURRENT_TRIAL = 0.125  # a process beside the search relays each one
+MOST_CONCURRENT_TRIALS = 100  # a process beside the search, of 0.125 GiB, relays each one
 
 
 def _parse_constraint(value: Any) -> Constraint:
@@ -79,7 +78,7 @@ class Space(BaseModel):
     searcher: SearcherSettings = SearcherSettings()
     stopping: StoppingSettings = StoppingSettings()
     budget: Budget = Budget()
-    concurrent_trials: Count = 1
+    concurrent_trials: Annotated[int, Field(ge=1, le=MOST_CONCURRENT_TRIALS)] = 1
     without_gpu: dict[str, Any] = {}
 
     def last_epoch(self, config: Mapping[str, Any]) -> int:
@@ -181,9 +180,6 @@ class Space(BaseModel):
             SpaceError: there is too little for so many trials.
         """
         trials, node = self.concurrent_trials, total.node
-        if trials > MOST_CONCURRENT_TRIALS:
-            memory = f"{GIB_PER_CONCURRENT_TRIAL * trials:.0f} GiB beside the search itself"
-            raise SpaceError(f"concurrent_trials: {trials}: at most {MOST_CONCURRENT_TRIALS}; so many take {memory}")
         nodes_per_trial, trials_per_node = max(1, total.nodes // trials), math.ceil(trials / total.nodes)
         cpus, gpus = nodes_per_trial * (node.cpus // trials_per_node), nodes_per_trial * (node.gpus // trials_per_node)
         if cpus == 0 or (total.gpus and not gpus):

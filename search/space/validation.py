@@ -36,6 +36,7 @@ _EXPECTED = {
     "greater_than_equal": "at least {ge}",
     "greater_than": "more than {gt:g}",
     "less_than": "less than {lt}",
+    "less_than_equal": "at most {le:,.0f}",
 }
 
 

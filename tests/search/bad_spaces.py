@@ -272,6 +272,16 @@ BAD_SPACES = [
         "trainable: vgg19  # <-\n",
     ),
     Bad("another module", "trainable", 'found "os.path": no such trainable; there', "trainable: os.path  # <-\n"),
+    *(
+        Bad(f"trainable {name}", "trainable", f'found "{name}": no such trainable; there', f"trainable: {name}  # <-\n")
+        for name in (".", "..", ".foo")
+    ),
+    Bad(
+        "file of nobody",
+        "trainable",
+        'found "~nobody-here/x.py": no such file; there are',
+        "trainable: ~nobody-here/x.py  # <-\n",
+    ),
     Bad("no file", "trainable", 'found "x.py": no such file; there are vgg19_cifar10,', "trainable: x.py  # <-\n"),
     Bad(
         "parameter",
@@ -422,6 +432,18 @@ BAD_SPACES = [
         "baseline:\n  loader: memory\n  num_workers: 2  # <-\nparameters:\n  loader: {values: [memory, workers]}\n"
         "  num_workers: {values: [0, 2], when: {loader: workers}}\n",
     ),
+    Bad(
+        "baseline with a broken number",
+        "baseline.batch_size",
+        "found 32.5; expected a whole number",
+        "baseline:\n  batch_size: 32.5  # <-\nparameters:\n  batch_size: {min: 16, max: 128}\n",
+    ),
+    Bad(
+        "baseline with truth for a number",
+        "baseline.learning_rate",
+        "found true; expected a number",
+        "baseline:\n  learning_rate: true  # <-\nparameters:\n  learning_rate: {min: 0.1, max: 1}\n",
+    ),
     Bad("constraint a mapping", "constraints[0]", "found a mapping; expected ", "constraints: [{val_loss: 3}]  # <-\n"),
     Bad("searcher", "searcher.name", 'found "nsga"; did you mean "nsga2"?', "searcher: {name: nsga}  # <-\n"),
     Bad("stopping", "stopping.name", 'found "forcast"; did you mean "forecast"?', "stopping: {name: forcast}  # <-\n"),
@@ -438,6 +460,18 @@ BAD_SPACES = [
         "budget.total_epochs",
         "found 5; one trial alone has 12",
         "budget:\n  epochs: 12\n  total_epochs: 5  # <-\n",
+    ),
+    Bad(
+        "more hours than anyone has",
+        "budget.hours",
+        "found 1e+300; expected at most 1,000,000",
+        "budget:\n  hours: 1e300  # <-\n",
+    ),
+    Bad(
+        "too many at a time",
+        "concurrent_trials",
+        "found 1000; expected at most 100",
+        "concurrent_trials: 1000  # <-\n",
     ),
     Bad(
         "grid over a range",
@@ -489,7 +523,8 @@ BAD_SPACES = [
         "object", "data", "found the tag tag:yaml.org,2002:python/object:os.x;", "data: !!python/object:os.x {}  # <-\n"
     ),
     Bad("date", "fixed.seed", "found a date; in quotes it would be a string", "fixed: {seed: 2026-01-01}  # <-\n"),
-    Bad("key a number", "fixed", 'the key 1 is not a string; write "1"', "fixed:  # <-\n  1: 2\n"),
+    Bad("key a number", "fixed", 'the key 1 is not a string; write "1"', "fixed:\n  seed: 1\n  1: 2  # <-\n"),
+    Bad("key null", "", 'the key null is not a string; write "null"', "null: 2  # <-\n"),
     Bad("control character", "", "not valid YAML: special characters are not allowed", "data: {name: \x01}  # <-\n"),
     Bad("empty", "", "found nothing; a space file is a mapping", "", without=" ".join(GOOD)),
     Bad("list", "", "found a list; a space file is a mapping", "- 1\n", without=" ".join(GOOD)),

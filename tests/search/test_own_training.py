@@ -148,11 +148,13 @@ def test_a_file_that_has_changed_is_refused_by_name_and_not_used(tmp_path: Path)
         ("rows", 'found "rows": no such trainable; did you mean "rows.py"?'),
         ("nowhere/rows.py", 'found "nowhere/rows.py": no such file; did you mean "rows.py"?'),
         ("more/row.py", 'found "more/row.py": no such file; did you mean "more/rows.py"?'),
+        ("folder.py", 'found "folder.py": no such file; there is rows.py'),
     ],
 )
 def test_a_file_that_is_not_there_is_told_with_the_line_and_the_nearest_one(
     name: str, message: str, tmp_path: Path
 ) -> None:
+    (tmp_path / "folder.py").mkdir()
     (tmp_path / "more").mkdir()
     for folder in (tmp_path, tmp_path / "more"):
         written(folder, "rows.py")
