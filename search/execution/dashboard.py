@@ -92,7 +92,8 @@ class Metrics:
     def _set(self, name: str, description: str, value: float, **tags: str) -> None:
         if name not in self._gauges:
             self._gauges[name] = self._gauge(f"search_{name.translate(ALLOWED)}", description, ("run", *tags))
-        self._gauges[name].set(value, {"run": self._run_state.info.name, **tags})
+        run = self._run_state.info.name.encode("ascii", "backslashreplace").decode()  # tags of Ray are ASCII
+        self._gauges[name].set(value, {"run": run, **tags})
 
 
 def announce(url: str | None) -> str:

@@ -54,6 +54,11 @@ def test_each_objective_is_a_gauge_by_trial():
     assert "Unit: images/s" in gauges.descriptions["search_images_per_second"]
 
 
+def test_a_run_is_named_in_ascii_as_ray_wants_it():
+    gauges = shown([{**story()[0], "name": "größer"}, *story()[1:]])
+    assert gauges.series["search_val_accuracy", r"gr\xf6\xdfer", "t0003"] == 0.71
+
+
 def test_what_was_not_measured_is_not_shown():
     gauges = shown(story())
     assert ("search_val_accuracy", RUN, "t0005") not in gauges.series
