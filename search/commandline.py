@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -49,11 +50,18 @@ def run_command(command: str, answer: Callable[[], str]) -> int:
 
 
 def print_output(text: str) -> None:
-    """Print, also when the reader of a pipe has left, as in `| head`."""
+    """Print, also when the reader of a pipe has left, as in `| head`, or the encoding lacks a character."""
+    replace_unknown_characters()
     try:
         print(text, flush=True)
     except BrokenPipeError:  # Python flushes again at its end, and needs an open file then
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def replace_unknown_characters() -> None:
+    """Let the output have a question mark for each character that its encoding lacks."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # in a notebook it is another object
+        sys.stdout.reconfigure(errors="replace")
 
 
 def load_run(folder: Path) -> Run:

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search.commandline import print_output
 from search.exit_codes import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, InputError
 from search.record.disk import check_writable, describe_os_error, is_out_of_space
 from search.record.journal import FILE_NAME
@@ -67,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser().parse_args(words, argparse.Namespace(words=words))
         if options.parameters is not None:
             return _list_parameters(options.parameters)
+        if options.on and not options.dry_run:
+            raise InputError("--on: belongs to --dry-run; a search runs on this machine or at --address")
         with Interrupts() as interrupts, _claimed_mirror(options) as mirror:
             if options.go_on:
                 options = _resuming_if_begun(options, mirror)
@@ -83,7 +86,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _list_parameters(trainable: str) -> int:
-    from search.commandline import print_output
     from search.space.parameter_list import parameter_list
 
     try:
@@ -123,7 +125,7 @@ def _resuming_if_begun(options: argparse.Namespace, mirror: Mirror | None) -> ar
         return options
     began, asked = RunState(read_run(folder)).info, load_space(options.space, options.set)
     check_same_space(folder, began.space or {}, asked)
-    moved = [item for item in options.set if item.partition("=")[0].strip() == "data.root"]
+    moved = [item for item in options.set if _key(item) == "data.root"]
     kept = [*changed_budget(began, asked), *moved]
     as_resume = {"space": None, "name": None, "warm_start": [], "resume": folder, "set": kept}
     return argparse.Namespace(**{**vars(options), **as_resume})
@@ -135,10 +137,12 @@ def _fetch(mirror: Mirror | None, folder: Path) -> None:
         print(f"{folder}: copied from {mirror.uri}", file=sys.stderr)
 
 
+def _key(override: str) -> str:
+    return override.partition("=")[0].strip()
+
+
 def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror | None) -> int:
     """Start a new run."""
-    if options.on and not options.dry_run:
-        raise InputError("--on: belongs to --dry-run; a search runs on this machine or at --address")
     if options.space is None:
         raise InputError("no space file: python -m search.run spaces/quickstart.yaml, or --resume RUN_DIR")
     space = load_space(options.space, options.set)
@@ -156,7 +160,7 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
         read_run(earlier)
     machine = describe_machine()
     if options.dry_run:
-        print(_plan(space, options.on or machine, elsewhere=options.on is not None))
+        print_output(_plan(space, options.on or machine, elsewhere=options.on is not None))
         return DONE
     fitted = None if options.address else _fitted(space, machine.resources)  # report bad input before starting Ray
     with _connected(options, machine, interrupts) as cluster:
@@ -273,8 +277,6 @@ def _connected(options: argparse.Namespace, machine: Machine, interrupts: Interr
 def _new_folder(options: argparse.Namespace) -> Path:
     """Return the folder of the new run; it must not exist yet."""
     if options.name is not None:
-        if Path(options.name).name != options.name or options.name in ("", ".", ".."):
-            raise InputError(f"--name {options.name}: a name, not a path; --results DIR says where")
         folder: Path = options.results / options.name
         if folder.exists():
             run = (folder / FILE_NAME).is_file() and (folder / FILE_NAME).stat().st_size
@@ -304,7 +306,7 @@ def _resume_command(folder: Path, options: argparse.Namespace) -> str:
     if options.go_on:
         return shlex.join([*COMMAND, *options.words])
     words = [*COMMAND, "--resume", str(folder)]
-    words += [w for item in options.set if options.resume and item.startswith("data.root=") for w in ("--set", item)]
+    words += [w for item in options.set if options.resume and _key(item) == "data.root" for w in ("--set", item)]
     words += ["--address", options.address] if options.address else []
     words += ["--mirror", options.mirror] if options.mirror else []
     words += ["--on-end", options.on_end] if options.on_end else []

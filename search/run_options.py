@@ -14,6 +14,7 @@ from search.space.space_file import shipped_spaces
 
 MOST_MINUTES = 10_000  # to wait for nodes
 MOST_NODES, MOST_GPUS = 1000, 64  # of a cluster, and of one node
+MOST_BYTES = 255  # of the name of a folder
 CORES_PER_GPU = 8  # assumed by --on, as clouds have them
 
 
@@ -33,7 +34,8 @@ def parser() -> argparse.ArgumentParser:
     )
     known.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. --set budget.hours=0.25")
     known.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default: results")
-    known.add_argument("--name", help="of the run's folder; default: the space file's name, the day and a number")
+    default = "the space file's name, the day and a number"
+    known.add_argument("--name", type=run_name, help=f"of the run's folder; default: {default}")
     known.add_argument("--resume", type=Path, metavar="RUN_DIR", help="go on with a run; --set budget.*=... extends it")
     known.add_argument(
         "--go-on",
@@ -95,6 +97,23 @@ def parser() -> argparse.ArgumentParser:
     )
     known.add_argument("--no-dashboard", action="store_true", help="do without the Ray dashboard")
     return known
+
+
+def run_name(text: str) -> str:
+    """Return the name of a run, which is that of its folder.
+
+    Raises:
+        ArgumentTypeError: no folder can have it.
+    """
+    if Path(text).name != text or text in ("", ".", ".."):
+        raise argparse.ArgumentTypeError(f"{text}: a name, not a path; --results DIR says where")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!a}: not UTF-8 text; choose another") from None
+    if size > MOST_BYTES:
+        raise argparse.ArgumentTypeError(f"{text[:20]}...: {size} bytes; a folder's name has at most {MOST_BYTES}")
+    return text
 
 
 def space_path(text: str) -> Path:

@@ -52,6 +52,8 @@ def test_a_bad_space_file_is_one_line_exit_2_and_nothing_created(
         (["missing.yaml"], "missing.yaml"),
         (["space.yaml", "--set", "budget.trails=3"], "did you mean"),
         (["space.yaml", "--name", "../elsewhere"], "a name, not a path"),
+        (["space.yaml", "--name", "n" * 300], "300 bytes; a folder's name has at most 255"),
+        (["space.yaml", "--name", "a\udcffb"], "not UTF-8"),
         (["space.yaml", "--results", ".", "--name", "old"], "exists already"),
         (["space.yaml", "--resume", "old"], "give none of them"),
         (["space.yaml", "--warm-start", "old"], "not the folder of a run"),
@@ -114,6 +116,8 @@ def test_the_plan_for_another_machine_is_of_its_nodes_and_gpus_and_times_nothing
     assert "left out" not in out
     assert "not estimated: nothing was timed on such a machine" in out
     assert main(["space.yaml", "--on", "8xH100"]) == 2
+    assert "--on: belongs to --dry-run" in capsys.readouterr().err
+    assert main(["--resume", "run", "--on", "8xH100"]) == 2
     assert "--on: belongs to --dry-run" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["space.yaml"]
 
