@@ -4,7 +4,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Self, TextIO, cast
 
@@ -13,6 +13,8 @@ from rich.live import Live
 from rich.text import Text
 
 from search.front.differences import FEWEST_ROUNDS
+from search.front.intervals import half_interval
+from search.front.roles import is_interval_end
 from search.record.events import (
     Again,
     BesideNeighbour,
@@ -37,7 +39,7 @@ from search.terminal.view import View
 from search.text.configurations import format_optional, format_settings
 from search.text.durations import format_duration, rough_duration
 from search.text.markdown import wrap
-from search.text.numbers import format_number, format_ratio, plural
+from search.text.numbers import format_number, format_ratio, plural, plus_minus
 
 QUIET_SECONDS = 60.0  # without a message, before one says what runs
 
@@ -159,7 +161,7 @@ def event_line(run_state: RunState, event: Event) -> str | None:
         case BesideNeighbour() if trial is not None:
             return _format_neighbour(trial, event)
         case OnTestSet():
-            return f"{event.trial_id} on the test set{_format_metrics(run_state, event.metrics, event.metrics)}"
+            return f"{event.trial_id} on the test set{_format_tested(run_state, event.metrics)}"
         case End():
             states = ", ".join(f"{total} {state}" for state, total in run_state.counts().items() if total)
             return f"ended: {event.reason}; {states or 'no trial'}; {front_title(run_state, None)}"
@@ -187,11 +189,18 @@ def _format_config(run_state: RunState, trial: Trial) -> str:
     return f" [{format_settings(trial.config, run_state.parameters())}]"
 
 
-def _format_metrics(run_state: RunState, metrics: Mapping[str, float], names: Iterable[str] = ()) -> str:
-    """Return `: name value, ...` of the measured metrics among `names`, by default the objectives."""
-    names = names or [o.metric for o in run_state.objectives]
+def _format_metrics(run_state: RunState, metrics: Mapping[str, float]) -> str:
+    """Return `: name value, ...` of the measured objectives."""
+    names = [o.metric for o in run_state.objectives]
     found = {name: value for name in names if math.isfinite(value := metrics.get(name, math.nan))}
     texts = [f"{run_state.label(name)} {format_number(x)}" for name, x in found.items()]
+    return f": {', '.join(texts)}" if texts else ""
+
+
+def _format_tested(run_state: RunState, metrics: Mapping[str, float]) -> str:
+    """Return `: name value ± half, ...` of all metrics of a test set."""
+    found = {name: x for name, x in metrics.items() if math.isfinite(x) and not is_interval_end(name, metrics)}
+    texts = [f"{run_state.label(name)} {plus_minus(x, half_interval(metrics, name))}" for name, x in found.items()]
     return f": {', '.join(texts)}" if texts else ""
 
 

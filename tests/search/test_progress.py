@@ -74,6 +74,14 @@ def test_without_a_terminal_there_is_a_message_of_short_lines_for_each_event():
     assert len(lines) == len(story()) - len(ended)  # a last epoch is told with the end of its trial
 
 
+def test_the_test_set_is_told_with_intervals_and_not_with_their_ends():
+    metrics = {"test_accuracy": 0.7, "test_accuracy_low": 0.69, "test_accuracy_high": 0.71}
+    recorder = Recorder()
+    recorder.complete("t0001", [0.71], 100.0, config())
+    recorder.add("test", 1.0, trial_id="t0001", metrics=metrics)
+    assert printed(recorder.events)[-1] == "t0001 on the test set: test_accuracy 0.7000 ± 0.01"
+
+
 def test_a_probe_has_no_epochs_and_one_that_only_prepares_is_called_one():
     recorder = Recorder()
     recorder.start("p0001", "probe", **config())
