@@ -17,18 +17,18 @@ import contextlib
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from search.commandline import given_settings, replace_unknown_characters
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError, Parser
 from search.front.roles import is_interval_end, rate_metric, rate_unit
 from search.space.machine import describe_machine
@@ -36,7 +36,7 @@ from search.space.starting_space import starting_space
 from search.text.markdown import wrap
 from search.text.metrics import CONTENDED
 from search.text.numbers import plus_minus
-from search.train.child_process import TrainingError, last_metrics
+from search.train.child_process import TrainingError, last_metrics, without_rank
 from trainables.contract import DataError, Metric, Resources, Source, Trainable, load_trainable, source_of
 
 STEPS = 8  # of each training that is compared
@@ -45,7 +45,6 @@ FIRST_REPORT_SECONDS = 60.0  # of a loop, which may validate for long
 TOLERANCE = 1e-4  # relative, between strategies, which add in another order
 FAR_APART = 0.05  # relative, of the loss in 16 bits and in fp32
 WIDTH = 18  # columns of the left side
-RANK = re.compile(r"^rank \d+: ")
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,8 @@ class Check:
     @property
     def batch_size(self) -> int:
         """Samples per step."""
-        return int(self.settings.get("batch_size", BATCH_SIZE))
+        size = self.settings.get("batch_size", "")
+        return int(size) if size.isdecimal() else BATCH_SIZE  # a loop may have other values
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,10 @@ class Outcome:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the findings line by line and return the exit code."""
+    replace_unknown_characters()
     try:
-        check = _check(arguments)
-        trainable, source = load_trainable(str(check.path)), source_of(str(check.path))
-        check = replace(check, workload=bool(trainable.STRATEGIES))
+        check, trainable = _check(arguments)
+        source = source_of(str(check.path))
     except (InputError, LookupError, DataError) as error:
         print(f"search.check: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return DONE
 
 
-def _check(arguments: Sequence[str] | None) -> Check:
+def _check(arguments: Sequence[str] | None) -> tuple[Check, Trainable]:
     first, *_, what, codes = (__doc__ or "").strip().split("\n\n")
     parser = Parser(
         prog="python -m search.check",
@@ -103,16 +103,16 @@ def _check(arguments: Sequence[str] | None) -> Check:
         allow_abbrev=False,
     )
     parser.add_argument("file", type=Path, help="the training file")
-    parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="parameters for all parts of the check")
+    parser.add_argument("settings", nargs="*", default=[], metavar="NAME=VALUE", help="parameters for all parts")
     parser.add_argument("--root", help="data folder; `data.root` of a space file")
     options = parser.parse_intermixed_args(arguments)
     if options.file.suffix != ".py":
         raise InputError(f"{options.file}: expected a Python file, as in python -m search.check flowers.py")
-    pairs = [setting.partition("=") for setting in options.settings]
-    for name, equals, value in pairs:
-        if not equals or (name == "batch_size" and not value.isdecimal()):
-            raise InputError(f'"{name}{equals}{value}": expected NAME=VALUE, as in batch_size=64')
-    return Check(options.file.absolute(), options.root, {name: value for name, _, value in pairs})
+    path = options.file.absolute()
+    trainable = load_trainable(str(path))
+    given_settings(options.settings, trainable, f"{options.file}")
+    settings = {name: value for name, _, value in (word.partition("=") for word in options.settings)}
+    return Check(path, options.root, settings, workload=bool(trainable.STRATEGIES)), trainable
 
 
 def findings(check: Check, trainable: Trainable, source: Source) -> Iterator[tuple[str, str, bool]]:
@@ -174,7 +174,7 @@ def _compared(
             continue
         other = _trained(check, strategy=strategy)
         if other.error:  # not every network can be trained in every way
-            yield strategy, f"not possible: {RANK.sub('', other.error)}", True
+            yield strategy, f"not possible: {without_rank(other.error)}", True
             continue
         near = _difference(single, other) <= TOLERANCE
         differs = f"differs: {_values(other)}; batch normalisation and dropout work on each process's samples"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -13,10 +12,10 @@ from search.text.configurations import DEFAULT, assignments, with_all_digits
 from search.text.markdown import WIDTH, format_table, wrap
 from search.text.numbers import format_ratio, plural
 from search.text.shell import continued
+from search.train.child_process import without_rank
 from trainables.contract import Scalar
 
 Settings = Mapping[str, Scalar | None]
-RANK = re.compile(r"^rank \d+: ")
 LEARNED = "*: also changes what is learned; compare the accuracy in a search."
 HOW = (
     "Rate with the change over the rate without it, with its 95% interval, from turns of half a second side by side; "
@@ -104,5 +103,5 @@ def _words(change: Neighbour) -> str:
 
 
 def _short(reason: str) -> str:
-    text = RANK.sub("", reason)
+    text = without_rank(reason)
     return text if len(text) <= 2 * WIDTH else f"{text[: 2 * WIDTH]} ..."

@@ -24,9 +24,11 @@ from trainables.contract import Resources, load_trainable, source_of
     [
         (["none.py"], "none.py: No such file"),
         (["flowers"], "expected a Python file"),
-        ([], "the following arguments are required: file"),
+        ([], "the following arguments are required: file (see"),
         (["rows.py", "batch_size"], '"batch_size": expected NAME=VALUE'),
-        (["rows.py", "batch_size=many"], '"batch_size=many": expected NAME=VALUE'),
+        (["rows.py", "batch_size=many"], 'batch_size: found "many"; expected a whole number'),
+        (["rows.py", "batch_size=0"], "batch_size: found 0; expected at least 1"),
+        (["rows.py", "foo=1"], 'rows.py has no "foo"'),
         (["wrong.py"], "wrong.py: no function loss"),
     ],
 )
