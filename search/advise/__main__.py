@@ -13,6 +13,7 @@ Exit codes: 0 done, 2 bad input or a configuration that cannot run here, 130 int
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -64,8 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the answer and return the exit code."""
     try:
         options = _parser().parse_intermixed_args(arguments)
-        if options.minutes <= 0:
-            raise InputError(f"--minutes {options.minutes:g}: expected more than 0")
+        if not 0 < options.minutes < math.inf:
+            raise InputError(f"--minutes {options.minutes:g}: expected a number above 0")
         job = _of_run(options) if options.trainable is None else _of_configuration(options)
         return _advise(job, options)
     except (InputError, DataError, InfeasibleError, TurnError, TrainingError, LookupError) as error:
@@ -191,7 +192,7 @@ def _advise(job: Job, options: argparse.Namespace) -> int:
         raise InputError(f"{job.title}: two such trainings do not fit into memory together, so they cannot take turns")
     if not in_json:
         text = f"{job.title}, on {machine}; {plural(len(changes), 'change')} to try in {minutes:g} min"
-        print(wrap(". ".join([text, *([verdict.why] if verdict else [])])), flush=True)
+        print_output(wrap(". ".join([text, *([verdict.why] if verdict else [])])))
     comparisons = Comparisons(
         arguments,
         layout,

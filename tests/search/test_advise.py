@@ -333,7 +333,10 @@ def test_processes_take_turns_with_several_ranks_and_name_what_cannot_run(tmp_pa
         (["nowhere"], "nowhere"),
         (["--trainable", "vgg19_cifar10", "batch_sise=3"], "batch_size"),
         (["--trainable", "vgg19_cifar10", "batch_size"], "expected NAME=VALUE"),
-        (["--trainable", "vgg19_cifar10", "--minutes", "0"], "expected more than 0"),
+        *(
+            (["--trainable", "vgg19_cifar10", "--minutes", minutes], f"--minutes {minutes}: expected a number above 0")
+            for minutes in ("0", "nan", "inf")
+        ),
         (["--trainable", "vgg19_cifar10", "--trial", "t0001"], "belongs to a run"),
         (["--trainable", "vgg19_cifa"], "vgg19_cifar10"),
         (["--trainable", "replay"], "recorded"),
