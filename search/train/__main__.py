@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from search.commandline import find_trial, load_run, print_output, run_parser
+from search.commandline import find_trial, load_run, print_output, replace_unknown_characters, run_parser
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError
 from search.record.dataframes import Run
 from search.record.trial import Trial
@@ -62,6 +62,7 @@ class Job:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    replace_unknown_characters()
     try:
         with Interrupts() as interrupts:
             return _train(_job(words), interrupts)
@@ -96,11 +97,13 @@ def _job(words: Sequence[str]) -> Job:
     run = load_run(options.run)
     trial = find_trial(run, options.trial)
     epochs: int = full_epochs(run.info, trial) if options.epochs is None else options.epochs
-    if epochs < 1:
-        raise InputError(f"--epochs {epochs}: at least one is needed")
     every = math.ceil(epochs / MOST_EVALUATIONS) if options.evaluate_every is None else options.evaluate_every
-    if every < 1:
-        raise InputError(f"--evaluate-every {every}: at least one is needed")
+    counts = {"--epochs": epochs, "--evaluate-every": every, "--train-samples": options.train_samples}
+    for option, count in counts.items():
+        if count is not None and count < 1:
+            raise InputError(f"{option} {count}: at least one is needed")
+    if options.val_samples is not None and options.val_samples < 0:
+        raise InputError(f"--val-samples {options.val_samples}: expected 0 or more")
     folder: Path = options.folder or options.run / "trained" / trial.trial_id
     try:
         started = json.loads((folder / "config.json").read_text())["epochs"]

@@ -96,7 +96,7 @@ def comparison(training: Training) -> str:
         {
             "metric": [metric_label(name, data) for name in names],
             "in full": [_cell(metrics, name, rate) for name in names],
-            f"in the search ({fidelity})": [_cell(searched, name, rate) for name in names],
+            f"search ({fidelity})": [_cell(searched, name, rate) for name in names],
         }
     )
     notes = [CONTENDED_LEGEND if f"{CONTENDED_MARK} " in table else None, slowed_windows(metrics, rate)]

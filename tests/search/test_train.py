@@ -76,7 +76,7 @@ def test_a_pick_is_trained_tested_and_kept_beside_what_the_search_measured(tmp_p
     (row,) = rows_of(trained / "result.csv")
     assert (row["trial_id"], row["epochs"], row["config.batch_size"]) == ("t0001", "4", "64")
     assert float(row["test_accuracy"]) == pytest.approx(0.99 * float(row["val_accuracy"]))
-    assert "| val_accuracy (generated)  |  0.7021 |                   0.6000 |" in (trained / "summary.md").read_text()
+    assert "| val_accuracy (generated)  |  0.7021 |            0.6000 |" in (trained / "summary.md").read_text()
 
     before = {path: path.read_bytes() for path in trained.iterdir()}
     assert main([str(folder), "--trial", "t0001", "--epochs", "4"]) == 2
@@ -102,6 +102,8 @@ def test_what_cannot_run_here_is_exit_code_2_and_leaves_nothing(tmp_path, capsys
         (["--trial", "t0099"], 'has no trial "t0099"; did you mean "t0009"?'),
         (["--trial", "t0001", "--epochs", "0"], "--epochs 0: at least one is needed"),
         (["--trial", "t0001", "--evaluate-every", "0"], "--evaluate-every 0: at least one is needed"),
+        (["--trial", "t0001", "--train-samples", "-5"], "--train-samples -5: at least one is needed"),
+        (["--trial", "t0001", "--val-samples", "-1"], "--val-samples -1: expected 0 or more"),
         (["--trial", "t0001", "--epochs", "many"], "argument --epochs: invalid int value: 'many'"),
         ([], "the following arguments are required: --trial"),
     ],
@@ -268,6 +270,17 @@ def test_a_rate_that_was_measured_beside_other_work_is_marked(tmp_path):
     assert "50.0 ± 1!" in told[1.0]
     assert "the true rate may be higher" in told[1.0]
     assert "!" not in told[0.0]
+
+
+def test_the_table_with_all_intervals_fits_80_columns(tmp_path):
+    run = load(replayed(tmp_path / "run"))
+    val, test = (
+        {name: 0.6, f"{name}_low": 0.5941, f"{name}_high": 0.6059}
+        for name in ("val_accuracy", "test_accuracy_six_views")
+    )
+    table = comparison(Training(run, run.state.trials["t0001"], tmp_path, [Epoch(1, val)], test))
+    assert "| test_accuracy_six_views (generated) | 0.6000 ± 0.0059 |" in table
+    assert max(map(len, table.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(("counted", "told"), [(52.0, True), (7000.0, False)])
