@@ -25,7 +25,7 @@ def as_yaml(run: Run, pick: Pick) -> str:
     lines = [
         f"# {trial.trial_id} of {run.name}: {pick.name}",
         f"# {measured}, {trained_for(trial)}",
-        f"trainable: {absolute_file(info.trainable, run.folder)}",
+        f"trainable: {_scalar(absolute_file(info.trainable, run.folder))}",
         *([f"evaluation: {info.evaluation}"] if run.state.is_probe_run else []),
         "objectives:",
         *(f"  - {{metric: {o.metric}, goal: {o.goal}}}" for o in run.state.objectives),

@@ -206,7 +206,7 @@ def test_each_pick_has_a_command_and_yaml_to_copy(told):
     assert re.findall(r"<h3>(.*?) <a", cards) == ["Knee", "Most accurate", "Fastest"]
     assert cards.count("--trial t0007") == 1
     assert cards.count("python -m trainables.train --trainable vgg19_cifar10") == 3
-    assert cards.count("trainable: vgg19_cifar10") == 3
+    assert cards.count("trainable: &#34;vgg19_cifar10&#34;") == 3
     assert cards.count('<button type="button" class="js copy">Copy</button>') == 9
 
 
