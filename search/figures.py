@@ -14,6 +14,7 @@ from pathlib import Path
 from search import plots
 from search.commandline import NoResultError, load_run, run_command, run_parser
 from search.exit_codes import InputError
+from search.text.markdown import wrap
 
 PLOTS = {
     "front": plots.plot_front,
@@ -56,7 +57,7 @@ def _answer(arguments: Sequence[str] | None) -> str:
             written.append(path)
     if not written:
         raise NoResultError(f"{run.name}: nothing to draw: {'; '.join(left_out)}")
-    return "\n".join([*map(str, written), *(f"left out: {line}" for line in left_out)])
+    return "\n".join([*map(str, written), *(wrap(f"left out: {line}", "  ") for line in left_out)])
 
 
 if __name__ == "__main__":

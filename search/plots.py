@@ -174,7 +174,7 @@ def plot_importance(run: Run, ax: Axes | None = None) -> Axes:
         found = {o.metric: importance(run.state, o) for o in run.state.objectives}
     known = {metric: each for metric, each in found.items() if isinstance(each, Importance)}
     if not known:
-        raise NothingToDrawError("; ".join(f"{metric}: {why}" for metric, why in found.items()))
+        raise NothingToDrawError("; ".join(f"{metric}: {str(why).rstrip('.')}" for metric, why in found.items()))
     names = list(dict.fromkeys(name for each in known.values() for name in each.shares))
     thickness = 0.8 / len(known)
     for number, each in enumerate(known.values()):

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from search.commandline import load_run, print_output, run_command, run_parser
+from search.exit_codes import InputError
 from search.page.page import write_page
 from search.page.server import HOST, server
 
-PORT = 8080
+PORT, MOST = 8080, 65535
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,6 +30,8 @@ def _answer(arguments: Sequence[str] | None) -> str:
     text = f"serve the page on this machine until Ctrl-C; default: {PORT}, 0: any free port"
     parser.add_argument("--serve", type=int, nargs="?", const=PORT, metavar="PORT", help=text)
     options = parser.parse_args(arguments)
+    if options.serve is not None and not 0 <= options.serve <= MOST:
+        raise InputError(f"--serve {options.serve}: expected a port from 0 to {MOST}")
     run = load_run(options.run)
     if options.serve is None:
         return str(write_page(run))

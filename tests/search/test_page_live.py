@@ -46,6 +46,13 @@ class Clock:
         return self.now
 
 
+@pytest.mark.parametrize("port", ["-1", "99999"])
+def test_a_port_that_there_is_not_is_bad_input(port, tmp_path, capsys):
+    folder = write_run(tmp_path / "run", story())
+    assert main([str(folder), "--serve", port]) == 2
+    assert f"--serve {port}: expected a port from 0 to 65535" in capsys.readouterr().err
+
+
 # --- while a run goes on ----------------------------------------------------------------------------------------------
 
 

@@ -133,6 +133,8 @@ def test_the_command_writes_png_and_svg_and_says_what_it_left_out(tmp_path, caps
     names = sorted(path.name for path in (folder / "figures").iterdir())
     assert names == [f"{name}.{suffix}" for name in ("curves", "front", "parallel") for suffix in ("png", "svg")]
     assert "left out: stages: no trial profiled its steps" in out
+    assert "10 are needed; images_per_second: Too few trials" in out.replace("\n  ", " ")
+    assert max(len(line) for line in out.splitlines() if str(folder) not in line) <= 80
     first = (folder / "figures" / "front.svg").read_bytes()
     assert main([str(folder), "--to", str(tmp_path / "again")]) == 0
     assert b"<svg" in first
