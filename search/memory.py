@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search.commandline import given_settings
+from search.commandline import given_settings, print_output
 from search.exit_codes import BAD_INPUT, DONE, InputError, Parser
 from search.space.machine import describe_machine
 from search.text.configurations import format_setting
@@ -47,7 +47,7 @@ class Question:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the answer and return the exit code."""
     try:
-        print(answer(_question(arguments)))
+        print_output(answer(_question(arguments)))
     except (InputError, LookupError, DataError, InfeasibleError, OwnCodeError) as error:
         print(f"search.memory: {error}", file=sys.stderr)
         return BAD_INPUT

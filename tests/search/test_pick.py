@@ -1,11 +1,14 @@
 """Deciding: the trial that a wish means, how sure that is, and what is said where no trial is like that."""
 
+import io
 import json
 import shlex
+import sys
 
 import pytest
+from ruamel.yaml import YAML
 
-from search.commandline import NoResultError
+from search.commandline import NoResultError, print_output
 from search.front.objective import Constraint
 from search.pick.__main__ import main
 from search.pick.requirements import Requirements, best, probabilities
@@ -236,6 +239,19 @@ def test_as_yaml_it_is_a_space_file_of_this_configuration_alone(capsys, folder, 
     assert [{**space.fixed, **point} for point in space.grid()] == [load(folder).state.trials["t0007"].config]
     assert (space.budget.epochs, space.data.val_images) == (3, 5000)
     assert run_main([str(path), "--set", "data.name=nowhere", "--dry-run"]) == 2  # so it is read as any space file
+
+
+def test_a_training_file_is_named_so_that_yaml_reads_it(capsys, tmp_path):
+    path = "/runs #2/it: is/train.py"
+    folder = write_run(tmp_path / "run", story(trainable=path))
+    assert YAML(typ="safe").load(told(capsys, folder, "--yaml")[1])["trainable"] == path
+
+
+def test_an_output_that_knows_few_letters_gets_what_it_can_show(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    print_output("352 ± 4.1")
+    assert raw.getvalue() == b"352 ? 4.1\n"
 
 
 def test_generated_pictures_are_never_shown_without_saying_so(capsys, tmp_path):
