@@ -311,6 +311,7 @@ def _resume_command(folder: Path, options: argparse.Namespace) -> str:
     words += ["--mirror", options.mirror] if options.mirror else []
     words += ["--on-end", options.on_end] if options.on_end else []
     words += [word for label in options.nodes for word in ("--nodes", label)]
+    words += ["--wait-for-nodes", f"{options.wait_for_nodes:g}"] if options.wait_for_nodes else []
     words += ["--ask-for-nodes", str(options.ask_for_nodes)] if options.ask_for_nodes else []
     return shlex.join(words)
 

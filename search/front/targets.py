@@ -27,8 +27,9 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Name of the objective's metric, such as `seconds_to_val_accuracy_0.9`."""
-        return f"{self.quantity}_to_{self.metric}_{self.value:g}"
+        """Name of the objective's metric, such as `seconds_to_val_accuracy_0.9`; it holds the whole value."""
+        short = f"{self.value:g}"
+        return f"{self.quantity}_to_{self.metric}_{short if float(short) == self.value else repr(self.value)}"
 
     @property
     def best(self) -> str:

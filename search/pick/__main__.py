@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Sequence
 
@@ -98,8 +99,9 @@ def _bounds(option: str, texts: Sequence[str], low: float = -math.inf) -> list[t
     found = []
     for text in texts:
         metric, equals, value = text.partition("=")
+        grouped = re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", value)  # 12,000 is a number, 0,9 is none
         try:
-            bound = float(value.replace(",", ""))
+            bound = float(value.replace(",", "") if grouped else value)
         except ValueError:
             bound = math.nan
         if not (metric and equals and math.isfinite(bound) and bound >= low):

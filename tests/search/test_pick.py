@@ -43,6 +43,7 @@ def flat(text):
         (["--accuracy-within", "0.01"], "t0007"),
         (["--accuracy-within", "0.2"], "t0011"),
         (["--at-least", "images_per_second=400"], "t0011"),
+        (["--at-least", "images_per_second=400", "--at-most", "images_per_second=1,000,000"], "t0011"),
         (["--at-least", "images_per_second=300", "--at-least", "val_accuracy=0.6"], "t0007"),
         (["--at-most", "images_per_second=350"], "t0003"),
         (["--at-least", "val_accuracy=0.5", "--at-most", "images_per_second=345"], "t0001"),
@@ -158,6 +159,7 @@ def test_a_run_that_has_completed_nothing_says_so(capsys, tmp_path):
     [
         (["--at-least", "images_per_secnd=4"], 'has no metric "images_per_secnd"; did you mean "images_per_second"?'),
         (["--at-least", "4000"], "--at-least 4000: expected METRIC=NUMBER, as in --at-least val_accuracy=0.9"),
+        (["--at-least", "val_accuracy=0,9"], "--at-least val_accuracy=0,9: expected METRIC=NUMBER"),
         (["--at-most", "val_loss=low"], "--at-most val_loss=low: expected METRIC=NUMBER"),
         (["--at-most", "val_loss=nan"], "--at-most val_loss=nan: expected METRIC=NUMBER"),
         (["--accuracy-within", "-1"], "--accuracy-within -1: expected a fraction"),

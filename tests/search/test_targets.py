@@ -28,7 +28,16 @@ def space(*objectives: Any, **more: Any) -> Any:
 RATE = {"metric": "images_per_second", "goal": "maximize"}
 
 
-@pytest.mark.parametrize("target", [TIME, ENERGY, Target("seconds", "val_loss", -1.5), Target("joules", "val_x", 1e-7)])
+@pytest.mark.parametrize(
+    "target",
+    [
+        TIME,
+        ENERGY,
+        Target("seconds", "val_loss", -1.5),
+        Target("joules", "val_x", 1e-7),
+        Target("seconds", "val_loss", 12345678.0),
+    ],
+)
 def test_the_name_of_a_target_says_it_all(target: Target) -> None:
     assert target_of(target.name) == target
 
