@@ -226,11 +226,9 @@ def _training(settings: Settings, worker: Worker, shape: SampleShape, num_epochs
     if worker.epochs * plan.num_batches < 2 and steps is not None:
         raise InfeasibleError(f"batch_size {settings.batch_size}: {worker.epochs} epoch of one step is all there is")
     work = _step_work(settings, worker, shape, len(plan.indices), share.of * len(devices_of(settings, device)), device)
-    instruments = Instruments(settings, worker, device, steps, work)
-    batches = workload.training_batches(settings, worker.data, plan, device)
     with (
-        contextlib.closing(batches),
-        contextlib.closing(instruments),
+        contextlib.closing(workload.training_batches(settings, worker.data, plan, device)) as batches,
+        contextlib.closing(Instruments(settings, worker, device, steps, work)) as instruments,
         ranks.group(settings.world_size, device),
     ):
         step = build(settings, shape, device)

@@ -3,6 +3,7 @@
 import gc
 import math
 import multiprocessing
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -461,3 +462,16 @@ def test_steps_are_told_by_their_epoch(folder: Path, few: Data) -> None:
     trained(folder, few, epochs=2, on_step=lambda *step: heard.append(step))
     steps = heard[-1][2]
     assert heard == [(epoch, step, steps) for epoch in (1, 2) for step in range(1, steps + 1)]
+
+
+def test_a_trial_whose_loader_cannot_start_leaves_no_thread(
+    folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any, **more: Any) -> None:
+        raise InfeasibleError("no room for its processes")
+
+    monkeypatch.setattr(vgg19, "training_batches", refuse)
+    before = threading.active_count()
+    with pytest.raises(InfeasibleError, match="no room for its processes"):
+        trained(folder, few)
+    assert threading.active_count() == before

@@ -1,10 +1,13 @@
 """The asynchronous parameter server, which gives other losses than `single`; and staleness by itself."""
 
+import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from tests.trainables.ranked import on_ranks
 from tests.trainables.shapes import VGG_SHAPE
@@ -13,7 +16,7 @@ from trainables.contract import Data
 from trainables.local_worker import LocalWorker
 from trainables.network.vgg import vgg
 from trainables.parallel import ranks
-from trainables.strategies import get_strategy, share_of
+from trainables.strategies import get_strategy, parameter_server, share_of
 from trainables.strategies.parameter_server import Staleness
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
@@ -112,3 +115,20 @@ def test_staleness_is_what_others_updated_since_the_weights_were_read() -> None:
     staleness.all_read()
     staleness.update(2)
     assert staleness.metrics()["gradient_staleness_mean"] == 0.6
+
+
+def open_files(rank: int, world_size: int) -> list[int]:
+    """Numbers of open files after each of three trials; there is no GPU whose memory could be pinned."""
+    counts = []
+    with mock.patch.object(torch, "empty_like", lambda vector, **_: vector.clone()):
+        for _ in range(3):
+            parameter_server._Post(torch.zeros(4), through_host=True)
+            dist.barrier()
+            counts.append(len(os.listdir("/proc/self/fd")))
+    return counts
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are counted on Linux")
+def test_all_trials_of_a_process_send_through_one_group() -> None:
+    for counts in on_ranks(open_files, 2):
+        assert counts[1] == counts[2]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -166,6 +167,13 @@ class Staleness:
         return {"gradient_staleness_mean": self._sum / self._updates, "gradient_staleness_max": float(self._most)}
 
 
+@cache
+def _gloo_group(world: dist.ProcessGroup | None) -> dist.ProcessGroup:
+    """Return Gloo's group of all ranks of `world`: one for all trials, because each keeps threads and files open."""
+    timeout = timedelta(seconds=timeout_seconds())
+    return cast(dist.ProcessGroup, dist.new_group(timeout=timeout, backend="gloo"))
+
+
 class _Post:
     """Sender and receiver of vectors like `vector`, one at a time.
 
@@ -173,9 +181,7 @@ class _Post:
     """
 
     def __init__(self, vector: Tensor, *, through_host: bool) -> None:
-        timeout = timedelta(seconds=timeout_seconds())
-        group = dist.new_group(timeout=timeout, backend="gloo") if through_host else None
-        self._group = cast(dist.ProcessGroup | None, group)  # all ranks are in it
+        self._group = _gloo_group(dist.group.WORLD) if through_host else None
         self._host = torch.empty_like(vector, device="cpu", pin_memory=True) if through_host else None
 
     def send(self, vector: Tensor, receiver: int) -> None:
