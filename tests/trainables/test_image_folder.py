@@ -15,6 +15,7 @@ from trainables.image_folder_settings import ImageFolderSettings, networks
 from trainables.local_worker import LocalWorker
 from trainables.plan import Plan
 from trainables.sample_shape import SampleShape
+from trainables.samples import cifar10
 from trainables.stages import Timeline
 from trainables.workloads import image_folder
 
@@ -110,6 +111,36 @@ def test_what_is_wrong_with_the_folder_is_said(tmp_path: Path, root: Path) -> No
     for loader in ("workers", "memory"):
         with pytest.raises(DataError, match=r"cats/0\.jpg cannot be read as a picture"):
             trained(tmp_path / loader, root, loader=loader)
+
+
+def decoded(path: Path) -> Any:
+    return image_folder.decoded(path, 28)
+
+
+readers = pytest.mark.parametrize("read", [decoded, cifar10.open_picture])
+
+
+@readers
+@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
+def test_of_pictures_of_16_bits_the_higher_8_are_read(tmp_path: Path, read: Any, suffix: str) -> None:
+    pixels = np.linspace(0, 65535, 32 * 32).astype(np.uint16).reshape(32, 32)
+    Image.fromarray(pixels).save(path := tmp_path / f"deep.{suffix}")
+    assert np.array_equal(np.asarray(read(path)), np.stack([pixels >> 8] * 3, axis=2))
+
+
+@readers
+@pytest.mark.parametrize("value", [np.float32(0.5), np.int32(-1), np.int32(2**16)])
+def test_pictures_of_other_numbers_are_refused_by_name(tmp_path: Path, read: Any, value: Any) -> None:
+    Image.fromarray(np.full((1, 1), value)).save(path := tmp_path / "deep.tif")
+    with pytest.raises(DataError, match=r"deep\.tif has values other than whole numbers of 16 bits"):
+        read(path)
+
+
+@readers
+def test_pictures_of_any_size_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Any) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    Image.new("RGB", (40, 60)).save(path := tmp_path / "large.png")
+    assert np.asarray(read(path)).shape == (32, 32, 3)
 
 
 def test_memory_is_predicted_with_the_pictures_that_are_kept(root: Path) -> None:

@@ -21,6 +21,7 @@ ROOT_VARIABLE = "TRAINING_SEARCH_DATA"
 PLACES = ("data", "~/.cache/cifar10", "~/.cache/cifar10-images")
 SPLIT_SEED = 20090408  # fixed, so that all trials of all runs are evaluated on the same images
 SIZE = 32
+VERSION = 2  # of how image files are read, part of the key of cached copies
 
 Part = Literal["train", "test"]
 Images = NDArray[np.uint8]
@@ -167,7 +168,7 @@ def _pictures(name: str, root: str, generated_count: int, part: Part, cache_fold
         return Pictures(arrays["images"], arrays["labels"])
     files, num_classes = picture_files(Path(root), part)
     fingerprint = hashlib.sha256(repr(files).encode()).hexdigest()  # changes with each file's size and date
-    arrays = cached_arrays([name, part, root, fingerprint], lambda: _decode(files), cache_folder)
+    arrays = cached_arrays([name, part, VERSION, root, fingerprint], lambda: _decode(files), cache_folder)
     return Pictures(arrays["images"], arrays["labels"], num_classes, tuple(file.path for file in files))
 
 
@@ -245,16 +246,37 @@ def open_picture(path: Path) -> Any:
     """Read one image file as a PIL image, RGB, 32x32.
 
     Raises:
-        DataError: it is not an image.
+        DataError: see `rgb`.
     """
     from PIL import Image
 
+    picture = rgb(path)
+    return picture if picture.size == (SIZE, SIZE) else picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+
+
+def rgb(path: Path, enough: int | None = None) -> Any:
+    """Read one image file as a PIL image, RGB, of its own size; of 16 bits a pixel the higher 8.
+
+    A JPEG is decoded to an eighth, a quarter or a half of its size where its sides then still have `enough` pixels.
+
+    Raises:
+        DataError: it is not an image, or its pixels are other numbers.
+    """
+    from PIL import Image
+
+    Image.MAX_IMAGE_PIXELS = None  # the files are the user's own, and pictures of satellites and tissue are large
     try:
         with Image.open(path) as file:
-            picture = file.convert("RGB")
+            if enough is not None:
+                file.draft("RGB", (enough, enough))
+            if file.mode[0] not in "IF":
+                return file.convert("RGB")
+            pixels = np.asarray(file)  # Pillow would clip them at 255
     except (OSError, ValueError, SyntaxError) as error:
-        raise DataError(f"data folder: {path} cannot be read as a picture") from error
-    return picture if picture.size == (SIZE, SIZE) else picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+        raise DataError(f"data.root: {path} cannot be read as a picture") from error
+    if pixels.dtype.kind == "f" or pixels.min() < 0 or pixels.max() >= 2**16:
+        raise DataError(f"data.root: {path} has values other than whole numbers of 16 bits")
+    return Image.fromarray((pixels >> 8).astype(np.uint8)).convert("RGB")
 
 
 def _out_of_range(validation: int, train: int) -> str:

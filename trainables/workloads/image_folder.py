@@ -172,18 +172,12 @@ def decoded(path: Path, image_size: int) -> Bytes:
     """Return a picture's middle, shape (side, side, 3), with side as in `resized`.
 
     Raises:
-        DataError: it is no picture.
+        DataError: see `cifar10.rgb`.
     """
     from PIL import Image, ImageOps
 
     side = resized(image_size)
-    try:
-        with Image.open(path) as file:
-            file.draft("RGB", (side, side))  # a JPEG is decoded to an eighth, a quarter or a half of its size
-            picture = ImageOps.fit(file.convert("RGB"), (side, side), Image.Resampling.BILINEAR)
-    except (OSError, ValueError, SyntaxError) as error:
-        raise DataError(f"data.root: {path} cannot be read as a picture") from error
-    return np.asarray(picture)
+    return np.asarray(ImageOps.fit(cifar10.rgb(path, enough=side), (side, side), Image.Resampling.BILINEAR))
 
 
 def _own(settings: Settings) -> ImageFolderSettings:
@@ -253,7 +247,7 @@ def _cut(pixels: Bytes, top: int, left: int, flipped: bool, size: int) -> Bytes:
 def _decoded_once(data: Data, image_size: int) -> Arrays:
     """Return all training pictures as bytes, from the disk cache if they are there."""
     files = _files(data.root or "", "train")[0]
-    source = ["image_folder", image_size, [(str(f.path), f.label, f.size, f.mtime_ns) for f in files]]
+    source = ["image_folder", cifar10.VERSION, image_size, [(str(f.path), f.label, f.size, f.mtime_ns) for f in files]]
 
     def make() -> Arrays:
         images = np.empty((len(files), resized(image_size), resized(image_size), 3), dtype=np.uint8)
