@@ -6,11 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 
+from tests.trainables.ranked import on_ranks
 from trainables.contract import Data, InfeasibleError, Measurement, Resources
 from trainables.local_worker import LocalWorker
 from trainables.machine.array_cache import default_folder
-from trainables.measure import instruments, probe_end, throughput
+from trainables.measure import instruments, probe_end, telemetry, throughput
+from trainables.measure.instruments import StepWork
+from trainables.settings import Settings
 from trainables.stages import STAGES
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
@@ -128,6 +133,30 @@ def test_without_sensors_the_columns_are_absent_and_the_rate_is_there(
     metrics = trained(folder, few)
     assert metrics["images_per_second"] > 0
     assert not {"peak_memory_gib", "machine_cpu_utilization", "gpu_utilization", "images_per_joule"} & set(metrics)
+
+
+def samples_per_joule(rank: int, world_size: int, powercap: Path) -> float:
+    """What two steps of ten samples measure while the package takes 40 J."""
+    telemetry.POWERCAP = powercap
+    worker, work = LocalWorker(powercap, rank=rank, world_size=world_size), StepWork("samples", 10, None, None, None)
+    watch = instruments.Instruments(Settings(), worker, torch.device("cpu"), 2, work)
+    watch.resume()
+    watch.step()
+    watch.step()
+    dist.barrier()
+    (powercap / "intel-rapl:0" / "energy_uj").write_text("40000000")
+    dist.barrier()
+    watch.pause()
+    found = watch.metrics()["samples_per_joule"]
+    watch.close()
+    return found
+
+
+def test_the_energy_of_the_processor_is_counted_once_for_all_ranks(tmp_path: Path) -> None:
+    (package := tmp_path / "intel-rapl:0").mkdir()
+    (package / "name").write_text("package-0\n")
+    (package / "energy_uj").write_text("0")
+    assert on_ranks(samples_per_joule, 2, tmp_path) == [0.5, 0.5]
 
 
 def test_on_a_gpu_that_is_not_there_a_probe_is_infeasible(folder: Path, few: Data) -> None:

@@ -138,12 +138,14 @@ def test_it_can_be_stopped_without_having_been_started() -> None:
 
 def test_images_per_joule_are_of_all_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry, "POWERCAP", tmp_path)
-    for package in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0"):  # the last is a part of the first
+    names = {"intel-rapl:0": "package-0", "intel-rapl:1": "package-1", "intel-rapl:2": "psys", "intel-rapl:0:0": "core"}
+    for package, name in names.items():  # psys contains the packages, and package-0 contains core
         (tmp_path / package).mkdir()
+        (tmp_path / package / "name").write_text(f"{name}\n")
         (tmp_path / package / "energy_uj").write_text("1000000")
     watch = Telemetry([CPU], [0])
     watch.resume()
-    for package in ("intel-rapl:0", "intel-rapl:0:0"):
+    for package in ("intel-rapl:0", "intel-rapl:2", "intel-rapl:0:0"):
         (tmp_path / package / "energy_uj").write_text("6000000")
     watch.pause()
     watch.resume()

@@ -217,9 +217,11 @@ class Instruments:
             name: ranks.reduced([mine.get(name, math.nan)], reduction, world_size, device)[0]
             for name, reduction in OVER_RANKS.items()
         }
-        # each rank divided all units by the joules of its own device
-        (joules,) = ranks.reduced([1 / mine.get("units_per_joule", math.nan)], "sum", world_size, device)
-        return {**known, f"{self._work.unit}_per_joule": 1 / joules}
+        # each rank divided all units by the joules of its own GPUs, or by those of the node's processors
+        counted = device.type == "cuda" or int(os.environ.get("LOCAL_RANK", self._worker.rank)) == 0
+        joules = 1 / mine.get("units_per_joule", math.nan) if counted else 0.0
+        (joules,) = ranks.reduced([joules], "sum", world_size, device)
+        return {**known, f"{self._work.unit}_per_joule": 1 / (joules or math.nan)}
 
     def _memory(self) -> dict[str, float]:
         """Peak memory of the trial: resident, summed over its processes, or of the fullest GPU."""

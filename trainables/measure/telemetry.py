@@ -199,5 +199,6 @@ def _package_joules() -> float | None:
     joules = []
     for package in POWERCAP.glob("intel-rapl:?"):
         with contextlib.suppress(OSError, ValueError):
-            joules.append(int((package / "energy_uj").read_text()) / 1e6)
+            if (package / "name").read_text().startswith("package"):  # psys of a laptop contains the package
+                joules.append(int((package / "energy_uj").read_text()) / 1e6)
     return sum(joules) if joules else None
