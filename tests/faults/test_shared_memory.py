@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import default_collate
 
 from search.run import main
 from search.space.machine import describe_machine, shm_warnings
@@ -18,6 +20,7 @@ from trainables.plan import Plan
 from trainables.samples import loader_processes
 from trainables.samples.cifar10 import Pictures
 from trainables.samples.loaders import training_batches
+from trainables.samples.worker_batches import WorkerBatches
 from trainables.stages import Timeline
 
 SCRIPT = """
@@ -43,6 +46,25 @@ def drawn(pictures: Pictures) -> list[tuple[torch.Tensor, torch.Tensor]]:
     found = list(batches.epoch(1, Timeline(cpu)))
     batches.close()
     return found
+
+
+def test_samples_of_each_kind_come_through_pipes_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = {"bf16": torch.ones(2, dtype=torch.bfloat16), "numbers": [0.5, 1, True, np.float32(1)], "row": np.ones(2)}
+    cpu, samples = torch.device("cpu"), [(inputs, 1)] * 2
+    monkeypatch.setattr(loader_processes, "fits_in_shared_memory", lambda size: False)
+    batches = WorkerBatches(
+        samples,  # type: ignore[arg-type]
+        lambda plan, epoch: [[0, 1]],
+        Plan(np.arange(2), batch_size=2, seed=0),
+        cpu,
+        num_workers=1,
+        pin_memory=False,
+        bytes_per_sample=1,
+    )
+    (piped,) = batches.epoch(1, Timeline(cpu))
+    batches.close()
+    for one, other in zip(tree_leaves(tuple(default_collate(samples))), tree_leaves(piped), strict=True):
+        assert (one.dtype, one.tolist()) == (other.dtype, other.tolist())
 
 
 def test_batches_that_come_through_pipes_are_the_same(

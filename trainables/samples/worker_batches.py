@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Protocol
@@ -67,7 +68,7 @@ class WorkerBatches(Batches):
         through_pipes = num_workers > 0 and not loader_processes.fits_in_shared_memory(in_flight)
         if through_pipes:
             log.warning("/dev/shm has no %d bytes: batches come through pipes, which is slower", in_flight)
-            collate = partial(_as_arrays, _in_arrays if collate is stacked else collate)
+            collate = partial(_pickled, _in_own_memory if collate is stacked else collate)
         if explain is not None:
             collate = partial(_explained, collate, explain)
         self._loader: DataLoader[Any] = DataLoader(
@@ -117,10 +118,10 @@ def bytes_in_flight(batch: int, num_workers: int, bytes_per_sample: int) -> int:
 
 
 def _received(batch: Any) -> Batch:
-    """Return the batch as tensors: arrays come through pipes, tensors through shared memory."""
+    """Return the batch as tensors: it comes through a pipe as bytes, else through shared memory."""
     if isinstance(batch, LoadFailure):
         raise LoadError(batch.reason)
-    inputs, targets = batch
+    inputs, targets = pickle.loads(batch) if isinstance(batch, bytes) else batch
     return tree_map(_tensor, inputs), tree_map(_tensor, targets)
 
 
@@ -138,14 +139,20 @@ def _explained(collate: Collate, explain: Callable[[Exception], str], samples: A
         return LoadFailure(explain(error))
 
 
-def _as_arrays(collate: Collate, samples: list[Any]) -> Any:
-    """Collate a batch as arrays, which are pickled through a pipe; tensors would go through shared memory."""
-    return tree_map(lambda x: x.numpy() if isinstance(x, Tensor) else x, collate(samples))
+def _pickled(collate: Collate, samples: list[Any]) -> bytes:
+    """Collate a batch as bytes, which go through a pipe; tensors would go through shared memory."""
+    # of a view, all that it is a view of would be pickled
+    batch = tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, collate(samples))
+    return pickle.dumps(batch, pickle.HIGHEST_PROTOCOL)
 
 
-def _in_arrays(samples: list[Any]) -> Any:
+def _in_own_memory(samples: list[Any]) -> Any:
     """Stack samples without shared memory, which PyTorch's own collation uses in a loader process."""
-    return tree_map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *samples)
+    return tree_map(lambda *parts: torch.stack([_own_tensor(part) for part in parts]), *samples)
+
+
+def _own_tensor(value: Any) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value))
 
 
 class _Order(Sampler[list[Any]]):
