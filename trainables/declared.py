@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import keyword
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -76,7 +77,7 @@ def declaration_of(path: Path, reserved: Collection[str] = ()) -> Declaration:
     unit = names.literal("UNIT", "samples")
     if not isinstance(unit, str) or not unit.isidentifier():
         names.fail("UNIT", f'UNIT is {unit!r}; expected a word such as "images"')
-    parameters, metrics = _parameters(names, reserved), _metrics(names, loop)
+    parameters, metrics = _parameters(names, reserved, loop), _metrics(names, loop)
     known = LOOP if loop else {**REQUIRED, **OPTIONAL}
     for name, count in known.items():
         if count is not None and name in names.functions:
@@ -165,11 +166,13 @@ def parsed(path: Path) -> ast.Module:
         raise DeclarationError(f"{path}: {error.strerror}") from None
 
 
-def _parameters(names: _Names, reserved: Collection[str]) -> dict[str, Parameter]:
+def _parameters(names: _Names, reserved: Collection[str], loop: bool) -> dict[str, Parameter]:
     found = {}
     for name, (place, value) in names.rows("PARAMETERS", 'as {"dropout": 0.0}').items():
         if name in reserved:
             names.fail_at(place, f'PARAMETERS: every training has "{name}" already; choose another name')
+        if keyword.iskeyword(name) and not loop:  # a loop takes no parameter by name
+            names.fail_at(place, f'PARAMETERS: "{name}" is a word of Python; choose another name')
         try:
             found[name] = _parameter(value)
         except ValueError as error:
@@ -186,7 +189,9 @@ def _parameter(value: Any) -> Parameter:
             raise ValueError(f'unknown "{key}"; {hint}')
     if "default" not in details:
         raise ValueError('no "default"')
-    default, choices = details["default"], tuple(details.get("choices") or ())
+    default, choices = details["default"], details.get("choices") or ()
+    if not isinstance(choices, (list, tuple, set)):
+        raise ValueError(f"choices is {choices!r}, no list")
     if type(default) not in TYPE_NAMES:
         raise ValueError(f"{default!r} is no number, string, True or False")
     if choices and default not in choices:
@@ -199,7 +204,7 @@ def _parameter(value: Any) -> Parameter:
     low, high = _limits(details, default)
     help = f"{details.get('help', '')}"
     kind = TYPE_NAMES[type(default)]
-    return Parameter(kind, cast(Scalar, default), help, choices, low, high, cast(Affects, affects))
+    return Parameter(kind, cast(Scalar, default), help, tuple(choices), low, high, cast(Affects, affects))
 
 
 def _limits(details: Mapping[str, Any], default: Any) -> tuple[float | None, float | None]:

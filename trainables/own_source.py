@@ -28,27 +28,10 @@ from trainables.source_files import check_module_name, digest_of, imported_files
 
 MAX_FILES = 20_000  # of the data folder, that are described
 # Words in names of metrics of which less is better.
-LOSSES = {
-    *("loss", "logloss", "error", "err", "errors", "nll", "entropy", "crossentropy", "perplexity", "ppl", "bpc", "bpb"),
-    *(
-        "mse",
-        "rmse",
-        "mae",
-        "mape",
-        "smape",
-        "msle",
-        "rmsle",
-        "wer",
-        "cer",
-        "ter",
-        "eer",
-        "ece",
-        "brier",
-        "fid",
-        "lpips",
-    ),
-    *("distance", "divergence", "deviation", "difference", "residual", "cost", "risk", "regret"),
-}
+LOSSES = (
+    "loss logloss error err errors nll entropy crossentropy perplexity ppl bpc bpb mse rmse mae mape smape msle rmsle "
+    "wer cer ter eer ece brier fid lpips distance divergence deviation difference residual cost risk regret"
+)
 LOST = (PeerLostError, HelperLostError, DeviceLostError)
 EXPECTED = (InfeasibleError, DataError, *LOST, OwnCodeError, FloatingPointError, OSError)
 
@@ -128,7 +111,7 @@ def own_metrics(declaration: Declaration, tested: bool = True) -> dict[str, Metr
 
 
 def _role(name: str) -> Role:
-    return "quality" if LOSSES.isdisjoint(name.split("_")) else "loss"
+    return "quality" if set(LOSSES.split()).isdisjoint(name.lower().split("_")) else "loss"
 
 
 def _described_files(root: Path) -> str:

@@ -16,7 +16,6 @@ from trainables.settings import TYPES, Settings
 from trainables.torch_trainable import TorchTrainable
 
 T = TypeVar("T")
-COMMON = tuple(Settings.__dataclass_fields__)
 
 
 class OwnTrainable(TorchTrainable):
@@ -28,7 +27,7 @@ class OwnTrainable(TorchTrainable):
         Raises:
             DeclarationError: one line with the mistake, its file and line.
         """
-        self._file = OwnSource(path, reserved=COMMON)
+        self._file = OwnSource(path, reserved=dir(Settings))
         self.source, declaration = self._file.source, self._file.declaration
         self.own_names = tuple(declaration.parameters)
         self.locate_data, self.describe_data = self._file.locate_data, self._file.describe_data

@@ -47,6 +47,11 @@ def test_details_of_a_parameter(tmp_path: Path) -> None:
     assert (found["p"].low, found["p"].high, found["p"].affects) == (0, 0.5, "trained")
 
 
+def test_a_loop_may_have_any_word_as_a_parameter(tmp_path: Path) -> None:
+    text = 'PARAMETERS = {"lambda": 0.1}\nMETRICS = {"val_loss": "1"}\ndef train(config, trial): ...\n'
+    assert list(declaration_of(written(tmp_path, text)).parameters) == ["lambda"]
+
+
 def test_unit_parameters_and_annotations_may_be_left_out_or_added(tmp_path: Path) -> None:
     text = GOOD.replace('UNIT = "tokens"\n', "").replace('PARAMETERS = {"dropout": 0.0}\n', "")
     text = text.replace("METRICS = ", "METRICS: dict = ").replace("(dropout)", "(dropout=0.5)")
@@ -84,6 +89,8 @@ MISTAKES = [
     ('{"dropout": 0.0}', '{"dropout": None}', "4: PARAMETERS: dropout: None is no number, string, True or False"),
     ('{"dropout": 0.0}', '{"drop out": 0.0}', "4: PARAMETERS: 'drop out' is no name"),
     ('{"dropout": 0.0}', '{"batch_size": 1}', '4: PARAMETERS: every training has "batch_size" already'),
+    ('{"dropout": 0.0}', '{"lambda": 0.1}', '4: PARAMETERS: "lambda" is a word of Python; choose another name'),
+    ('{"dropout": 0.0}', '{"dropout": {"default": 1, "choices": 5}}', "4: PARAMETERS: dropout: choices is 5, no list"),
     ('{"dropout": 0.0}', '{"dropout": {"low": 0}}', '4: PARAMETERS: dropout: no "default"'),
     ('{"dropout": 0.0}', '{"dropout": {"default": 0, "hihg": 1}}', 'unknown "hihg"; did you mean "high"?'),
     ('{"dropout": 0.0}', '{"dropout": {"default": 2.0, "high": 1}}', "the default 2.0 is outside its limits"),

@@ -106,7 +106,7 @@ def test_the_memory_of_a_dataset_is_predicted(tmp_path: Path, name: str) -> None
 @pytest.mark.parametrize(
     ("metric", "role"),
     [
-        *[(f"val_{word}", "loss") for word in ("rmse", "loss", "distance", "perplexity", "mae", "mean_error")],
+        *[(f"val_{word}", "loss") for word in ("rmse", "loss", "distance", "perplexity", "mae", "RMSE", "mean_error")],
         *[(f"val_{word}", "quality") for word in ("dice", "closse", "accuracy", "f1")],
     ],
 )
@@ -114,6 +114,13 @@ def test_what_is_better_is_guessed_from_words(tmp_path: Path, name: str, metric:
     path = written(tmp_path, name, ('"val_sign": "fraction"', f'"{metric}": ""'), ('"val_loss": "1", ', ""))
     known = (load_trainable(path).METRICS or {})[metric]
     assert (known.role, known.role_is_guess) == (role, True)
+
+
+@pytest.mark.parametrize("parameter", ["loader_processes", "that_affect_rates"])
+def test_names_that_the_settings_have_are_no_parameters(tmp_path: Path, name: str, parameter: str) -> None:
+    path = written(tmp_path, name, ('PARAMETERS = {"hidden": 8}', f'PARAMETERS = {{"hidden": 8, "{parameter}": 1}}'))
+    with pytest.raises(LookupError, match=f'every training has "{parameter}" already'):
+        load_trainable(path)
 
 
 def test_a_declared_goal_is_no_guess(tmp_path: Path, name: str) -> None:
