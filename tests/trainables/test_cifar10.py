@@ -127,6 +127,29 @@ def test_of_an_undivided_folder_a_sixth_is_held_out_from_each_class(tmp_path: Pa
     assert not set(train.files or ()) & set(test.files or ())
 
 
+def test_a_sixth_of_train_is_held_out_where_there_is_no_test(tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        write_pictures(tmp_path / "tree" / part, 6)
+    data = Data(name="folder", root=str(tmp_path / "tree"), val_images=3)
+    unused = "pictures in val/ant and 2 more folders"
+    counts = "12 train, 3 validation, 3 test; 3 classes"
+    assert cifar10.describe(data) == f"folder of pictures: {counts}; not used: {unused}"
+
+
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "tree", 6)
+    (tmp_path / "tree" / "ant").rename(tmp_path / "tree" / "train")
+    assert cifar10.num_classes(Data(name="folder", root=str(tmp_path / "tree"), val_images=3)) == 3
+
+
+@pytest.mark.parametrize("folder", ["train/ant/more", "test/zebra"])
+def test_folders_with_pictures_of_no_class_are_named(tree: Path, folder: str) -> None:
+    (tree / folder).mkdir()
+    Image.new("RGB", (32, 32)).save(tree / folder / "0.png")
+    described = cifar10.describe(Data(name="folder", root=str(tree), val_images=3))
+    assert described.endswith(f"6 test; 3 classes; not used: pictures in {folder}")
+
+
 @pytest.mark.parametrize("suffix", ["jpg", "bmp", "gif", "webp"])
 def test_other_sizes_and_formats_become_32_by_32_rgb(tmp_path: Path, suffix: str) -> None:
     write_pictures(tmp_path / "tree", 6, size=50, suffix=suffix)

@@ -85,7 +85,8 @@ def describe(data: Data) -> str:
     train, _ = training_count(data)
     counts = f"{train:,} train, {data.val_images:,} validation, {test:,} test; {classes} classes"
     kinds = {"cifar10": "CIFAR-10", "folder": "folder of pictures", "generated": "generated (not photographs)"}
-    return f"{kinds[data.name]}: {counts}"
+    unused = _described_unused(Path(data.root or "")) if data.name == "folder" else ""
+    return f"{kinds[data.name]}: {counts}{unused}"
 
 
 def training_count(data: Data) -> tuple[int, int]:
@@ -130,6 +131,14 @@ def _counts(data: Data) -> tuple[int, int, int]:
     if data.name == "cifar10":
         return 50_000, 10_000, 10
     return *_generated_counts(data), len(generated.SHAPES)
+
+
+def _described_unused(root: Path) -> str:
+    if not (unused := _unused(root)):
+        return ""
+    first, others = unused[0], len(unused) - 1
+    more = f" and {others:,} more folder{'s' * (others > 1)}" if others else ""
+    return f"; not used: pictures in {first}{more}"
 
 
 def _generated_counts(data: Data) -> tuple[int, int]:
@@ -196,28 +205,51 @@ def picture_files(root: Path, part: Part) -> tuple[list[PictureFile], int]:
     """List the image files of one part, in an order that does not depend on the file system; count the classes.
 
     torchvision's ImageFolder would import torch (6 s, 650 MB resident) into processes that only list files.
-    `root` contains train/<class>/ and test/<class>/, or only <class>/, of which a sixth is then held out for testing.
-    Classes are the folders with at least one image, sorted by name; their positions are the labels.
+    `root` contains train/<class>/ and test/<class>/, or only train/<class>/ or <class>/, of which a sixth is then held
+    out for testing. The positions of the classes are the labels.
 
     Raises:
         DataError: there are fewer than two classes, or no images of the part.
     """
-    divided = (root / "train").is_dir() and (root / "test").is_dir()
-    reference, folder = (root / "train", root / part) if divided else (root, root)
-    classes = [e.name for e in _visible(reference) if e.is_dir() and _images_in(reference / e.name)]
+    folders, classes = _layout(root)
     if len(classes) < 2:
         raise DataError(_not_found("folder", [root]))
     files = []
     for label, name in enumerate(classes):
-        for entry in _images_in(folder / name):
+        for entry in _images_in(folders[part] / name):
             status = entry.stat()
-            files.append(PictureFile(folder / name / entry.name, label, status.st_size, status.st_mtime_ns))
-    if not divided:
+            files.append(PictureFile(folders[part] / name / entry.name, label, status.st_size, status.st_mtime_ns))
+    if folders["train"] == folders["test"]:
         held_out, rest = stratified_sample(np.array([f.label for f in files]), len(files) // 6, seed=SPLIT_SEED)
         files = [files[i] for i in (held_out if part == "test" else rest)]
     if not files:
         raise DataError(f"data folder: no pictures for the {part} part in {root}")
     return files, len(classes)
+
+
+def _layout(root: Path) -> tuple[dict[Part, Path], list[str]]:
+    """Return the folder of each part, the same one if they are not divided, and the classes, sorted by name."""
+    train, test, classes = root / "train", root / "test", _classes(root / "train")
+    if train.is_dir() and test.is_dir():
+        return {"train": train, "test": test}, classes
+    folder = train if classes else root
+    return {"train": folder, "test": folder}, classes or _classes(root)
+
+
+def _classes(folder: Path) -> list[str]:
+    """List the folders with at least one image."""
+    return [entry.name for entry in _visible(folder) if entry.is_dir() and _images_in(folder / entry.name)]
+
+
+def _unused(root: Path) -> list[str]:
+    """List the folders whose images belong to no class, such as those in the folder of a class."""
+    folders, classes = _layout(root)
+    used, unused = {folder / name for folder in folders.values() for name in classes}, []
+    for place, inner, _ in os.walk(root):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        if Path(place) not in used and _images_in(Path(place)):
+            unused.append(os.path.relpath(place, root))
+    return unused
 
 
 def _visible(folder: Path) -> list[os.DirEntry[str]]:
