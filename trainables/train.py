@@ -175,10 +175,11 @@ def _job(options: argparse.Namespace) -> Job:
         raise LookupError(f'no trainable "{options.trainable}"{did_you_mean(options.trainable, TRAINABLES)}')
     if options.data not in DATA_NAMES:
         raise LookupError(f'no data "{options.data}"{did_you_mean(options.data, DATA_NAMES)}')
-    if options.epochs is not None and options.epochs < 1:
-        raise ValueError(f"--epochs {options.epochs}: at least one is needed")
-    if options.evaluate_every < 1:
-        raise ValueError(f"--evaluate-every {options.evaluate_every}: at least one is needed")
+    for name in ("epochs", "evaluate_every", "train_samples"):
+        if (count := getattr(options, name)) is not None and count < 1:
+            raise ValueError(f"--{name.replace('_', '-')} {count}: at least one is needed")
+    if options.val_samples < 0:
+        raise ValueError(f"--val-samples {options.val_samples}: expected 0 or more")
     trainable = load_trainable(options.trainable)
     pairs = [setting.partition("=") for setting in options.settings]
     for name, equals, _ in pairs:

@@ -188,6 +188,8 @@ def test_nccl_waits_longer_than_those_who_name_the_rank_that_hangs() -> None:
         (["precision=fp16"], "precision fp16: needs a CUDA device"),
         (["--epochs", "0"], "--epochs 0: at least one is needed"),
         (["--evaluate-every", "0"], "--evaluate-every 0: at least one is needed"),
+        (["--train-samples", "0"], "--train-samples 0: at least one is needed"),
+        (["--val-samples", "-5"], "--val-samples -5: expected 0 or more"),
         (["--epochs", "x"], "argument --epochs: invalid int value: 'x'"),
         (["--epoch", "1"], "unrecognized arguments: --epoch"),
         (["--data", "folder", "--root", "nowhere"], "data folder: no train/<class>/ and test/<class>/"),
