@@ -67,7 +67,7 @@ class OwnTurns:
         self._loaders.pause()
         try:
             goes_on = self._worker.report(Measurement(self._rounds, {"rate_0": rate}))
-            if not ranks.answer_of_rank_0(goes_on, self._rounds, self._worker.rank, self._worker.world_size):
+            if not ranks.answer_of_rank_0(goes_on, self._worker.rank, self._worker.world_size):
                 raise ProbeEnd
         finally:
             self._loaders.resume()

@@ -51,7 +51,7 @@ def take_turns(alternatives: Sequence[Settings], worker: Worker) -> None:
                     rates[i] = runners[i].turn()
             goes_on = worker.report(Measurement(number, {f"rate_{i}": rates[i] for i in sorted(rates)}))
             # outside of a search rank 0 alone waits for the answer; a rank that went on would take cores from others
-            if not ranks.answer_of_rank_0(goes_on, number, worker.rank, worker.world_size):
+            if not ranks.answer_of_rank_0(goes_on, worker.rank, worker.world_size):
                 return
 
 

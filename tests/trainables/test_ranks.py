@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -62,3 +63,14 @@ def test_ranks_wait_for_each_other_to_be_ready_and_say_that_they_wait() -> None:
     assert early > 1.2 > last
     assert waited
     ranks.meet(1)  # with nobody to wait for
+
+
+def test_each_task_of_a_group_has_answers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    monkeypatch.setattr(ranks, "_get_default_store", lambda: store)
+    with ThreadPoolExecutor(1) as rank_1:
+        for answer in (True, False, True, True, False):  # tasks of two and of three rounds
+            heard = rank_1.submit(ranks.answer_of_rank_0, True, 1, 2)
+            time.sleep(0.02)
+            assert not heard.done()
+            assert ranks.answer_of_rank_0(answer, 0, 2) == answer == heard.result(1)

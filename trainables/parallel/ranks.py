@@ -54,15 +54,16 @@ def meet(world_size: int) -> None:
         store.wait([meeting], LONGEST_PREPARATION)
 
 
-def answer_of_rank_0(mine: bool, number: int, rank: int, world_size: int) -> bool:
-    """Return the answer that rank 0 has to question `number`; the other ranks wait for it without taking a core.
+def answer_of_rank_0(mine: bool, rank: int, world_size: int) -> bool:
+    """Return the answer of rank 0; the other ranks, which ask equally often, wait for it without taking a core.
 
     Raises:
         torch.distributed.DistStoreError: it has not answered after an hour.
     """
     if world_size == 1:
         return mine
-    store, key = _get_default_store(), f"answer {number}"
+    store = _get_default_store()
+    key = f"answer {store.add(f'asked by {rank}', 1)}"  # a group asks in one task after another
     if rank == 0:
         store.set(key, f"{mine}")
         return mine
