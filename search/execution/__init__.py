@@ -6,6 +6,7 @@ of a trial. Of the watchers of a rank the first one ends the group; one bad rank
 | Watcher | Watches | How | Notices after | Then |
 | --- | --- | --- | --- | --- |
 | Ray Train's controller | processes of ranks | health check | 1 s; 10 s on a lost node | trial is retried once |
+| Ray Train's controller | groups that wait for nodes | timeout | 180 s | group is dead |
 | `Group._poll` | processes of ranks | calls them | T | trial fails, names the rank |
 | `Group._end_unreported` | ranks of an epoch | one has reported it | T | trial fails, names the silent ranks |
 | `Group._end_stragglers` | ranks of a task | one has ended it | 10 s after a failure, else T | `attribute_failure` |

@@ -17,9 +17,10 @@ import ray
 import ray.actor
 import ray.util
 from ray.exceptions import GetTimeoutError
-from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
+from ray.train import ControllerError, FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
 from ray.train.backend import Backend, BackendConfig
 
+from search.execution.group import START_TIMEOUT_SECONDS
 from search.execution.ray_hooks import trainer_class
 from search.execution.worker_environment import runtime_environment
 from search.execution.worker_loop import run_worker_loop
@@ -31,6 +32,7 @@ LEAVE_TIMEOUT_SECONDS = 10.0
 os.environ.update(
     {
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",  # notice a dead worker within about a second
+        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": f"{START_TIMEOUT_SECONDS}",  # wait for nodes as long as the pool
         "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # saves a process per group that wakes 100 times a second
         "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING": "0",  # controllers of one process that set it up may deadlock
     }
@@ -66,7 +68,7 @@ def run_group(
         run_config=RunConfig(
             name=f"group-{number}",
             storage_path=storage,
-            failure_config=FailureConfig(max_failures=0),
+            failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),  # the pool starts others
             worker_runtime_env=runtime_environment(on_this_machine=label_selector is None),
         ),
     )
@@ -76,6 +78,8 @@ def run_group(
         rank, cause = next(iter(error.worker_failures.items()), (0, error))
         # Ray Train wraps the death of a process in "A worker health check failed."
         return rank, getattr(cause, "health_check_failure", cause)
+    except ControllerError as error:  # says no more than that there was one
+        return None, error.controller_failure
     except Exception as error:  # whatever it is, the trial that waits for this group must be told
         return None, error
     return None, None

@@ -14,11 +14,16 @@ from unittest.mock import Mock
 import pytest
 import ray
 from ray.air.execution._internal.actor_manager import RayActorManager
+from ray.train import ControllerError
+from ray.train.v2._internal.exceptions import WorkerGroupStartupFailedError, WorkerGroupStartupTimeoutError
+from ray.train.v2._internal.execution.failure_handling import DefaultFailurePolicy, FailureDecision
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from search.execution import ray_hooks
+from search.execution import ray_hooks, trainer
+from search.execution.group import START_TIMEOUT_SECONDS
 from search.results import load
 from tests.faults.processes import SPACE
+from trainables.contract import Layout
 
 
 def started_with(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -93,8 +98,19 @@ def test_what_ray_train_reads_is_set_where_groups_are_started_which_may_not_have
     command = [sys.executable, "-c", PASSED_ON]
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     off = ("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING")
-    expected = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1", **dict.fromkeys(off, "0")}
+    seconds = {"HEALTH_CHECK_INTERVAL": "1", "WORKER_GROUP_START_TIMEOUT": f"{START_TIMEOUT_SECONDS}"}
+    expected = {**{f"RAY_TRAIN_{name}_S": value for name, value in seconds.items()}, **dict.fromkeys(off, "0")}
     assert ast.literal_eval(said.stdout.splitlines()[-1]) == expected
+
+
+def test_a_group_that_does_not_start_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool starts another one, with which it would compete for the nodes."""
+    made = Mock()
+    monkeypatch.setattr(trainer, "trainer_class", lambda hooks: made)
+    trainer.run_group(Mock(), 1, Layout(1), 1.0, None, "", 60.0, hooks=False)
+    policy = DefaultFailurePolicy(made.call_args.kwargs["run_config"].failure_config)
+    for error in (WorkerGroupStartupTimeoutError(num_workers=1), WorkerGroupStartupFailedError("a process died")):
+        assert policy.make_decision(ControllerError(error)) is FailureDecision.RAISE
 
 
 WITHOUT_HOOKS = """
