@@ -19,7 +19,6 @@ import json
 import os
 import re
 import secrets
-import signal
 import statistics
 import subprocess
 import sys
@@ -104,7 +103,7 @@ def search(address: str, trials: int, folder: Path) -> tuple[float, int]:
             assert process.poll() is None, "the search has ended before each trial has reported"
             time.sleep(0.5)
         number, events = _actors() - before, read_journal(journal)
-        process.send_signal(signal.SIGINT)
+        process.terminate()
     started = min(event.time for event in events if isinstance(event, Start))
     measured = [event for event in events if isinstance(event, Measurement)]
     first = {event.trial_id: event.time for event in reversed(measured)}

@@ -31,6 +31,8 @@ class Interrupted(BaseException):
 class Interrupts:
     """Signal handling of a run: a signal raises Interrupted at once, or in `check` when `deferred`.
 
+    A signal that the process ignores when this is made, as SIGHUP under nohup, stays ignored.
+
     Ray's compiled code turns an exception out of a signal handler into a SystemError, so a run that uses Ray defers. A
     second signal ends the process there and then, with `exit_message` on the standard error.
     """
@@ -60,14 +62,14 @@ class Interrupts:
 
     def install(self) -> None:
         """Take the signals over, also from Ray, whose own handlers end the process with a stack trace."""
-        for number in SIGNALS:
-            signal.signal(number, self._note)
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_IGN if handler == signal.SIG_IGN else self._note)
         signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
 
     def ignore(self) -> None:
         """Ignore further signals, while the last lines are written."""
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, lambda *received: None)  # SIG_IGN would pass on to the command of --on-end
 
     @property
     def exit_code(self) -> int | None:

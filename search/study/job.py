@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -73,10 +74,10 @@ def run_job(job: Job, cluster: Cluster, interrupts: Interrupts) -> int:
                 with interrupts.attributed_to_signal():
                     check, say = interrupts.check, progress.announce
                     run_study(job.space, job.data, job.folder, journal, cluster, check, events, say)
-            except Interrupted as signal:
-                interrupted = signal.exit_code
+            except Interrupted as request:
+                interrupted = request.exit_code
                 with contextlib.suppress(OSError):  # the event only informs
-                    journal.append("end", reason=str(signal))
+                    journal.append("end", reason=str(request))
             except Exception as error:
                 broken = error
             finally:
@@ -108,12 +109,15 @@ def _first_lines(job: Job, cluster: Cluster) -> Iterator[str]:
 
 
 def _run_on_end(command: str, folder: Path, code: int) -> None:
-    """Run the user's command at the end of a search; where it fails, say so."""
+    """Run the user's command at the end of a search; where it fails, say so, and after its time end all of it."""
     environment = {**os.environ, "SEARCH_RUN": str(folder.absolute()), "SEARCH_EXIT_CODE": str(code)}
-    try:
-        subprocess.run(command, shell=True, check=True, env=environment, timeout=ON_END_SECONDS)
-    except subprocess.SubprocessError as error:
-        print(f"--on-end: {error}", file=sys.stderr)
+    with subprocess.Popen(command, shell=True, env=environment, start_new_session=True) as process:
+        try:
+            if status := process.wait(ON_END_SECONDS):
+                print(f"--on-end: {subprocess.CalledProcessError(status, command)}", file=sys.stderr)
+        except subprocess.TimeoutExpired as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            print(f"--on-end: {error}", file=sys.stderr)
 
 
 def _watched(job: Job, cluster: Cluster, progress: Progress, interrupts: Interrupts) -> AbstractContextManager[None]:

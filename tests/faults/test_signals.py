@@ -23,7 +23,7 @@ from search.record.events import NO_MACHINE
 from search.record.journal import FILE_NAME
 from search.results import load
 from search.study import job
-from search.study.interrupt import Interrupted, Interrupts
+from search.study.interrupt import SIGNALS, Interrupted, Interrupts
 from tests.faults.processes import SPACE, descendants, gone, measured, named, printed, running, wait_for, with_pids
 from tests.search.runs import REPLAYED
 from trainables.contract import Resources
@@ -40,6 +40,21 @@ def test_a_signal_before_anything_began_ends_at_once() -> None:
     with pytest.raises(Interrupted) as caught, Interrupts():
         signal.raise_signal(signal.SIGHUP)
     assert caught.value.exit_code == 129
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_that_was_ignored_at_the_start_stays_ignored(number: int) -> None:
+    """As SIGHUP is under nohup, and SIGINT in the background of a script. Ray puts handlers of its own in place."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            signal.raise_signal(number)
+            signal.signal(number, signal.SIG_DFL)
+            interrupts.install()
+            signal.raise_signal(number)
+            assert interrupts.exit_code is None
+    finally:
+        signal.signal(number, before)
 
 
 TWO_SIGNALS = """

@@ -16,7 +16,8 @@ from search.run import main
 from search.run_options import space_path
 from search.space.machine import Machine
 from search.study import job
-from tests.faults.processes import printed, running, wait_for
+from search.study.interrupt import Interrupts
+from tests.faults.processes import gone, printed, running, wait_for, with_pids
 from tests.search.bad_spaces import BAD_SPACES, Bad
 from tests.search.runs import REPLAYED
 from tests.trainables.own_files import written
@@ -240,3 +241,19 @@ def test_a_command_at_the_end_that_fails_is_told_and_changes_nothing(tmp_path, c
     assert "--on-end: " in capsys.readouterr().err
     job._run_on_end("sleep 5", tmp_path, 0)
     assert "timed out" in capsys.readouterr().err
+
+
+def test_a_command_at_the_end_that_takes_too_long_leaves_no_process(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(job, "ON_END_SECONDS", 0.3)
+    job._run_on_end('sleep 60 & echo $! > "$SEARCH_RUN/pid"; wait', tmp_path, 0)
+    assert "timed out" in capsys.readouterr().err
+    assert gone(with_pids(int((tmp_path / "pid").read_text())), 1) == []
+
+
+@pytest.mark.parametrize("signal", ["INT", "TERM", "HUP"])
+def test_a_command_at_the_end_can_be_interrupted(signal, tmp_path, capsys):
+    with Interrupts() as interrupts:
+        interrupts.ignore()
+        job._run_on_end(f'kill -{signal} $$; touch "$SEARCH_RUN/survived"', tmp_path, 0)
+    assert not (tmp_path / "survived").exists()
+    assert f"SIG{signal}" in capsys.readouterr().err
