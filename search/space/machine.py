@@ -17,6 +17,7 @@ from pydantic import Field
 
 from search.limits import MAX_COUNT
 from trainables.contract import Resources
+from trainables.control_groups import CGROUPS, PROC, limits, memory_limit_bytes
 
 GIB = 2**30
 WORKING = ("user", "nice", "system", "irq", "softirq", "steal")  # what a core's time may go to, but waiting
@@ -117,7 +118,7 @@ def git_commit(folder: Path) -> str | None:
         return None
 
 
-def cpu_name(proc: Path = Path("/proc")) -> str:
+def cpu_name(proc: Path = PROC) -> str:
     """Return the processor's model name, or its architecture if the name is unknown."""
     try:
         lines = (proc / "cpuinfo").read_text().splitlines()
@@ -127,11 +128,11 @@ def cpu_name(proc: Path = Path("/proc")) -> str:
     return " ".join(names[0].split()) if names and names[0] else platform.processor() or platform.machine()
 
 
-def usable_cores(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+def usable_cores(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
     """Return the cores that this process can keep busy: those it is bound to, within its control group's quota."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quotas = _control_group_limits(proc, cgroups, "", "cpu.max")
-    quotas += _control_group_limits(proc, cgroups, "cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+    quotas = limits("", "cpu.max", proc=proc, cgroups=cgroups)
+    quotas += limits("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us", proc=proc, cgroups=cgroups)
     quota = min((pair[0] / pair[1] for pair in quotas if len(pair) == 2 and min(pair) > 0), default=math.inf)
     return max(1, math.floor(min(bound, quota)))
 
@@ -162,13 +163,6 @@ class CoresOfOthers:
             with suppress(psutil.Error):  # it has just ended
                 own += sum(child.cpu_times()[:2])
         return time.perf_counter(), used - own
-
-
-def memory_limit_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> float:
-    """Return the memory limit of the control group, infinite if there is none."""
-    limits = _control_group_limits(proc, cgroups, "", "memory.max")
-    limits += _control_group_limits(proc, cgroups, "memory", "memory.limit_in_bytes")
-    return min((limit[0] for limit in limits if limit), default=math.inf)
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
@@ -205,31 +199,6 @@ def visible_devices(uuids: Sequence[str], setting: str | None) -> list[int]:
             break
         shown += found
     return shown
-
-
-def _control_group_limits(proc: Path, cgroups: Path, controller: str, *names: str) -> list[list[float]]:
-    """Read the numbers in these files, for this process's control group and all its parents; controller "": version 2.
-
-    "max" is infinite. A missing or unreadable file adds no number.
-    """
-    try:
-        lines = (proc / "self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    root = cgroups / controller
-    limits = list[list[float]]()
-    for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
-        if controller in controllers.split(","):
-            group = root / path.lstrip("/")
-            for folder in (group, *(parent for parent in group.parents if parent.is_relative_to(root))):
-                numbers = list[float]()
-                for name in names:
-                    with suppress(OSError, ValueError):
-                        words = (folder / name).read_text().split()
-                        numbers += [math.inf if word == "max" else float(word) for word in words]
-                limits.append(numbers)
-            break
-    return limits
 
 
 def _decode(value: str | bytes) -> str:

@@ -15,12 +15,12 @@ from search.space.machine import (
     cpu_name,
     describe_machine,
     git_commit,
-    memory_limit_bytes,
     package_versions,
     usable_cores,
     visible_devices,
     visible_gpus,
 )
+from trainables.control_groups import memory_limit_bytes
 
 UUIDS = ["GPU-aa11", "GPU-ab22", "GPU-cc33"]
 

@@ -28,15 +28,18 @@ class Machine:
         lines = ["cpu  9 9 9 9 9 9 9 9 9 9", f"cpu0 {core0}", f"cpu1 {core1}", f"cpu10 {core1}", "intr 1 2"]
         (self.folder / "stat").write_text("\n".join(lines))
 
-    def throttle(self, microseconds: int) -> None:
-        (self.folder / "cpu.stat").write_text(f"usage_usec 5\nthrottled_usec {microseconds}\n")
+    def throttle(self, microseconds: int, group: str = "") -> None:
+        (self.folder / group / "cpu.stat").write_text(f"usage_usec 5\nthrottled_usec {microseconds}\n")
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine(tmp_path)
     monkeypatch.setattr(interference, "PROC", tmp_path)
-    monkeypatch.setattr(interference, "QUOTAS", ((tmp_path / "cpu.stat", "throttled_usec", 1e-6),))
+    monkeypatch.setattr(interference, "CGROUPS", tmp_path)
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text("0::/job/step\n")
+    (tmp_path / "job" / "step").mkdir(parents=True)
     monkeypatch.setattr(interference, "own_seconds", lambda: machine.own)
     return machine
 
@@ -68,10 +71,19 @@ def test_steal_counts_also_where_the_kernel_takes_it_for_our_own_time(machine: M
     assert load() == pytest.approx(0.3)
 
 
-def test_a_quota_counts(machine: Machine) -> None:
-    machine.throttle(1_000_000)
+@pytest.mark.parametrize("group", ["", "job", "job/step"])
+def test_a_quota_of_the_control_group_or_a_parent_counts(machine: Machine, group: str) -> None:
+    machine.throttle(1_000_000, group)
     load = InterferenceClock([0])
-    machine.throttle(1_250_000)
+    machine.throttle(1_250_000, group)
+    assert load() == pytest.approx(0.25)
+
+
+def test_a_quota_of_version_1_counts(machine: Machine) -> None:
+    (machine.folder / "self" / "cgroup").write_text("3:cpu,cpuacct:/job\n0::/\n")
+    load = InterferenceClock([0])
+    (machine.folder / "cpu" / "job").mkdir(parents=True)
+    (machine.folder / "cpu" / "job" / "cpu.stat").write_text("nr_periods 9\nthrottled_time 250000000\n")
     assert load() == pytest.approx(0.25)
 
 

@@ -2,7 +2,6 @@
 
 import mmap
 import multiprocessing
-import os
 import sys
 import time
 from pathlib import Path
@@ -72,20 +71,23 @@ def hold_memory(ready: "multiprocessing.synchronize.Event") -> None:
     del kept
 
 
-def test_the_machine_has_what_the_system_says_or_what_the_container_may_use(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(("limit", "gib"), [("max", 4.0), (f"{GIB}", 1.0), (f"{8 * GIB}", 4.0)])
+def test_the_machine_has_what_the_system_says_or_what_the_control_group_may_use(
+    limit: str, gib: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(peak_memory, "CGROUP_LIMIT", tmp_path / "memory.max")
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
-    (tmp_path / "memory.max").write_text("max")
-    assert PeakMemory([CPU]).available_gib() == pytest.approx(physical, rel=0.01)
-    (tmp_path / "memory.max").write_text(str(GIB))
-    assert PeakMemory([CPU]).available_gib() == 1.0
+    """Its own, as of a Slurm job or a systemd service; in a container that is the root."""
+    monkeypatch.setattr(peak_memory, "PROC", tmp_path)
+    monkeypatch.setattr(peak_memory, "CGROUPS", tmp_path)
+    (tmp_path / "meminfo").write_text(f"MemTotal: {4 * GIB // 1024} kB\nMemFree: 1 kB\n")
+    for folder in ("self", "job"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "self" / "cgroup").write_text("0::/job\n")
+    (tmp_path / "job" / "memory.max").write_text(limit)
+    assert PeakMemory([CPU]).available_gib() == gib
 
 
 def test_nothing_is_known_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(peak_memory, "PROC", tmp_path)
-    monkeypatch.setattr(peak_memory, "CGROUP_LIMIT", tmp_path / "memory.max")
     watched = PeakMemory([CPU])
     assert watched.peak_gib() is None
     assert watched.available_gib() is None

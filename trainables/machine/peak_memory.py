@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import torch
 
+from trainables.control_groups import CGROUPS, PROC, memory_limit_bytes
+
 GIB = 2**30
-PROC = Path("/proc")
-CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 class PeakMemory:
@@ -64,12 +64,10 @@ def available(device: torch.device) -> int | None:
     """Return the total bytes of `device`, or of the machine or container; None: not readable."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    limits = []
+    least = memory_limit_bytes(PROC, CGROUPS)
     with contextlib.suppress(OSError):
-        limits.append(_sum_of(PROC.joinpath("meminfo").read_text().splitlines(), ["MemTotal"]))
-    with contextlib.suppress(OSError, ValueError):  # "max": no limit
-        limits.append(int(CGROUP_LIMIT.read_text()))
-    return min(limits) if limits else None
+        least = min(least, _sum_of(PROC.joinpath("meminfo").read_text().splitlines(), ["MemTotal"]))
+    return None if math.isinf(least) else int(least)
 
 
 def private_bytes(pid: int | None) -> int:

@@ -8,18 +8,14 @@ import os
 import resource
 import time
 from collections.abc import Collection
-from pathlib import Path
 
 import torch
 
+from trainables.control_groups import CGROUPS, PROC, control_groups
 from trainables.machine.nvml import Gpu
 
-PROC = Path("/proc")
-# Files with the time for which a container was throttled, by version of cgroups: name of the line, unit in seconds.
-QUOTAS = (
-    (Path("/sys/fs/cgroup/cpu.stat"), "throttled_usec", 1e-6),
-    (Path("/sys/fs/cgroup/cpu/cpu.stat"), "throttled_time", 1e-9),
-)
+# Time for which a control group was throttled, by its controller: name of the line in `cpu.stat`, unit in seconds.
+QUOTAS = {"": ("throttled_usec", 1e-6), "cpu": ("throttled_time", 1e-9)}
 # /proc/stat counts in ticks of 10 ms, and the tick that a short burst is assigned to is random: two per core may be
 # missing at one time and appear later.
 TICKS_OWED = 2
@@ -37,6 +33,11 @@ class InterferenceClock:
     def __init__(self, cores: Collection[int], device: torch.device | None = None) -> None:
         self._names = {f"cpu{core}" for core in cores}
         self._gpu = Gpu(device) if device is not None and device.type == "cuda" else None
+        self._quotas = [
+            (group / "cpu.stat", name, unit)
+            for controller, (name, unit) in QUOTAS.items()
+            for group in control_groups(controller, PROC, CGROUPS)
+        ]
         self._tick = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
         self._by_processes = 0.0
         self._owed = 0.0  # by ticks that have not been counted yet: zero or negative
@@ -63,7 +64,16 @@ class InterferenceClock:
     def _throttled(self) -> float:
         if not self._names:
             return 0.0
-        return _quota_seconds() + len(self._names) * ((self._gpu and self._gpu.hot_seconds()) or 0.0)
+        return self._quota_seconds() + len(self._names) * ((self._gpu and self._gpu.hot_seconds()) or 0.0)
+
+    def _quota_seconds(self) -> float:
+        """Time for which quotas stopped this process's control group and its parents, summed over cores."""
+        seconds = 0.0
+        for file, name, unit in self._quotas:
+            with contextlib.suppress(OSError, ValueError):
+                lines = file.read_text().splitlines()
+                seconds += unit * sum(int(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+        return seconds
 
 
 def own_seconds() -> float:
@@ -104,14 +114,3 @@ def core_ticks(names: Collection[str]) -> list[list[int]]:
                 break
         return found
     return []
-
-
-def _quota_seconds() -> float:
-    """Time for which a quota stopped this process's group, summed over cores."""
-    for file, name, unit in QUOTAS:
-        with contextlib.suppress(OSError, ValueError):
-            for line in file.read_text().splitlines():
-                key, value = line.split()
-                if key == name:
-                    return int(value) * unit
-    return 0.0

@@ -1,0 +1,47 @@
+"""Control groups of this process, in which Linux limits what a container, a Slurm job or a service may use."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from pathlib import Path
+
+PROC = Path("/proc")
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def control_groups(controller: str, proc: Path = PROC, cgroups: Path = CGROUPS) -> list[Path]:
+    """Return the folders of this process's control group and of all its parents; controller "": version 2."""
+    try:
+        lines = (proc / "self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    root = cgroups / controller
+    for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
+        if controller in controllers.split(","):
+            group = root / path.lstrip("/")
+            return [group, *(parent for parent in group.parents if parent.is_relative_to(root))]
+    return []
+
+
+def limits(controller: str, *names: str, proc: Path = PROC, cgroups: Path = CGROUPS) -> list[list[float]]:
+    """Return the numbers in these files, for each of the control groups; "max" is infinite.
+
+    A missing or unreadable file adds no number.
+    """
+    found = list[list[float]]()
+    for group in control_groups(controller, proc, cgroups):
+        numbers = list[float]()
+        for name in names:
+            with suppress(OSError, ValueError):
+                words = (group / name).read_text().split()
+                numbers += [math.inf if word == "max" else float(word) for word in words]
+        found.append(numbers)
+    return found
+
+
+def memory_limit_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> float:
+    """Return the memory limit of the control groups, infinite if there is none."""
+    found = limits("", "memory.max", proc=proc, cgroups=cgroups)
+    found += limits("memory", "memory.limit_in_bytes", proc=proc, cgroups=cgroups)
+    return min((limit[0] for limit in found if limit), default=math.inf)
