@@ -63,6 +63,7 @@ class WorkerPool:
         self._numbers = itertools.count(1)
         self._following_nodes: asyncio.Task[None] | None = None
         self._leasing = asyncio.Lock()
+        self._asking: dict[str, asyncio.Task[Any] | None] = {}  # by trial: its call of `lease`
         self._itself = ray.get_runtime_context().current_actor
 
     async def lease(self, layout: Layout, trial_id: str) -> int:
@@ -78,12 +79,16 @@ class WorkerPool:
             raise InfeasibleError(f"{describe_layout(layout)}: more than the {there} there are")
         if self._nodes.kind is not None and self._following_nodes is None:
             self._following_nodes = asyncio.create_task(self._follow_nodes())
-        while True:
-            await self._wait_for_nodes(layout)
-            async with self._leasing:
-                group = await self._lease_when_it_fits(layout, trial_id)
-            if group is not None and (group.is_ready or await self._is_started(group)):
-                return group.number
+        self._asking[trial_id] = asyncio.current_task()
+        try:
+            while True:
+                await self._wait_for_nodes(layout)
+                async with self._leasing:
+                    group = await self._lease_when_it_fits(layout, trial_id)
+                if group is not None and (group.is_ready or await self._is_started(group)):
+                    return group.number
+        finally:
+            self._asking.pop(trial_id, None)
 
     async def warm(self, layout: Layout) -> None:
         """Start a group for the first trial that leases it, which also hears if the group does not start."""
@@ -110,6 +115,8 @@ class WorkerPool:
 
     async def end_lease(self, trial_id: str) -> Ended | None:
         """Kill the group that is still leased to a trial whose actor is gone; return its end if memory ran out."""
+        if asking := self._asking.get(trial_id):
+            asking.cancel()  # Ray lets the call of a dead actor run on
         for group in list(self._groups.values()):
             if group.leased_to == trial_id:
                 await group.ends_within(DEATH_SECONDS)
@@ -173,18 +180,21 @@ class WorkerPool:
                 if not await self._is_free(layout):
                     if not idle:
                         raise BusyError(f"waits for {describe_layout(layout)}, which others on the cluster use")
-                    await idle[0].close()
-                    self._forget_dead()
+                    await self._close(idle[0])
                     continue
                 group = self._start(layout)
                 group.leased_to = trial_id
                 return group
             elif idle:
-                await idle[0].close()
-                self._forget_dead()
+                await self._close(idle[0])
             else:
                 await asyncio.sleep(LEASE_POLL_SECONDS)
         return None
+
+    async def _close(self, group: Group) -> None:
+        """Close an idle group, wholly also where the lease that needs the room is withdrawn."""
+        await asyncio.shield(group.close())
+        self._forget_dead()
 
     async def _is_free(self, layout: Layout) -> bool:
         """Return whether others on a shared cluster leave what a layout needs, after a moment for what was ours.

@@ -107,3 +107,54 @@ def test_the_end_of_a_lease_waits_for_a_group_that_memory_ends_as_it_ended_the_t
     reason = "out of host memory: the worker of rank 0 died: the node is full"
     died = 0, ray.exceptions.OutOfMemoryError("the node is full")
     assert run_with_pool(monkeypatch, 1, False, lambda number: None, lose, died) == Ended("infeasible", reason)
+
+
+def test_the_end_of_a_lease_that_is_not_granted_yet_withdraws_it(monkeypatch):
+    async def lose(pool):
+        first = await pool.lease(Layout(1), "t0001")
+        gone = asyncio.create_task(pool.lease(Layout(1), "t0002"))
+        await asyncio.sleep(0.1)
+        assert await pool.end_lease("t0002") is None
+        await pool.release(first)
+        async with asyncio.timeout(5):
+            assert await pool.lease(Layout(1), "t0003") == first
+        assert gone.cancelled()
+
+    run_with_pool(monkeypatch, 1, False, lambda number: None, lose)
+
+
+def test_a_lease_that_is_withdrawn_while_its_group_starts_leaves_room_for_the_next(monkeypatch):
+    may_start = threading.Event()
+
+    async def lose(pool):
+        gone = asyncio.create_task(pool.lease(Layout(1), "t0001"))
+        await asyncio.sleep(0.1)
+        end = asyncio.create_task(pool.end_lease("t0001"))
+        await asyncio.sleep(0.1)
+        assert gone.cancelled()
+        may_start.set()
+        await end
+        async with asyncio.timeout(5):
+            assert await pool.lease(Layout(1), "t0002") == 2
+
+    monkeypatch.setattr(ray, "kill", lambda worker: None)
+    monkeypatch.setattr(pool_module, "DEATH_SECONDS", 0.1)
+    run_with_pool(monkeypatch, 1, False, lambda number: may_start.wait(timeout=10), lose)
+
+
+def test_a_lease_that_is_withdrawn_while_it_makes_room_leaves_no_group_half_closed(monkeypatch):
+    async def lose(pool):
+        await pool.release(await pool.lease(Layout(1), "t0001"))
+        idle = pool._groups[1]
+        async with idle._changed:  # so that the ranks do not hear yet that the group closes
+            gone = asyncio.create_task(pool.lease(Layout(1, 2), "t0002"))
+            await asyncio.sleep(0.1)
+            assert idle.closing
+            await pool.end_lease("t0002")
+            await asyncio.wait([gone], timeout=5)
+        assert gone.cancelled()
+        async with asyncio.timeout(5):
+            assert await pool.lease(Layout(1, 2), "t0003") == 2
+
+    monkeypatch.setattr(pool_module, "MAX_IDLE_GROUPS", 0)
+    run_with_pool(monkeypatch, 2, False, lambda number: None, lose)
