@@ -64,7 +64,7 @@ class Cluster:
     """Ray cluster of a run."""
 
     resources: Resources  # of the nodes that run trials
-    machine: Machine  # one of them
+    machine: Machine  # the smallest of them
     owned: bool  # started for this run, and shared with nobody
     dashboard_url: str | None  # as Ray gives it, without http://
     why_lost: Callable[[], str | None] = lambda: None  # called every second; None: Ray is alive
@@ -79,10 +79,7 @@ class Cluster:
         """
         if self.owned:
             return at_start
-        try:
-            nodes = self.nodes.live()
-        except NodesError:  # a new node that does not answer yet
-            return at_start
+        nodes = self.nodes.live()
         self.demand.update(nodes)
         return min(MOST_CONCURRENT_TRIALS, max(1, at_start * len(nodes) // self.machine.num_nodes))
 
@@ -124,12 +121,16 @@ def connect(
             labels, demand = labels or {}, NodeDemand(wanted_nodes, labels or {})
             ask = partial(demand.update, [])
             chosen = NodesOfOneKind() if address is None else choose_nodes(labels, wait_seconds, ask)
+            nodes = chosen.live()
+            if not nodes:
+                raise NodesError("no node is left")
         except NodesError as error:
             raise ClusterError(f"the Ray cluster at {address}: {error}") from error
-        nodes = chosen.live()
+        machines = [chosen.machines.get(node.node_id, machine) for node in nodes]
+        smallest = min(machines, key=lambda each: (len(each.gpus), each.cores, each.memory_gib))
         yield Cluster(
             resources=total(nodes),
-            machine=replace(chosen.machines.get(nodes[0].node_id, machine), num_nodes=len(nodes)),
+            machine=replace(smallest, num_nodes=len(nodes)),
             owned=address is None,
             dashboard_url=dashboard_url,
             why_lost=_loss_check(owned=address is None),

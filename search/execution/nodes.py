@@ -63,34 +63,50 @@ class NodesOfOneKind:
     kind: Kind | None = None
     machines: dict[str, Machine] = field(default_factory=dict)  # by node; each is asked once
     wait_seconds: float = 0.0
+    _answers: dict[str, ray.ObjectRef] = field(default_factory=dict, init=False)  # by node: those to come
 
     def live(self) -> list[Node]:
-        """Return the live ones that are of one size. Ray takes some ten seconds to find that a node is lost."""
+        """Return the live ones that are of one size, without new ones that have not said yet what they are.
+
+        Ray takes some ten seconds to find that a node is lost.
+        """
         nodes = [node for node in live_nodes() if has_labels(node, self.labels)]
         if self.kind is not None:
-            self.describe(nodes)
-            nodes = [node for node in nodes if kind_of(self.machines[node.node_id]) == self.kind]
+            with contextlib.suppress(NodesError):
+                self.describe(nodes, 0.0)
+            known = [node for node in nodes if node.node_id in self.machines]
+            nodes = [node for node in known if kind_of(self.machines[node.node_id]) == self.kind]
         return of_one_size(nodes)
 
-    def describe(self, nodes: Iterable[Node]) -> None:
-        """Ask the nodes that were not asked yet what they are.
+    def describe(self, nodes: Iterable[Node], timeout_seconds: float = DESCRIBE_TIMEOUT_SECONDS) -> None:
+        """Ask the nodes that were not asked yet what they are; note what those say that answer in time.
 
         Raises:
             NodesError: one of them does not answer.
         """
-        new = [node for node in nodes if node.node_id not in self.machines]
-        answers = [
-            ray.remote(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False))(
-                _describe
-            ).remote()
-            for node in new
-        ]
-        try:
-            found = ray.get(answers, timeout=DESCRIBE_TIMEOUT_SECONDS)
-        except (ray.exceptions.RayError, TimeoutError) as error:
-            raise NodesError(f"a node does not say what it is: {str(error).splitlines()[0]}") from error
-        for node, machine in zip(new, found, strict=True):
-            self.machines[node.node_id] = _as_ray_has_it(machine, node)
+        asked = [(node, self._ask(node)) for node in nodes if node.node_id not in self.machines]
+        silent: Exception | None = None
+        if asked:
+            ray.wait([answer for _, answer in asked], num_returns=len(asked), timeout=timeout_seconds)
+        for node, answer in asked:
+            try:
+                self.machines[node.node_id] = _as_ray_has_it(ray.get(answer, timeout=0), node)
+            except TimeoutError as error:
+                silent = error
+                continue  # it may answer later
+            except ray.exceptions.RayError as error:
+                silent = error
+            self._answers.pop(node.node_id, None)
+        if silent is not None:
+            raise NodesError(f"a node does not say what it is: {str(silent).splitlines()[0]}") from silent
+
+    def _ask(self, node: Node) -> ray.ObjectRef:
+        answer = self._answers.get(node.node_id)
+        if answer is None:
+            on_node = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+            answer = ray.remote(num_cpus=0, scheduling_strategy=on_node)(_describe).remote()
+            self._answers[node.node_id] = answer
+        return answer
 
 
 def choose_nodes(

@@ -7,7 +7,6 @@ group takes seconds; handing it the next task takes milliseconds.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import threading
@@ -20,7 +19,6 @@ from search.execution.nodes import (
     NODE_ID,
     NODES_POLL_SECONDS,
     Node,
-    NodesError,
     NodesOfOneKind,
     describe_layout,
     describe_resources,
@@ -130,8 +128,7 @@ class WorkerPool:
 
     async def _follow_nodes(self) -> None:
         while True:
-            with contextlib.suppress(NodesError):  # a new node that does not answer yet
-                self._take_in(await asyncio.to_thread(self._nodes.live))
+            self._take_in(await asyncio.to_thread(self._nodes.live))
             draining = await asyncio.to_thread(draining_nodes)
             for group in list(self._groups.values()):
                 group.leave_nodes(draining)
@@ -229,12 +226,8 @@ class WorkerPool:
 
             cpus = layout.cpus_per_process if self._reserve_cpus else IDLE_CPUS
             group_of_ranks = self._itself, group.number, layout, cpus
-            death: tuple[int | None, BaseException | None]
-            try:
-                labels = self._label_selector()
-                death = run_group(*group_of_ranks, labels, self._storage, self._timeout_seconds, self._hooks)
-            except NodesError as error:
-                death = None, error
+            labels = self._label_selector()
+            death = run_group(*group_of_ranks, labels, self._storage, self._timeout_seconds, self._hooks)
             asyncio.run_coroutine_threadsafe(self._bury(group, *death), loop)
 
         threading.Thread(target=run, daemon=True, name=f"group-{group.number}").start()

@@ -2,11 +2,13 @@
 
 import socket
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import ray
 
 from search.execution import nodes
-from search.execution.cluster import Cluster
+from search.execution.cluster import Cluster, ClusterError, connect
 from search.execution.nodes import Node, NodesError, choose_nodes, has_free, of_one_size, total
 from search.space.machine import Gpu, Machine
 from trainables.contract import Layout, Resources
@@ -26,7 +28,7 @@ def cluster(monkeypatch):
         machines = {each.node_id: machine for each, machine in pairs}
         monkeypatch.setattr(nodes, "live_nodes", lambda: [each for each, _ in pairs])
 
-        def describe(self, asked):
+        def describe(self, asked, *_):
             self.machines.update({each.node_id: machines[each.node_id] for each in asked})
 
         monkeypatch.setattr(nodes.NodesOfOneKind, "describe", describe)
@@ -140,6 +142,58 @@ def test_a_node_of_another_kind_that_joins_later_runs_no_trials(cluster):
     chosen = choose_nodes({})
     cluster(first, (node("b", 8), Machine("Xeon", 8, 16)), (node("c", 8), Machine("Epyc", 8, 16)))
     assert [each.node_id for each in chosen.live()] == ["a", "c"]
+
+
+def test_a_new_node_runs_trials_when_it_has_said_what_it_is(monkeypatch):
+    a, b, c = (node(letter * 56, 8) for letter in "abc")  # as long as Ray's
+    answers = dict.fromkeys((a.node_id, c.node_id), Machine("Epyc", 8, 16))
+
+    def get(answer, timeout):
+        if isinstance(found := answers.get(answer), Exception):
+            raise found
+        return found
+
+    def remote(**options):
+        return lambda function: SimpleNamespace(remote=lambda: options["scheduling_strategy"].node_id)
+
+    fake = SimpleNamespace(remote=remote, wait=lambda *_, **__: None, get=get, exceptions=ray.exceptions)
+    monkeypatch.setattr(nodes, "ray", fake)
+    monkeypatch.setattr(nodes, "live_nodes", lambda: [a])
+    chosen = choose_nodes({})
+    monkeypatch.setattr(nodes, "live_nodes", lambda: [a, b, c])
+    for error in ray.exceptions.GetTimeoutError("later"), ray.exceptions.TaskUnschedulableError("its node left"):
+        answers[b.node_id] = error
+        assert chosen.live() == [a, c]
+        with pytest.raises(NodesError, match="a node does not say what it is: "):
+            choose_nodes({})
+    answers[b.node_id] = Machine("Epyc", 8, 16)
+    assert chosen.live() == [a, b, c]
+
+
+@pytest.fixture
+def joining(monkeypatch):
+    """Return what joins a cluster of the nodes that are given."""
+    monkeypatch.setattr("search.execution.cluster._join", lambda address: None)
+    monkeypatch.setattr("search.execution.cluster._loss_check", lambda owned: None)
+
+    def join(cluster, *pairs):
+        cluster(*pairs)
+        with connect("auto", Machine("Epyc", 4, 16), dashboard=False) as joined:
+            return joined
+
+    return join
+
+
+def test_the_machine_of_a_cluster_is_its_smallest_node_in_whatever_order_ray_lists_them(cluster, joining):
+    pairs = [(node(name, cores), Machine("Epyc", cores, 4 * cores)) for name, cores in (("a", 6), ("b", 8))]
+    for order in pairs, pairs[::-1]:
+        assert joining(cluster, *order).machine == Machine("Epyc", 6, 24, num_nodes=2)
+
+
+def test_a_cluster_whose_last_node_leaves_while_a_run_starts_is_refused(cluster, joining, monkeypatch):
+    monkeypatch.setattr(nodes.NodesOfOneKind, "live", lambda self: [])
+    with pytest.raises(ClusterError, match="the Ray cluster at auto: no node is left"):
+        joining(cluster, (node("a", 8), Machine("Epyc", 8, 16)))
 
 
 def test_processors_are_kinds_too(cluster):
