@@ -183,7 +183,10 @@ class Group:
             lost = bool(self._on_cluster and await asyncio.to_thread(lost_nodes, places))
             end, kills = Died(f"{what}: {first_line}", lost), kernel_oom_kills()
             oom = isinstance(error, ray.exceptions.OutOfMemoryError)
-            if oom or kills > min(self._oom_kills.values(), default=kills):
+            # the kernel counts the kills of this node alone
+            if not lost and (not self._on_cluster or places == {ray.get_runtime_context().get_node_id()}):
+                oom |= kills > min(self._oom_kills.values(), default=kills)
+            if oom:
                 end = self.out_of_memory = Ended("infeasible", f"out of host memory: {end.reason}")
         self.dead = end.reason
         self._messages.put_nowait(end)

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 import pytest
 import ray
 
+from search.execution import group as group_module
 from search.execution import pool as pool_module
 from search.execution import trainer
+from search.execution.group import Group
 from search.execution.nodes import NodesOfOneKind
 from search.execution.pool import WorkerPool
-from search.execution.protocol import BusyError, Ended, Place
+from search.execution.protocol import BusyError, Died, Ended, Place
 from trainables.contract import Layout, Resources
 
 WORKER = SimpleNamespace(__ray_ready__=SimpleNamespace(remote=lambda: asyncio.sleep(0)))
@@ -158,3 +160,19 @@ def test_a_lease_that_is_withdrawn_while_it_makes_room_leaves_no_group_half_clos
 
     monkeypatch.setattr(pool_module, "MAX_IDLE_GROUPS", 0)
     run_with_pool(monkeypatch, 2, False, lambda number: None, lose)
+
+
+@pytest.mark.parametrize(("node", "lost", "state"), [("here", [], Ended), ("far", [], Died), ("here", ["here"], Died)])
+def test_the_kernels_count_is_of_this_node_and_explains_no_death_on_another_or_a_lost_one(
+    monkeypatch, node, lost, state
+):
+    async def bury():
+        group = Group(1, Layout(1), 60.0, on_cluster=True)
+        group.places[0], group._oom_kills[0] = Place(node, "10.0.0.2", 1), 5
+        await group.bury(0, RuntimeError("the process is gone"))
+        return await group.next_message()
+
+    monkeypatch.setattr(group_module, "kernel_oom_kills", lambda: 6)
+    monkeypatch.setattr(group_module, "lost_nodes", lambda node_ids: lost)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "here"))
+    assert isinstance(asyncio.run(bury()), state)
