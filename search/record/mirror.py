@@ -225,9 +225,19 @@ class Mirroring:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the thread."""
         self._ended = True
         self._due.set()
         self._thread.join()
+
+    def finish(self) -> None:
+        """Copy everything a last time, and say that nobody writes any more."""
+        self.stop()
+        self.copy(everything=True)
+        self._mirror.release()
 
     def copy(self, everything: bool = False) -> None:
         """Copy now, `everything`: unfinished trials, too; log the first failure."""

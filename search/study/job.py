@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ from trainables.contract import Data, source_of
 
 LEAVE_SECONDS = 5.0  # for the shutdown of Ray, which takes two to three if no part of it is lost
 ON_END_SECONDS = 60.0  # for the command of --on-end
+LAST_COPY_SECONDS = 30.0  # where Ray is lost, which may end this process a minute later
 OBEY_SECONDS = 8.0  # for a signal to end the study, which waits for no epoch
 
 
@@ -61,7 +64,7 @@ def run_job(job: Job, cluster: Cluster, interrupts: Interrupts) -> int:
     run_state = RunState(job.events)
     mirroring = Mirroring(job.mirror, job.folder, run_state) if job.mirror else None
     live = Progress(run_state, clock=clock), LivePage(job.folder, run_state), mirroring or contextlib.nullcontext()
-    with live[0] as progress, live[1], live[2], _watched(job, cluster, progress, interrupts):
+    with live[0] as progress, live[1], live[2], _watched(job, cluster, progress, mirroring, interrupts):
         for line in _first_lines(job, cluster):
             progress.announce(line)
         listeners: list[Listener] = [progress, Metrics(run_state), *([mirroring] if mirroring else [])]
@@ -120,7 +123,25 @@ def _run_on_end(command: str, folder: Path, code: int) -> None:
             print(f"--on-end: {error}", file=sys.stderr)
 
 
-def _watched(job: Job, cluster: Cluster, progress: Progress, interrupts: Interrupts) -> AbstractContextManager[None]:
+def _last_acts(job: Job, mirroring: Mirroring | None, exit_code: Callable[[], int]) -> int:
+    """Copy the run and run the user's command where Ray is lost; return the exit code.
+
+    `exit_code` is called after the copy: the signal that ended Ray may be a moment behind.
+    """
+    if mirroring:
+        copying = threading.Thread(target=mirroring.finish, daemon=True)  # the store may hang
+        copying.start()
+        copying.join(LAST_COPY_SECONDS)
+    code = exit_code()
+    if job.on_end:
+        with contextlib.suppress(Exception):
+            _run_on_end(job.on_end, job.folder, code)
+    return code
+
+
+def _watched(
+    job: Job, cluster: Cluster, progress: Progress, mirroring: Mirroring | None, interrupts: Interrupts
+) -> AbstractContextManager[None]:
     """End the process if Ray is lost, or blocks the response to a signal, which may have ended part of Ray too."""
     signalled_at: list[float] = []
 
@@ -133,6 +154,7 @@ def _watched(job: Job, cluster: Cluster, progress: Progress, interrupts: Interru
 
     def lost(why: str) -> None:
         progress.close()  # or the view would be drawn over the last lines
-        abandon(job.folder, job.resume_command, why, lambda: interrupts.exit_code or FAILED)
+        leave = partial(_last_acts, job, mirroring, lambda: interrupts.exit_code or FAILED)
+        abandon(job.folder, job.resume_command, why, leave)
 
     return watchdog(why, lost)

@@ -72,14 +72,14 @@ def report_failure(folder: Path, resume_command: str, error: Exception) -> int:
     return code
 
 
-def abandon(folder: Path, resume_command: str, why: str, exit_code: Callable[[], int]) -> None:
+def abandon(folder: Path, resume_command: str, why: str, leave: Callable[[], int]) -> None:
     """End the process at once, with all results kept, because Ray will not answer any more.
 
-    `exit_code` is called last: the signal that ended Ray may be a moment behind.
+    `leave` does what is left to do when they are written, and returns the exit code.
     """
     keep_garbage()
     with contextlib.suppress(Exception):
         write_results(folder)
     print(f"\n{why}; to go on:\n  {resume_command}", file=sys.stderr, flush=True)
-    end_children()
-    os._exit(exit_code())
+    end_children()  # first: the trials might go on
+    os._exit(leave())

@@ -21,6 +21,8 @@ from search.execution.ray_watchdog import POLL_SECONDS
 from search.execution.tune import AdvisorSearcher, Check
 from search.record.events import NO_MACHINE
 from search.record.journal import FILE_NAME
+from search.record.mirror import WRITER, Mirror, Mirroring
+from search.record.run_state import RunState
 from search.results import load
 from search.study import job
 from search.study.interrupt import SIGNALS, Interrupted, Interrupts
@@ -139,7 +141,7 @@ def test_where_ray_is_gone_or_stuck_by_the_signal_as_well_the_exit_code_is_the_s
         told.append((*what[:-1], what[-1]()))
 
     monkeypatch.setattr(job, "abandon", abandon)
-    stuck: Any = SimpleNamespace(folder=tmp_path, resume_command="to go on")
+    stuck: Any = SimpleNamespace(folder=tmp_path, resume_command="to go on", on_end=None)
     view: Any = SimpleNamespace(close=lambda: None)
     monkeypatch.setattr(job, "OBEY_SECONDS", 0.5)
     cluster = Cluster(Resources(2), NO_MACHINE, True, None, why_lost=lambda: why if why == "Ray is gone" else None)
@@ -147,9 +149,31 @@ def test_where_ray_is_gone_or_stuck_by_the_signal_as_well_the_exit_code_is_the_s
         interrupts.deferred = True
         if why != "Ray is gone":
             signal.raise_signal(signal.SIGHUP)
-        with job._watched(stuck, cluster, view, interrupts):
+        with job._watched(stuck, cluster, view, None, interrupts):
             time.sleep(2.5 * POLL_SECONDS)
     assert told == [(tmp_path, "to go on", why, 129)]
+
+
+@pytest.mark.parametrize("store", ["answers", "hangs"])
+def test_where_ray_is_gone_the_rest_is_copied_and_the_command_at_the_end_runs(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that hangs keeps neither the command nor the process waiting."""
+    run, bucket = tmp_path / "run", tmp_path / "bucket"
+    run.mkdir()
+    (run / FILE_NAME).write_text("{}\n")
+    mirror = Mirror(bucket.as_uri(), "run")
+    mirror.claim()
+    over = threading.Event()
+    if store == "hangs":
+        monkeypatch.setattr(mirror, "copy", lambda *_: over.wait(20))
+        monkeypatch.setattr(job, "LAST_COPY_SECONDS", 0.2)
+    command = f'ls {bucket / "run"} > {tmp_path / "told"}; echo "$SEARCH_EXIT_CODE" >> {tmp_path / "told"}'
+    lost: Any = SimpleNamespace(folder=run, on_end=command)
+    with Mirroring(mirror, run, RunState([])) as mirroring:
+        assert job._last_acts(lost, mirroring, lambda: 1) == 1
+        over.set()
+    assert (tmp_path / "told").read_text() == (f"{FILE_NAME}\n1\n" if store == "answers" else f"{WRITER}\n1\n")
 
 
 def test_a_signal_is_known_while_the_main_thread_waits_in_compiled_code() -> None:
