@@ -146,6 +146,7 @@ def evaluate(
     With `views` also those of averaged outputs, such as `val_accuracy_flip`.
     """
     workload, weights = workload_of(settings), views.weights if views else {}
+    modes = [(module, module.training) for module in model.modules()]  # a frozen one may be in evaluation mode
     model.eval()
     found: dict[str, list[Tensor]] = {f"{name}{end}": [] for end in _ends(weights) for name in workload.MEASURES}
     for inputs, targets in batches:
@@ -156,7 +157,8 @@ def evaluate(
         for end, mean in zip(_ends(weights), [outputs[0], *means], strict=True):
             for name, values in workload.measures(mean, targets).items():
                 found[f"{name}{end}"].append(of_each_sample(values, num_samples(targets)))
-    model.train()
+    for module, mode in modes:
+        module.training = mode
     nothing = torch.zeros(0, 2, dtype=torch.float64, device=device)
     return {
         name: ranks.interleaved(torch.cat([nothing, *of_batches]), rank, world_size).cpu().numpy()

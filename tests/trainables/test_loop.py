@@ -394,6 +394,13 @@ def test_outputs_of_views_are_averaged_with_their_weights(few: Data) -> None:
     assert not np.allclose(found["val_loss"][:, 0], expected.numpy())
 
 
+def test_evaluation_leaves_each_module_in_its_mode() -> None:
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(3072).eval(), torch.nn.Dropout())
+    batches = [(torch.rand(2, 3, 32, 32), torch.zeros(2, dtype=torch.int64))]
+    loop.evaluate(model, batches, Vgg19Settings(precision="fp32"), torch.device("cpu"), rank=0, world_size=1)
+    assert [module.training for module in model.modules()] == [True, True, False, True]
+
+
 def test_views_are_moved_by_a_pixel_and_mirrored() -> None:
     images = torch.arange(2 * 3 * 32 * 32, dtype=torch.float32).reshape(2, 3, 32, 32)
     versions = vgg19.VIEWS.of(images)

@@ -17,6 +17,8 @@ from trainables import checkpoint, train
 from trainables.contract import Data, DataError, InfeasibleError, OwnCodeError, Resources, load_trainable
 from trainables.kept_samples import from_text
 from trainables.local_worker import LocalWorker
+from trainables.own_trainable import OwnTrainable
+from trainables.workloads.own_file import OwnFile
 
 CONFIG = {"batch_size": 8, "precision": "fp32", "threads": 1, "learning_rate": 0.01}
 numbers = itertools.count(1)
@@ -226,6 +228,22 @@ def test_blocks_make_a_chain_of_a_network(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, name, ("def network(", chain), (body, "return Two()"))
     (several,), *_ = on_ranks(metrics_of_ranks, 2, path, tmp_path / "trial", [{"strategy": "pipeline"}])
     assert math.isfinite(several["val_loss"])
+
+
+@pytest.mark.parametrize(
+    ("module", "changed", "modes"),
+    [
+        ("nn.Linear(hidden, 1))", "nn.Linear(hidden, 1)).eval()", [True] * 5),  # as a library's from_pretrained
+        ("nn.Dropout(0.1)", "nn.Dropout(0.1).eval()", [True, True, True, False, True]),
+    ],
+)
+def test_a_network_trains_in_training_mode_but_for_modules_that_it_froze(
+    tmp_path: Path, name: str, module: str, changed: str, modes: list[bool]
+) -> None:
+    workload = OwnFile(written(tmp_path, name, (module, changed)))
+    settings = OwnTrainable(tmp_path / name).settings()
+    model = workload.network(settings, workload.sample_shape(settings, Data()))
+    assert [module.training for module in model.modules()] == modes
 
 
 def test_augment_changes_training_batches_alone(tmp_path: Path, name: str) -> None:

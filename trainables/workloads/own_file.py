@@ -87,6 +87,8 @@ class OwnFile:
                     f"{self._path.name}: {name} has sparse gradients, which SGD with momentum and AdamW cannot use; "
                     "make it sparse=False, or write a loop of your own with torch.optim.SparseAdam"
                 )
+        if not network.training:  # as transformers' from_pretrained returns it
+            network.train()
         return nn.Sequential(*self._module.blocks(network)) if hasattr(self._module, "blocks") else network
 
     def tune(self, network: nn.Module, settings: Settings, batch_size: int) -> None:
