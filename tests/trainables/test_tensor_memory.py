@@ -38,6 +38,25 @@ def test_parameters_gradients_and_the_optimizers_state_are_as_large_as_theory_sa
     assert adamw.optimizer == pytest.approx(2 * WEIGHTS, abs=100)  # two moments; and a counter for each tensor
 
 
+def test_frozen_weights_have_no_gradients_and_no_state() -> None:
+    network = two_layers()
+    network[1].requires_grad_(False)  # type: ignore[index]
+    found, trained = of(network), 4 * (WIDTH * 10 + 10)
+    assert (found.parameters, found.gradients) == (WEIGHTS, trained)
+    assert found.optimizer == pytest.approx(trained, abs=100)
+
+
+def test_tied_weights_and_buffers_are_counted_once() -> None:
+    with torch.device("meta"):
+        first, second = nn.Linear(3072, 3072, bias=False), nn.Linear(3072, 3072, bias=False)
+        second.weight, counts = first.weight, torch.ones(5)
+        for layer in (first, second):
+            layer.register_buffer("counts", counts)
+        found = of(nn.Sequential(nn.Flatten(), first, second, nn.Linear(3072, 10)))
+    weights = 4 * (3072 * 3072 + 3072 * 10 + 10)
+    assert (found.parameters, found.gradients) == (weights + 4 * 5, weights)
+
+
 def test_activations_are_what_the_layers_keep() -> None:
     """The pictures, tanh's result (once, though two layers need it), the logarithms of softmax, and the labels."""
     kept = 4 * BATCH * (3072 + WIDTH + 10) + 8 * BATCH

@@ -94,7 +94,7 @@ def tensor_memory(
                 step(captured_inputs, captured_targets, Timeline(device))
             with watch.allocating(pool):
                 step(inputs, targets, Timeline(device))
-        gradients = sum(p.nbytes for p in network.parameters())
+        gradients = sum(p.nbytes for p in network.parameters() if p.requires_grad)
         training = watch.peak
         network.eval()
         with torch.no_grad(), autocast(settings, device):
@@ -126,16 +126,20 @@ def _collect_gradients(network: nn.Module, bucket_bytes: int) -> None:
 
 
 def materialize(network: nn.Module, device: torch.device) -> None:
-    """Replace tensors of the meta device by fake tensors of `device`."""
+    """Replace tensors of the meta device by fake tensors of `device`; modules that share one still do."""
+    fakes: dict[Tensor | None, Any] = {None: None}
 
-    def fake(tensor: Tensor) -> Tensor:
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+    def fake(tensor: Tensor | None) -> Any:
+        if tensor is not None and tensor not in fakes:
+            new = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+            of_network = isinstance(tensor, nn.Parameter)
+            fakes[tensor] = nn.Parameter(new, tensor.requires_grad) if of_network else new
+        return fakes[tensor]
 
     for module in network.modules():
-        for name, parameter in module._parameters.items():
-            module._parameters[name] = None if parameter is None else nn.Parameter(fake(parameter))
-        for name, buffer in module._buffers.items():
-            module._buffers[name] = None if buffer is None else fake(buffer)
+        for tensors in (module._parameters, module._buffers):
+            for name, tensor in tensors.items():
+                tensors[name] = fake(tensor)
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
