@@ -167,5 +167,16 @@ def test_more_processes_than_layers_are_refused_on_all_of_them() -> None:
         on_ranks(one_layer, 2)
 
 
+def test_a_weight_of_two_stages_is_refused_on_all_of_them() -> None:
+    with pytest.raises(AssertionError, match=r"strategy pipeline: 1\.weight is a weight of two stages"):
+        on_ranks(tied, 2)
+
+
+def tied(rank: int, world_size: int) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 3072), nn.Linear(3072, 3072))
+    model[2].weight = model[1].weight
+    get_strategy("pipeline").build(model, settings_of("pipeline", precision="fp32"), VGG_SHAPE, CPU)
+
+
 def one_layer(rank: int, world_size: int) -> None:
     get_strategy("pipeline").build(torch.nn.Sequential(torch.nn.Linear(1, 1)), settings_of("pipeline"), VGG_SHAPE, CPU)

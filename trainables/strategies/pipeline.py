@@ -38,8 +38,8 @@ def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torc
     """Return this process's stage of `model`, a chain of layers. Needs `torch.distributed` initialised.
 
     Raises:
-        InfeasibleError: the network is no chain, there are fewer layers than processes, or the batch has no such
-            micro-batches.
+        InfeasibleError: the network is no chain, there are fewer layers than processes, the batch has no such
+            micro-batches, or two stages share a weight.
     """
     if not isinstance(model, nn.Sequential):
         raise InfeasibleError("strategy pipeline: the network is no nn.Sequential, a chain of layers")
@@ -82,6 +82,7 @@ class _PipelineStep(Step):
         self._rank, self._last = dist.get_rank(), dist.get_world_size() - 1
         ends = cuts([cost.seconds for cost in costs], self._last + 1)
         self._parts = [model[first:end] for first, end in pairwise(ends)]
+        _check_own_weights(model, self._parts)
         own = self._parts[self._rank]
         super().__init__(own, own, settings, device)
         self.model = model
@@ -156,6 +157,17 @@ class _PipelineStep(Step):
         for part in (part for rank, part in enumerate(self._parts) if rank != self._rank):
             for weight in part.parameters():
                 weight.untyped_storage().resize_(weight.nbytes if keep else 0)
+
+
+def _check_own_weights(model: nn.Module, parts: list[nn.Sequential]) -> None:
+    """Check that each weight is of one stage alone, whose process trains it.
+
+    Raises:
+        InfeasibleError: it is not.
+    """
+    for name, weight in model.named_parameters():
+        if sum(any(weight is each for each in part.parameters()) for part in parts) > 1:
+            raise InfeasibleError(f"strategy pipeline: {name} is a weight of two stages")
 
 
 class _Stage(PipelineStage):
