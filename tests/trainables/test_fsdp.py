@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.distributed.tensor import DTensor
 
 from tests.trainables.ranked import on_ranks
 from tests.trainables.shapes import VGG_SHAPE
 from tests.trainables.test_strategies import CPU, OFF, TOLERANCE, assert_same_weights, settings_of, several, trained
 from trainables.network.vgg import vgg
-from trainables.stages import Timeline
+from trainables.stages import Stage, Timeline
 from trainables.strategies import get_strategy
 
 
@@ -55,6 +56,45 @@ def look(rank: int, world_size: int, config: dict[str, Any]) -> dict[str, Any]:
         "plain": not any(isinstance(p, DTensor) for p in step.model.parameters()),
         "model": step.model.state_dict(),
     }
+
+
+class Block(nn.Module):
+    """Layer that takes and returns other things than a tensor each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, *, inputs: torch.Tensor) -> tuple[int, torch.Tensor]:
+        return 0, self.layer(inputs)
+
+
+class Blocks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks, self.last = nn.ModuleList(Block() for _ in range(3)), nn.Linear(3, 10)
+        self.blocks[0].requires_grad_(False)
+
+    def forward(self, images: torch.Tensor) -> Any:
+        x = images.mean((2, 3))
+        for block in self.blocks:
+            _, x = block(inputs=x)
+        return self.last(x)
+
+
+def stages_of_blocks(rank: int, world_size: int) -> dict[Stage, float]:
+    step = get_strategy("fsdp").build(Blocks(), settings_of("fsdp"), VGG_SHAPE, CPU)
+    timeline = Timeline(CPU)
+    timeline.start()
+    step(torch.randn(16, 3, 32, 32), torch.arange(16) % 10, timeline)
+    timeline.step()
+    timeline.stop()
+    return timeline.seconds_per_step()
+
+
+def test_blocks_may_be_frozen_and_take_and_return_anything() -> None:
+    (stages,) = on_ranks(stages_of_blocks, 1)
+    assert set(stages) == {"forward", "backward", "communicate", "update"}
 
 
 @pytest.mark.slow

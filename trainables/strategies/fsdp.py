@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.utils._pytree import tree_leaves
 
 from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
@@ -150,6 +151,10 @@ def _shard_of(whole: Tensor, like: Tensor) -> Tensor:
     return _local(distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None))
 
 
+def _first_with_gradient(tree: Any) -> Tensor | None:
+    return next((leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.requires_grad), None)
+
+
 @contextlib.contextmanager
 def _communication_marked(sharded: nn.Module, timeline: Timeline) -> Iterator[None]:
     """Mark FSDP's communication in profiled steps, by hooks around FSDP's own.
@@ -162,25 +167,26 @@ def _communication_marked(sharded: nn.Module, timeline: Timeline) -> Iterator[No
     def mark(stage: Stage) -> Callable[..., None]:
         return lambda *_: timeline.mark(stage)
 
-    def when_gathered(block: nn.Module, inputs: tuple[Tensor]) -> None:
+    def when_gathered(block: nn.Module, inputs: Any, named: Any) -> None:
         timeline.mark("communicate")
-        if (summing := inputs[0].grad_fn) is not None:
+        tensor = _first_with_gradient((inputs, named))
+        if tensor is not None and (summing := tensor.grad_fn) is not None:
             summing.register_prehook(mark("backward"))
             summing.register_hook(mark("communicate"))
-        else:
-            weight = next(block.parameters())  # its gradient is the last one
+        elif (weight := _first_with_gradient(list(block.parameters()))) is not None:  # its gradient is the last one
             handles.append(weight.register_post_accumulate_grad_hook(mark("backward")))  # type: ignore[no-untyped-call]
 
-    def when_back(stage: Stage) -> Callable[[nn.Module, tuple[Tensor], Tensor], None]:
-        def hook(block: nn.Module, inputs: tuple[Tensor], result: Tensor) -> None:
-            result.register_hook(mark(stage))  # type: ignore[no-untyped-call]
+    def when_back(stage: Stage) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(block: nn.Module, inputs: Any, result: Any) -> None:
+            if (tensor := _first_with_gradient(result)) is not None:
+                tensor.register_hook(mark(stage))  # type: ignore[no-untyped-call]
 
         return hook
 
     if timeline.on:
         for block in (block for block in _units(sharded) if isinstance(block, FSDPModule)):
             handles.append(block.register_forward_pre_hook(mark("forward"), prepend=True))
-            handles.append(block.register_forward_pre_hook(when_gathered))
+            handles.append(block.register_forward_pre_hook(when_gathered, with_kwargs=True))
             handles.append(block.register_forward_hook(when_back("backward"), prepend=True))
             handles.append(block.register_forward_hook(when_back("communicate")))
     yield
