@@ -119,13 +119,14 @@ def in_floats(outputs: Any) -> Any:
 
 
 def optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    """Build SGD with Nesterov momentum, or AdamW. Weights decay; normalisation and biases do not."""
+    """Build SGD with Nesterov momentum, or AdamW. Weights decay; normalisation, biases and frozen weights do not."""
     rate: float | Tensor = settings.learning_rate
     device = next(model.parameters(), torch.empty(0)).device  # a stage of a pipeline may have no weights
     if captured := captures(settings, device.type):  # a graph repeats numbers of its capture, but reads tensors anew
         rate = torch.tensor(settings.learning_rate, device=device)
-    weights = [p for p in model.parameters() if p.ndim > 1]
-    others = [p for p in model.parameters() if p.ndim <= 1]
+    trained = [p for p in model.parameters() if p.requires_grad]
+    weights = [p for p in trained if p.ndim > 1]
+    others = [p for p in trained if p.ndim <= 1]
     groups = [{"params": weights, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
     momentum, fused = settings.momentum, settings.fused_optimizer
     if settings.optimizer == "adamw":
@@ -159,14 +160,10 @@ def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[
 
 
 def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Load the state of the parameters that this optimizer has and ignore others.
-
-    Raises:
-        KeyError: the state has some of its parameters, but not all.
-    """
+    """Load the state of the parameters that this optimizer has; those that never had a gradient have none."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     order = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
-    known = {i: dict(state[name]) for i, name in enumerate(order)} if state else {}
+    known = {i: dict(state[name]) for i, name in enumerate(order) if name in state}
     optimizer.load_state_dict({**optimizer.state_dict(), "state": known})
 
 

@@ -139,11 +139,15 @@ def test_loader_processes_do_not_change_what_is_learned(tmp_path: Path, name: st
     assert alone["train_loss"] == loaded["train_loss"]
 
 
-def test_every_strategy_learns_the_same(tmp_path: Path, name: str) -> None:
-    path = written(tmp_path, name, ("nn.Dropout(0.1)", "nn.Identity()"))
-    single = trained(path, tmp_path / "single").reported[-1].metrics
-    strategies = ["ddp", "fsdp", "ring_allreduce", "pipeline"]
-    configs = [{"strategy": strategy, "num_microbatches": 2} for strategy in strategies]
+FROZEN = ("nn.Linear(4, hidden)", "nn.Linear(4, hidden).requires_grad_(False)")
+
+
+@pytest.mark.parametrize("changes", [(), (FROZEN,)], ids=["all trained", "frozen"])
+def test_every_strategy_learns_the_same(tmp_path: Path, name: str, changes: tuple[tuple[str, str], ...]) -> None:
+    path = written(tmp_path, name, ("nn.Dropout(0.1)", "nn.Identity()"), *changes)
+    single = trained(path, tmp_path / "single", weight_decay=0.1).reported[-1].metrics
+    strategies = ["ddp", "fsdp", "ring_allreduce", "pipeline", "parameter_server"]
+    configs = [{"strategy": strategy, "num_microbatches": 2, "weight_decay": 0.1} for strategy in strategies]
     found, _ = on_ranks(metrics_of_ranks, 2, path, tmp_path, configs)
     for strategy, several in zip(strategies, found, strict=True):
         assert several["train_loss"] == pytest.approx(single["train_loss"], rel=1e-5), strategy
@@ -198,8 +202,25 @@ def test_a_parameter_server_learns_the_same(tmp_path: Path, name: str) -> None:
     assert several["train_loss"] == pytest.approx(single["train_loss"], rel=1e-5)
 
 
-def test_it_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(tmp_path: Path, name: str) -> None:
-    path = written(tmp_path, name)
+UNUSED = """\
+class Tanh(nn.Tanh):
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Linear(2, 2)
+
+
+class Rows"""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [(), (FROZEN,), (("nn.Tanh()", "Tanh()"), ("class Rows", UNUSED))],
+    ids=["all trained", "frozen", "unused"],
+)
+def test_it_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(
+    tmp_path: Path, name: str, changes: tuple[tuple[str, str], ...]
+) -> None:
+    path = written(tmp_path, name, *changes)
     whole = trained(path, tmp_path / "whole", epochs=2)
     trainable = load_trainable(path)
     data, answers = trainable.locate_data(Data()), iter([False])

@@ -46,7 +46,7 @@ class _DdpStep(Step):
     def _backward(self, loss: Tensor, timeline: Timeline) -> None:
         """Run backward; only the communication that is left after the last gradient counts as `communicate`."""
         world_size = dist.get_world_size()  # DDP divides the sum of the gradients by it
-        first = next(self.model.parameters())  # its gradient is computed last
+        first = next(p for p in self.model.parameters() if p.requires_grad)  # its gradient is computed last
         handle = first.register_post_accumulate_grad_hook(lambda _: timeline.mark("backward"))  # type: ignore[no-untyped-call]
         torch.autograd.backward(loss * world_size)
         timeline.mark("communicate")

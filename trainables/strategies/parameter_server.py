@@ -52,10 +52,13 @@ def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torc
 
 
 class _Node(Step):
-    """Base of all ranks: the weights in one vector and the gradients in another, so that each is one message."""
+    """Base of all ranks: the weights in one vector and the gradients in another, so that each is one message.
+
+    Frozen weights are in neither: they stay equal on all ranks.
+    """
 
     def __init__(self, model: nn.Module, settings: Settings, device: torch.device) -> None:
-        parameters = list(model.parameters())
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._weights, weights = flattened(parameters)
         self._gradients, gradients = flattened(parameters)
         for parameter, weight, gradient in zip(parameters, weights, gradients, strict=True):
