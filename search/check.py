@@ -129,7 +129,7 @@ def findings(check: Check, trainable: Trainable, source: Source) -> Iterator[tup
             return
         yield from _measured(check, rate_metric(known), {"rate": {}})
         return
-    facts = _facts(check)
+    facts = _facts(check, *_settings(check))
     if "error" in facts:
         yield "error", str(facts["error"]), False
         return

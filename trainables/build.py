@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import Any
 
@@ -35,7 +36,9 @@ def network(settings: Settings, shape: SampleShape, device: torch.device, proces
     """Build the workload's network with new weights and the kernels that the settings select."""
     workload = workload_of(settings)
     model = workload.network(settings, shape).to(device)
-    model.to(memory_format=FORMATS[settings.memory_format])
+    for tensor in itertools.chain(model.parameters(), model.buffers()):
+        if tensor.ndim == 4:  # nn.Module.to would convert five axes, too, for which channels_last is another format
+            tensor.data = tensor.data.contiguous(memory_format=FORMATS[settings.memory_format])
     workload.tune(model, settings, samples_at_a_time(settings, processes))
     return model
 

@@ -1,6 +1,6 @@
 """Facts of a training that take its code to find out, as one line of JSON, for `search.check`.
 
-    python -m trainables.facts flowers.py [--root DIR]
+    python -m trainables.facts flowers.py [--root DIR] hidden=64 ...
     python -m trainables.facts flowers.py [--root DIR] --twice batch_size=32 ...
     python -m trainables.facts loop.py [--root DIR] --first-report 8 batch_size=32 ...
 
@@ -35,15 +35,15 @@ from trainables.machine.exception_chain import described
 from trainables.own_loop import OwnLoop
 from trainables.own_trainable import OwnTrainable
 from trainables.prediction.flops import training_flops_per_sample
-from trainables.settings import parsed
+from trainables.settings import checked, parsed
 from trainables.workload import workload_of
 
 OTHER_SEED = 20090408
 
 
-def facts(trainable: OwnTrainable, data: Data) -> dict[str, Any]:
+def facts(trainable: OwnTrainable, data: Data, config: Mapping[str, Scalar | None]) -> dict[str, Any]:
     """Return the facts by name."""
-    settings = trainable.settings()
+    settings = trainable.settings(**checked(config, trainable.PARAMETERS or {}))
     workload = workload_of(settings)
     shape = workload.sample_shape(settings, data)
     model = network(settings, shape, torch.device("cpu"))
@@ -107,7 +107,8 @@ def main(arguments: Sequence[str]) -> int:
             found: Mapping[str, Any] = first_report(trainable, data, config, options.first_report)
         else:
             assert isinstance(trainable, OwnTrainable)
-            found = second_training(trainable, data, config) if options.twice else facts(trainable, data)
+            with trainable.errors(config):
+                found = (second_training if options.twice else facts)(trainable, data, config)
         print(json.dumps(found))
     except (LookupError, DataError, InfeasibleError, OwnCodeError) as error:
         print(json.dumps({"error": str(error)}), flush=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import field, make_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from trainables.contract import Config, Cost, Data, MemoryNeed, Parameter, Resources, Worker
+from trainables.contract import Config, Cost, Data, MemoryNeed, OwnCodeError, Parameter, Resources, Worker
 from trainables.declared import Declaration, kind_of
 from trainables.own_loop import OwnLoop
 from trainables.own_source import OwnSource, own_errors, own_metrics
@@ -16,6 +17,7 @@ from trainables.settings import TYPES, Settings
 from trainables.torch_trainable import TorchTrainable
 
 T = TypeVar("T")
+VIEW_FAILED = "view size is not compatible"  # in PyTorch's message
 
 
 class OwnTrainable(TorchTrainable):
@@ -34,19 +36,34 @@ class OwnTrainable(TorchTrainable):
         settings = _settings_class(declaration, self.source.digest)
         super().__init__(settings, declaration.unit, own_metrics(declaration))
 
+    @contextlib.contextmanager
+    def errors(self, config: Config) -> Iterator[None]:
+        """Turn errors of the user's code into one line with file and line.
+
+        Raises:
+            OwnCodeError: see `own_errors`.
+        """
+        try:
+            with own_errors(self.source.path.parent):
+                yield
+        except OwnCodeError as error:
+            if VIEW_FAILED not in f"{error}" or config.get("memory_format") == "contiguous":
+                raise
+            raise OwnCodeError(f"{error}; memory_format=contiguous keeps PyTorch's order") from error.__cause__
+
     def estimate(self, config: Config, data: Data) -> Cost:
         """Time a few steps; errors of the user's code become one line with file and line."""
-        with own_errors(self.source.path.parent):
+        with self.errors(config):
             return super().estimate(config, data)
 
     def memory(self, config: Config, data: Data, resources: Resources) -> MemoryNeed | None:
         """Predict memory; errors of the user's code become one line with file and line."""
-        with own_errors(self.source.path.parent):
+        with self.errors(config):
             return super().memory(config, data, resources)
 
     def _isolated(self, config: Config, worker: Worker, work: Callable[[Settings, Worker], T]) -> T:
         """Call `work`; errors of the user's code become one line with file and line."""
-        with own_errors(self.source.path.parent):
+        with self.errors(config):
             return super()._isolated(config, worker, work)
 
 

@@ -48,17 +48,16 @@ def test_bad_input_is_one_line(
     assert error.count("\n") == 1
 
 
-def test_facts_are_those_of_the_file(tmp_path: Path) -> None:
-    found = check._facts(
-        check.Check(Path(written(tmp_path, "rows.py", ("import torch", "print('x')\nimport torch"))), None, {})
-    )
+def test_facts_are_those_of_the_file_and_the_settings(tmp_path: Path) -> None:
+    path = Path(written(tmp_path, "rows.py", ("import torch", "print('x')\nimport torch")))
+    found = check._facts(check.Check(path, None, {}), "hidden=6")
     assert found == {
         "samples": 48,
         "input": "float32 [4]",
         "target": "float32 [1]",
         "units": 1,
-        "parameters": 4 * 8 + 8 + 8 + 1,
-        "flops": 2 * (4 * 8 * 2 + 8 * 3),
+        "parameters": 4 * 6 + 6 + 6 + 1,
+        "flops": 2 * (4 * 6 * 2 + 6 * 3),
     }
 
 

@@ -13,11 +13,12 @@ import torch
 
 from tests.trainables.own_files import written
 from tests.trainables.ranked import on_ranks
-from trainables import checkpoint, train
+from trainables import build, checkpoint, train
 from trainables.contract import Data, DataError, InfeasibleError, OwnCodeError, Resources, load_trainable
 from trainables.kept_samples import from_text
 from trainables.local_worker import LocalWorker
 from trainables.own_trainable import OwnTrainable
+from trainables.workload import workload_of
 from trainables.workloads.own_file import OwnFile
 
 CONFIG = {"batch_size": 8, "precision": "fp32", "threads": 1, "learning_rate": 0.01}
@@ -267,6 +268,15 @@ def test_a_network_trains_in_training_mode_but_for_modules_that_it_froze(
     assert [module.training for module in model.modules()] == modes
 
 
+def test_weights_of_four_axes_alone_have_the_memory_format(tmp_path: Path, name: str) -> None:
+    convolutions = "return nn.Sequential(nn.Conv2d(2, 2, 3), nn.Conv3d(2, 2, 3))"
+    settings = OwnTrainable(Path(written(tmp_path, name, (NETWORK, convolutions)))).settings()
+    shape = workload_of(settings).sample_shape(settings, Data())
+    weights = dict(build.network(settings, shape, torch.device("cpu")).named_parameters())
+    assert weights["0.weight"].is_contiguous(memory_format=torch.channels_last)
+    assert weights["1.weight"].is_contiguous()
+
+
 def test_augment_changes_training_batches_alone(tmp_path: Path, name: str) -> None:
     augment = "def augment(batch):\n    x, y = batch\n    return x * 0, y\n\n\ndef loss("
     quiet = (" + 0.1 * torch.randn(4)", "")
@@ -372,6 +382,14 @@ def test_a_mistake_is_one_line_with_the_users_file_and_line(tmp_path: Path, name
     with pytest.raises((OwnCodeError, DataError, FloatingPointError), match=message) as raised:
         trained(path, tmp_path / "trial")
     assert "\n" not in str(raised.value)
+
+
+def test_a_view_that_channels_last_does_not_allow_is_an_error_that_names_the_setting(tmp_path: Path, name: str) -> None:
+    image = "return nn.Sequential(nn.Unflatten(1, (2, 1, 2)), nn.Conv2d(2, 2, (1, 2), padding=1))"
+    path = written(tmp_path, name, (NETWORK, image), (LOSS, "return outputs.view(-1, 18).mean()"))
+    error = r"view size is not compatible.* \(own.*:31\); memory_format=contiguous keeps PyTorch's order"
+    with pytest.raises(OwnCodeError, match=error):
+        trained(path, tmp_path / "trial")
 
 
 def probe_fails_on_rank(rank: int, world_size: int, path: str, folder: Path, config: dict[str, Any]) -> bool:
