@@ -39,7 +39,7 @@ from trainables.settings import Settings
 from trainables.step import Step, arranged, autocast, in_floats, learning_rate
 from trainables.strategies import share_of
 from trainables.workload import Views, num_samples, workload_of
-from trainables.workloads.sample_values import MOST_SAMPLES, first_samples
+from trainables.workloads.sample_values import MOST_SAMPLES, first_samples, of_samples
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,9 @@ def _check_measures(training: Training, inputs: Any, targets: Any) -> None:
     training.step.gather()
     samples = num_samples(targets)
     if samples:  # a server has none
-        few = first_samples((inputs, targets), MOST_SAMPLES, samples)
+        few = inputs, targets
+        if all(of_samples(few, samples)):
+            few = first_samples(few, MOST_SAMPLES, samples)
         evaluate(training.step.model, [few], training.settings, training.device, rank=0, world_size=1)
 
 

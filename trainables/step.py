@@ -14,8 +14,9 @@ from torch.utils._pytree import tree_map
 from trainables.machine.processor import precision_of
 from trainables.settings import Settings
 from trainables.stages import Timeline
+from trainables.strategies import share_of
 from trainables.strategy_table import captures
-from trainables.workload import num_samples, workload_of
+from trainables.workload import workload_of
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -34,6 +35,9 @@ class Step:
         self._optimizer = optimizer(model, settings)
         self._scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
         self._settings, self._device = settings, device
+        rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        first, end = share_of(settings.strategy, rank, world_size).within(settings.batch_size)
+        self._part = (end - first) / settings.batch_size  # that this rank reads of each batch
 
     def __call__(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         """Train on this rank's share of a batch; return its part of the batch's mean loss, detached, on the device.
@@ -52,7 +56,7 @@ class Step:
     def _forward_and_loss(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         with autocast(self._settings, self._device):
             outputs = self._forward(arranged(inputs, self._settings))
-            loss = loss_of(outputs, targets, self._settings)
+            loss = loss_of(outputs, targets, self._settings, self._part)
         timeline.mark("forward")
         return loss
 
@@ -146,11 +150,13 @@ def _zero_new_momentum(sgd: torch.optim.Optimizer, *_: Any) -> None:
                 sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
-def loss_of(outputs: Any, targets: Any, settings: Settings) -> Tensor:
-    """Return the workload's loss: the sum over these samples divided by the size of the whole batch."""
+def loss_of(outputs: Any, targets: Any, settings: Settings, part: float) -> Tensor:
+    """Return the workload's loss of these samples, as `part` of the mean over the whole batch.
+
+    The number of targets does not tell how many samples there are: a file may put together those of all samples.
+    """
     mean = workload_of(settings).loss(outputs, targets, settings)
-    share = num_samples(targets) / settings.batch_size
-    return mean if share == 1 else mean * share
+    return mean if part == 1 else mean * part
 
 
 def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Any]]:

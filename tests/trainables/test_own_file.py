@@ -295,6 +295,33 @@ def test_inputs_may_be_nested_and_put_together_by_the_file(tmp_path: Path, name:
     assert math.isfinite(trained(path, tmp_path / "trial", num_workers=1).reported[-1].metrics["val_loss"])
 
 
+BOXES = """\
+def collate(samples):  # two targets for each sample, one after the other, as boxes of pictures
+    x, y = torch.utils.data.default_collate(samples)
+    return {"rows": x}, torch.cat([y, y])
+
+
+class Rows"""
+
+
+@pytest.mark.usefixtures("short_probes")
+def test_the_number_of_targets_changes_neither_the_loss_nor_what_is_measured(tmp_path: Path, name: str) -> None:
+    network = ("return nn.Sequential(", "return Named(")
+    named = (
+        'class Named(nn.Sequential):\n    def forward(self, batch):\n        return super().forward(batch["rows"])\n'
+    )
+    one = (LOSS, "return (outputs * 0 + 1).mean()")
+    measures = (MEASURES, 'return {"val_loss": outputs * 0 + 1, "val_sign": outputs * 0 + len(targets) / len(outputs)}')
+    path = written(tmp_path, name, network, one, measures, ("class Rows", f"{named}\n\n{BOXES}"))
+    found = trained(path, tmp_path / "trial").reported[-1].metrics
+    assert (found["train_loss"], found["val_loss"], found["val_sign"]) == (1, 1, 2)
+    (found,), _ = on_ranks(metrics_of_ranks, 2, path, tmp_path / "ranks", [{"strategy": "ddp"}])
+    assert (found["train_loss"], found["val_loss"]) == (1, 1)
+    trainable = load_trainable(path)
+    trainable.probe(CONFIG, worker := LocalWorker(tmp_path, 1, trainable.locate_data(Data()), Resources(1)))
+    assert worker.reported[0].metrics["rows_per_second"] > 0
+
+
 def test_train_images_limits_the_training_samples(tmp_path: Path, name: str) -> None:
     trainable = load_trainable(written(tmp_path, name))
     need = trainable.estimate(CONFIG, trainable.locate_data(Data(train_images=16)))

@@ -178,5 +178,18 @@ def tied(rank: int, world_size: int) -> None:
     get_strategy("pipeline").build(model, settings_of("pipeline", precision="fp32"), VGG_SHAPE, CPU)
 
 
+def test_targets_of_another_length_than_the_batch_are_refused() -> None:
+    message = "strategy pipeline: targets have shape (18,), expected (16,), a row for each sample"
+    assert on_ranks(two_more_targets, 2)[0] == message
+
+
+def two_more_targets(rank: int, world_size: int) -> str:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
+    step = get_strategy("pipeline").build(model, settings_of("pipeline", precision="fp32"), VGG_SHAPE, CPU)
+    with pytest.raises((InfeasibleError, RuntimeError)) as raised:
+        step(torch.zeros(16 * (rank == 0), 3, 32, 32), torch.zeros(18 * (rank == 0), dtype=torch.int64), OFF)
+    return str(raised.value)
+
+
 def one_layer(rank: int, world_size: int) -> None:
     get_strategy("pipeline").build(torch.nn.Sequential(torch.nn.Linear(1, 1)), settings_of("pipeline"), VGG_SHAPE, CPU)

@@ -108,6 +108,10 @@ class _PipelineStep(Step):
         self._stage.timeline = timeline
         losses: list[Tensor] = []
         if self._rank == 0:
+            expected = (self._settings.batch_size, *self._shape.targets.shape)
+            if targets.shape != expected:
+                what = f"targets have shape {tuple(targets.shape)}, expected {expected}, a row for each sample"
+                raise InfeasibleError(f"strategy pipeline: {what}")
             sending = dist.isend(targets.to(self._message_device).contiguous(), self._last)
             self._schedule.step(arranged(inputs, self._settings))
             assert sending is not None
@@ -127,7 +131,7 @@ class _PipelineStep(Step):
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return a micro-batch's part of the mean loss; the parts and their gradients add up."""
         with autocast(self._settings, self._device):
-            loss = loss_of(outputs, targets, self._settings)
+            loss = loss_of(outputs, targets, self._settings, 1 / self._settings.num_microbatches)
         self._stage.timeline.mark("forward")
         return loss
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from trainables.workload import num_samples
 
@@ -24,16 +24,20 @@ def first_samples(tree: Any, count: int, samples: int, times: int = 1) -> Any:
     """Return the first `count` samples of a batch, `times` times over; other tensors are left as they are."""
 
     def part(leaf: Any) -> Any:
-        of_samples = isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == samples
-        return torch.cat([leaf[:count]] * times) if of_samples else leaf
+        return torch.cat([leaf[:count]] * times) if any(of_samples(leaf, samples)) else leaf
 
     return tree_map(part, tree)
+
+
+def of_samples(tree: Any, samples: int) -> list[bool]:
+    """Return for each tensor with an axis whether it has a row for each sample, unlike nodes of graphs or boxes."""
+    return [len(leaf) == samples for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.ndim]
 
 
 def mistake_of(measures: Measures, outputs: Any, targets: Any, found: Mapping[str, Tensor]) -> str | None:
     """Return which of the values that `measures` found are not those of samples, with the remedy; None: all are."""
     samples = num_samples(targets)
-    if not samples:
+    if not samples or not any(of_samples(outputs, samples)):  # not as many targets as samples
         return None
     count = min(MOST_SAMPLES, samples)
     try:
