@@ -10,13 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
+from torch.utils._pytree import keystr, tree_leaves_with_path
 
 from trainables.contract import Measurement
 from trainables.machine.exception_chain import exception_chain
 
 FILE_NAME = "checkpoint.pt"
 WRITING_SHARE = 0.02  # of the time between two checkpoints
+# What restores NumPy's numbers and arrays, by functions without a public name. PyTorch reads nothing else that is not
+# its own or Python's.
+NUMPY: list[Any] = [
+    *(np.ndarray, np.dtype, np.zeros(0).__reduce__()[0], np.float64().__reduce__()[0], bytes),
+    *{type(np.dtype(code)) for code in np.typecodes["All"]},
+]
 log = logging.getLogger(__name__)
 
 
@@ -53,7 +62,11 @@ class Schedule:
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint and replace the last one by rename, so that a kill leaves one of the two."""
+    """Write a checkpoint and replace the last one by rename, so that a kill leaves one of the two.
+
+    Raises:
+        TypeError: the state has a value that `load` would not read.
+    """
     unfinished = folder / f"{FILE_NAME}.part"
     measurement = checkpoint.measurement
     content = {
@@ -66,6 +79,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     try:
         with unfinished.open("wb") as file:  # with a path, torch hides a full disk in another error
             torch.save(content, file)
+        _check_readable(unfinished, checkpoint.state)
     except BaseException as error:
         unfinished.unlink(missing_ok=True)  # a partial file would keep a full disk full
         cause = next((each for each in exception_chain(error) if isinstance(each, OSError)), None)
@@ -74,6 +88,19 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
             raise OSError(cause.errno, what, str(folder / FILE_NAME)) from error
         raise
     unfinished.replace(folder / FILE_NAME)
+
+
+def _check_readable(file: Path, state: Mapping[str, Any]) -> None:
+    with safe_globals(NUMPY):
+        unknown = get_unsafe_globals_in_checkpoint(str(file))
+    if unknown:
+        leaves = [named for part in state.values() for named in tree_leaves_with_path(part)]
+        found = (
+            f"checkpoint{keystr(path)} is a {type(leaf).__name__}"
+            for path, leaf in leaves
+            if f"{type(leaf).__module__}.{type(leaf).__qualname__}" in unknown
+        )
+        raise TypeError(f"{next(found, ', '.join(unknown))}, which is not read again, as it may run code")
 
 
 def _tensor_bytes(content: Any) -> int:
@@ -87,7 +114,8 @@ def load(folder: Path, network: Mapping[str, Any]) -> Checkpoint | None:
     """Load the folder's checkpoint of that network; None without one, with a warning if it is damaged or different."""
     path = folder / FILE_NAME
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with safe_globals(NUMPY):
+            content = torch.load(path, map_location="cpu", weights_only=True)
         measurement = Measurement(content["epoch"], content["metrics"], content.get("samples", {}))
         checkpoint = Checkpoint(content["network"], measurement, content["state"])
     except FileNotFoundError:

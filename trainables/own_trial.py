@@ -103,7 +103,11 @@ class OwnTrial:
             loader: batches, in any form.
             units: of a step in this process, such as its tokens, or a function of the batch; by default its samples.
         """
-        self.resume(len(loader) if isinstance(loader, Sized) else None)
+        try:
+            length = len(loader) if isinstance(loader, Sized) else None
+        except TypeError:  # a DataLoader of an IterableDataset
+            length = None
+        self.resume(length)
         try:
             for batch in itertools.islice(loader, self._most_steps):
                 self.loaded()
@@ -117,13 +121,13 @@ class OwnTrial:
 
         Args:
             epoch: as `epochs` yielded it.
-            checkpoint: tensors, numbers and strings, in dictionaries or lists; a later process finds it in
-                `trial.checkpoint`, and goes on after this epoch. Without it, an interrupted trial starts again.
+            checkpoint: tensors, NumPy's arrays, numbers and strings, in dictionaries or lists; a later process finds
+                it in `trial.checkpoint`, and goes on after this epoch. Without it, an interrupted trial starts again.
             metrics: those that METRICS declares, and `train_loss` if wanted. A tensor with a row for each validation
                 sample gives the mean and its 95% interval, and trials are then compared sample by sample.
 
         Raises:
-            OwnCodeError: metrics are missing or not declared.
+            OwnCodeError: metrics are missing or not declared, or the checkpoint has something else.
             FloatingPointError: one is not finite.
         """
         if self.probe:  # the names alone: so short a training may give no finite number

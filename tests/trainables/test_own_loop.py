@@ -76,6 +76,30 @@ def test_a_loop_without_checkpoints_starts_again(tmp_path: Path, name: str) -> N
         assert [m.epoch for m in trained(path, tmp_path / "trial", epochs=2).reported] == [1, 2]
 
 
+def test_a_checkpoint_may_have_numbers_and_arrays_of_numpy(tmp_path: Path, name: str) -> None:
+    kept = "{'best': np.float64(0.5), 'curve': [np.arange(3.0)], 'random': np.random.get_state()}"
+    seen = "    if trial.checkpoint:\n        assert trial.checkpoint['best'] == 0.5\n"
+    seen += "        assert (trial.checkpoint['curve'][0] == np.arange(3.0)).all()\n"
+    seen += "        np.random.set_state(trial.checkpoint['random'])\n"
+    changes = (
+        ("import torch\n", "import numpy as np\nimport torch\n"),
+        ("checkpoint=model.state_dict()", f"checkpoint={kept}"),
+        ("    if trial.checkpoint:\n        model.load_state_dict(trial.checkpoint)\n", seen),
+    )
+    path = written(tmp_path, name, *changes, text=LOOP)
+    first = worker_of(path, tmp_path / "trial", 2, listener=lambda measurement: False)
+    load_trainable(path).train({"threads": 1}, first)
+    assert [m.epoch for m in trained(path, tmp_path / "trial", epochs=2).reported] == [1, 2]
+    assert [m.epoch for m in trained(path, tmp_path / "trial", epochs=2).reported] == [2]
+
+
+def test_a_loader_without_a_length_gives_steps(tmp_path: Path, name: str) -> None:
+    stream = "class Rows(torch.utils.data.IterableDataset):\n    def __iter__(self):\n        return iter(rows(128, 0))"
+    loader = ("DataLoader(rows(128, 0), ", "DataLoader(Rows(), ")
+    path = written(tmp_path, name, loader, ("def network(", f"{stream}\n\n\ndef network("), text=LOOP)
+    assert [m.epoch for m in trained(path, tmp_path / "trial", epochs=2).reported] == [1, 2]
+
+
 def test_a_row_for_each_sample_gives_interval_and_samples(tmp_path: Path, name: str) -> None:
     of_each = ("val_loss=tested(model, 1)", "val_loss=(tested(model, 1) + torch.arange(100.0))[:, None]")
     one, last = trained(written(tmp_path, name, of_each, text=LOOP), tmp_path / "trial", epochs=2).reported
@@ -189,6 +213,10 @@ MISTAKES = [
         "trial.report(1) without a step; go through the batches by trial.steps(loader)",
     ),
     ((REPORT, "trial.report(epoch, checkpoint=lambda: 0, val_loss=1.0)"), "the checkpoint cannot be written"),
+    (
+        (REPORT, "trial.report(epoch, checkpoint={'a': [0, Path('x')]}, val_loss=1.0)\n\n\nfrom pathlib import Path"),
+        "the checkpoint cannot be written: checkpoint['a'][1] is a PosixPath, which is not read again",
+    ),
     (
         ("for x, y in trial.steps(loader)", "for _, (x, y) in zip(trial.steps(['a']), loader)"),
         "a batch without tensors; say its size",
