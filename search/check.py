@@ -149,7 +149,7 @@ def _described(facts: Mapping[str, object], known: Mapping[str, object]) -> Iter
     yield "one sample", f"input {_shape(facts['input'])}, target {_shape(facts['target'])}", True
     unit = rate_unit(rate_metric(known)).removesuffix("/s")
     if facts["units"] != 1:
-        yield "", f"{facts['units']} {unit}", True
+        yield "", f"{facts['units']:,g} {unit}", True
     flops = "FLOPs cannot be counted" if facts["flops"] is None else f"{facts['flops']:,} FLOPs per sample and step"
     yield "network", f"{facts['parameters']:,} parameters; {flops}", True
 

@@ -212,7 +212,7 @@ class Cost:
     samples_per_second: float
     samples_per_epoch: int
     checkpoint_bytes: int | None  # None: not known
-    units_per_sample: int = 1  # of the training's rate, such as the tokens of a text
+    units_per_sample: float = 1  # of the training's rate, such as the tokens of a text
 
     @property
     def units_per_second(self) -> float:

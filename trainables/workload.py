@@ -52,8 +52,8 @@ class Workload(Protocol):
     def sample_shape(self, settings: Settings, data: Data) -> SampleShape:
         """Return the shape of a training sample."""
 
-    def units_per_sample(self, data: Data) -> int:
-        """Return the units of a sample, such as tokens."""
+    def units_per_sample(self, data: Data) -> float:
+        """Return the mean units of a sample, such as tokens."""
 
     def network(self, settings: Settings, shape: SampleShape) -> nn.Module:
         """Build the network, on PyTorch's current device."""

@@ -91,6 +91,14 @@ def test_units_count_in_the_rate(tmp_path: Path, name: str) -> None:
     assert last["throughput_rows"] % (8 * 4) == 0
 
 
+def test_the_units_of_a_sample_are_the_mean_over_samples(tmp_path: Path, name: str) -> None:
+    units = ("def loss(", "def units(inputs, targets):\n    return int(inputs[0])\n\n\ndef loss(")
+    of_sample = (ITEM, "return torch.full((4,), i % 2 + 1.0), self.y[i]")
+    settings = OwnTrainable(Path(written(tmp_path, name, units, of_sample))).settings()
+    assert workload_of(settings).units_per_sample(Data()) == pytest.approx(1.5, abs=0.1)
+    assert workload_of(settings).units_per_sample(Data(train_images=1)) in (1, 2)
+
+
 def test_choices_may_be_numbers(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, name, ('{"hidden": 8}', '{"hidden": {"default": 8, "choices": [4, 8]}}'))
     assert trained(path, tmp_path / "trial", epochs=1, hidden=4).reported

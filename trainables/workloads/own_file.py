@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from trainables.workload import EvaluationPart
 from trainables.workloads.sample_values import mistake_of
 
 SUBSET_SEED = 20090408  # fixed, so that all trials of all runs see the same part of the samples
+UNITS_OF_SAMPLES = 48  # over which the units of a sample are averaged
 LOADED_COPIES = 2  # of a batch: its samples, and the stacked batch
 
 
@@ -51,6 +53,7 @@ class OwnFile:
         self._module = imported(self._path)
         self._datasets: dict[tuple[str, str | None], Any] = {}
         self._shapes: dict[str | None, SampleShape] = {}
+        self._units: dict[tuple[str | None, int | None], float] = {}
         self._measured_shapes: set[tuple[torch.Size, ...]] = set()  # of outputs and targets; those that were checked
         self._kept_bytes = 0
 
@@ -69,12 +72,17 @@ class OwnFile:
             self._shapes[data.root] = shape_of(inputs, targets)
         return self._shapes[data.root]
 
-    def units_per_sample(self, data: Data) -> int:
-        """Return what the file's `units` says of the first sample; 1 without it."""
+    def units_per_sample(self, data: Data) -> float:
+        """Return the mean of what the file's `units` says of some training samples, evenly chosen; 1 without it."""
         if not hasattr(self._module, "units"):
             return 1
-        inputs, targets = tree_map(lambda x: x[0], self.first_batch(data))
-        return int(self._module.units(inputs, targets))
+        key = data.root, data.train_images
+        if key not in self._units:
+            indices = self.training_indices(data)
+            chosen = indices[np.linspace(0, len(indices) - 1, min(len(indices), UNITS_OF_SAMPLES), dtype=int)]
+            samples = [tree_map(lambda x: x[0], self._batch_of(data, index)) for index in chosen.tolist()]
+            self._units[key] = fmean(int(self._module.units(inputs, targets)) for inputs, targets in samples)
+        return self._units[key]
 
     def network(self, settings: Settings, shape: SampleShape) -> nn.Module:
         """Build the file's network, as a chain of its `blocks` if it says which they are."""
@@ -197,11 +205,15 @@ class OwnFile:
 
     def first_batch(self, data: Data) -> Batch:
         """Return a batch of the first training sample."""
+        return self._batch_of(data, 0)
+
+    def _batch_of(self, data: Data, index: int) -> Batch:
+        """Return a batch of one training sample."""
         samples = _Samples(self._dataset("train", data), "train", self._path)
-        first = samples.__getitems__([(0, 0)])
-        if isinstance(first, LoadFailure):
-            raise LoadError(first.reason)
-        found = self._collate(first)
+        loaded = samples.__getitems__([(index, index)])
+        if isinstance(loaded, LoadFailure):
+            raise LoadError(loaded.reason)
+        found = self._collate(loaded)
         for leaf in tree_leaves(found):
             if not isinstance(leaf, Tensor):
                 raise DataError(
