@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from trainables.machine.processor import precision_of
+from trainables.plan import Share
 from trainables.settings import Settings
 from trainables.stages import Timeline
-from trainables.strategies import share_of
 from trainables.strategy_table import captures
 from trainables.workload import workload_of
 
@@ -29,14 +29,22 @@ class Step:
     network for evaluation and checkpoints. It is equal on all ranks after `gather`.
     """
 
-    def __init__(self, model: nn.Module, forward: nn.Module, settings: Settings, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        forward: nn.Module,
+        settings: Settings,
+        device: torch.device,
+        share: Callable[[int, int], Share] = Share,
+    ) -> None:
+        """`share`: what a rank reads of each batch, by its number and that of all ranks."""
         self.model = model
         self._forward = torch.compile(forward) if settings.compile else forward
         self._optimizer = optimizer(model, settings)
         self._scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
         self._settings, self._device = settings, device
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        first, end = share_of(settings.strategy, rank, world_size).within(settings.batch_size)
+        first, end = share(rank, world_size).within(settings.batch_size)
         self._part = (end - first) / settings.batch_size  # that this rank reads of each batch
 
     def __call__(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 from torch import device, nn
 
 from trainables.plan import Share
 from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
+from trainables.step import Step
 from trainables.strategy_table import STRATEGIES
-
-if TYPE_CHECKING:
-    from trainables.step import Step
 
 
 class StrategyModule(Protocol):
@@ -30,10 +28,8 @@ class StrategyModule(Protocol):
 
 def share_of(name: str, rank: int, world_size: int) -> Share:
     """Return the part of each batch that the rank reads: by default an equal share."""
-    if world_size == 1:
-        return Share()
     share: Callable[[int, int], Share] = getattr(get_strategy(name), "share", Share)
-    return share(rank, world_size)
+    return share(rank, world_size) if world_size > 1 else Share()
 
 
 def get_strategy(name: str) -> StrategyModule:

@@ -64,7 +64,7 @@ class _Node(Step):
         for parameter, weight, gradient in zip(parameters, weights, gradients, strict=True):
             parameter.data = weight.copy_(parameter.data)
             parameter.grad = gradient
-        super().__init__(model, model, settings, device)
+        super().__init__(model, model, settings, device, share)
         self._post = _Post(self._weights, through_host=settings.server == "asynchronous" and device.type == "cuda")
 
     def gather(self) -> None:
