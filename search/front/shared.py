@@ -10,7 +10,7 @@ from typing import Any
 
 from search.front.affects import is_learned, without_effect_on
 from search.front.intervals import Metrics, merge_independent
-from search.front.roles import ENDS, FIRST_RATE
+from search.front.roles import ENDS, rate_metric
 from search.front.targets import is_duration
 
 
@@ -51,8 +51,8 @@ def shared_metrics(
 
     The time and energy of a training depend on every setting and are never shared.
     """
-    rates = [name for name in known if f"{name}_low" in known] or [FIRST_RATE]
-    names = [name for name in dict.fromkeys([*objectives, *rates]) if not is_duration(name)]
+    rates = [name for name in known if f"{name}_low" in known]
+    names = [name for name in dict.fromkeys([*objectives, *rates, rate_metric(known)]) if not is_duration(name)]
     probed = tuple(name for name in names if not is_learned(trainable, name))
     learned = tuple(name for name in objectives if name in names and name not in probed)
     return (

@@ -122,11 +122,10 @@ class RunState:
                     self._join(trial)
                 case Start():
                     self.trials[event.trial_id].waits_for = None
-                case BesideNeighbour() if event.trial_id in self.trials:
+                case BesideNeighbour() | Again() if event.trial_id in self.trials:
                     self.trials[event.trial_id].apply(event)
-                case Again() if event.trial_id in self.trials:
-                    self.trials[event.trial_id].apply(event)
-                    self._compare_seeds()
+                    if isinstance(event, Again):
+                        self._compare_seeds()
                 case Wait() if event.trial_id in self.trials:
                     self.trials[event.trial_id].waits_for = event.reason
                 case Measurement() | Retry() | Finish() | Repeat() | OnTestSet() if event.trial_id in self.trials:
@@ -139,7 +138,7 @@ class RunState:
                     if one != other:
                         self._turns.add(one, other, event.rates)
                         self._settle()
-            if isinstance(event, DECIDING):
+            if isinstance(event, DECIDING) and self._last_at > self._resumed_at:  # else a process was started since
                 self.deciding_seconds += max(0.0, event.time - self._last_at)
             self._last_at = event.time
 
@@ -172,18 +171,14 @@ class RunState:
         """Put levels and turns together, and give the rates that follow to the trials that had turns."""
         if not self._turns:
             return
-        rate, groups, levels = self.rate_metric, dict[str, Group](), dict[str, Estimate]()
+        rate, groups, levels = self.rate_metric, {}, {}
         for name in self._turns.names:
-            for group in self.trials[name].groups:
-                if rate in group.shares.names:
-                    groups[name] = group
-                    group.settled = {}
-                    group.invalidate()
-                    # the trial that the group is named after may have failed before it measured anything
-                    measured = next((trial for trial in group.trials if trial.rate > 0), self.trials[name])
-                    levels[name] = self._level(measured)
-        settled = self._turns.settle(levels)
-        for name, found in settled.items():
+            groups[name] = next(group for group in self.trials[name].groups if rate in group.shares.names)
+            groups[name].settled = {}
+            groups[name].invalidate()
+            measured = (trial for trial in groups[name].measured if trial.rate > 0)
+            levels[name] = self._level(next(measured, self.trials[name]))
+        for name, found in self._turns.settle(levels).items():
             values = zip((rate, f"{rate}_low", f"{rate}_high"), found.ratio, strict=True)
             groups[name].settled = dict(values)
             groups[name].invalidate()

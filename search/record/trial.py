@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -81,6 +81,13 @@ class Trial:
             metrics |= group.metrics(self.epochs)
         return metrics
 
+    @property
+    def next_seed(self) -> int:
+        """Seed with which no trial was trained that shares what this one learned."""
+        learned = next((group.trials for group in self.groups if group.shares.learned), [self])
+        seeds = (event.seed for trial in learned for event in trial.again)
+        return 1 + max(seeds, default=int(self.config.get("seed", 0)))
+
     def source(self, metric: str) -> str:
         """Name of the first trial that shares the metric with this one."""
         sharing = next((group.trials for group in self.groups if metric in group.shares.names), [self])
@@ -141,24 +148,30 @@ class Group:
     seed_variances: Mapping[str, float] = field(default_factory=dict)  # by metric, as far as seeds were compared
     _merged: dict[int, dict[str, float]] = field(default_factory=dict)  # by number of epochs
 
+    @property
+    def measured(self) -> list[Trial]:
+        """The trials whose measurements count."""
+        return [trial for trial in self.trials if trial.curve and trial.state != "failed"]
+
     def metrics(self, epochs: int) -> dict[str, float]:
         """The shared metrics, of trials with so many epochs if they take training; empty: of one trial alone."""
         learned = self.shares.learned
         epochs = epochs if learned else 0
         if epochs not in self._merged:
-            trials = [trial for trial in self.trials if trial.curve and trial.state != "failed"]
             if learned:
-                measured = [trial.curve[epochs].metrics for trial in trials if epochs in trial.curve]
+                measured = [trial.curve[epochs].metrics for trial in self.measured if epochs in trial.curve]
             else:
-                measured = [m for trial in trials for m in (trial.curve[trial.epochs].metrics, *trial.repeats)]
+                measured = [m for trial in self.measured for m in (trial.curve[trial.epochs].metrics, *trial.repeats)]
             merged = self.shares.merge(measured)
             if learned and measured:
                 merged |= over_seeds([merged or measured[0], *self._of_other_seeds(epochs)], self.seed_variances)
             self._merged[epochs] = {**merged, **self.settled}
         return self._merged[epochs]
 
-    def _of_other_seeds(self, epochs: int) -> list[Mapping[str, float]]:
-        return [event.metrics for trial in self.trials if trial.epochs == epochs for event in trial.again]
+    def _of_other_seeds(self, epochs: int) -> Iterable[Mapping[str, float]]:
+        """Metrics by seed: trials of the group with one seed are one training, of which the last counts."""
+        trained = [trial for trial in self.trials if trial.epochs == epochs]
+        return {event.seed: event.metrics for trial in trained for event in trial.again}.values()
 
     def seeds(self) -> list[Mapping[str, float]]:
         """Metrics after the last epoch, one for each seed that was trained."""

@@ -117,8 +117,7 @@ class FrontMeasurements:
         if self._space.trial_kind == "probe" or "seed" not in (trainable.PARAMETERS or {}):
             return
         while (trial := next_to_train_again(run_state, end - self._clock())) is not None:
-            known = (event.seed for group in trial.groups for other in group.trials for event in other.again)
-            seed = 1 + max((int(trial.config.get("seed", 0)), *known))
+            seed = trial.next_seed
             task = self._make_task(trial.trial_id, {**trial.config, "seed": seed}, "train")
             task = replace(task, folder=f"{task.folder}-seed-{seed}")
             Path(task.folder).mkdir(parents=True, exist_ok=True)

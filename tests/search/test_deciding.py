@@ -95,7 +95,8 @@ def decided(
     with Journal(folder / FILE_NAME) as journal:
         mapping = space.to_mapping()
         about = {"trainable": "vgg19_cifar10", "metrics": dict.fromkeys(interval(1.0, 1.0), "images/s")}
-        journal.append("run", name="x", objectives=OBJECTIVES, data={"name": "generated"}, space=mapping, **about)
+        objectives = mapping["objectives"]
+        journal.append("run", name="x", objectives=objectives, data={"name": "generated"}, space=mapping, **about)
         study = Study(space, space.data, folder, journal, Resources(cpus=2), "pool", (), clock)
         for accuracy, rates in measured:
             trial = study.propose()
@@ -318,6 +319,22 @@ def test_each_pick_is_trained_with_another_seed_before_what_is_doubtful(
     trials = [(accuracy, interval(rate, 1.0)) for accuracy, rate in measured]
     _, tasks = decided(tmp_path, monkeypatch, trials, faster_by(1.1), seconds=30.0)
     assert [task.trial_id for task in tasks if task.function == "train"] == ["t0002", "t0003", "t0004"]
+
+
+def test_trials_that_share_an_accuracy_are_trained_with_different_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They differ in the loader processes alone; with the memory as an objective, both are on the front."""
+    keys: dict[str, Any] = {
+        "parameters": {"num_workers": {"values": [0, 1]}},
+        "fixed": {"loader": "workers"},
+        "objectives": [*OBJECTIVES, {"metric": "peak_memory_gib", "goal": "minimize"}],
+    }
+    trials = [(0.7, interval(100.0 * n, 1.0) | {"peak_memory_gib": 1.0 * n}) for n in (1, 2)]
+    _, tasks = decided(tmp_path, monkeypatch, trials, faster_by(1.1), seconds=30.0, **keys)
+    trained = [(task.trial_id, task.config["seed"]) for task in tasks if task.function == "train"]
+    assert len(trained) == len({seed for _, seed in trained}) == 3
+    assert {trial_id for trial_id, _ in trained} == {"t0001", "t0002"}
 
 
 def test_nothing_is_trained_again_for_which_there_is_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

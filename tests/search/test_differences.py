@@ -10,7 +10,7 @@ from search.record.columns import describe_columns
 from search.record.dataframes import Run
 from search.record.run_state import RunState
 from search.text.numbers import format_difference
-from tests.search.runs import Recorder, config, typed
+from tests.search.runs import INFO, Recorder, config, interval, typed
 
 RATE = "images_per_second"
 
@@ -62,8 +62,8 @@ def test_turns_make_the_difference_of_two_levels_as_sharp_as_they_are_and_the_le
     assert 0.13 < found["a"].deviation < 0.15
 
 
-def with_turns(*pairs, number=12):
-    recorder = Recorder(constraints=[])
+def with_turns(*pairs, number=12, **changed):
+    recorder = Recorder(constraints=[], **changed)
     for trial_id, size, accuracy, rate in (("t0001", 64, 0.70, 100.0), ("t0002", 128, 0.69, 104.0)):
         recorder.start(trial_id, **config(size))
         ends = {f"{RATE}_low": rate - 30, f"{RATE}_high": rate + 30}
@@ -104,6 +104,38 @@ def test_turns_the_other_way_round_are_the_same_turns():
     one, other = with_turns(("t0001", "t0002", 1.25)), with_turns(("t0002", "t0001", 0.8))
     ratios = [state.rate_ratio(*state.trials.values()).mean for state in (one, other)]
     assert ratios[0] == pytest.approx(ratios[1], abs=0.03)
+
+
+@pytest.mark.parametrize("rate", [None, 1.0])
+def test_a_rate_by_turns_has_the_level_of_a_trial_that_measured_it(rate):
+    """The first trials with these settings failed, perhaps after a report."""
+    recorder = Recorder(constraints=[])
+    for trial_id, size in (("t0003", 64), ("t0004", 128)):
+        recorder.start(trial_id, **config(size, 0.9))
+        if rate:
+            recorder.measure(trial_id, 1, val_accuracy=0.1, **interval(rate, 0.01))
+        recorder.finish(trial_id, "failed")
+    for trial_id, size, rate in (("t0001", 64, 2000.0), ("t0002", 128, 2100.0)):
+        recorder.complete(trial_id, [0.5], rate, config(size, 0.1))
+    for rates in rounds(12, 2000.0 / 2100.0):
+        recorder.add("turn", trial_id="t0001", other="t0002", rates=rates)
+    assert RunState(typed(recorder.events)).trials["t0001"].rate == pytest.approx(2000.0, rel=0.02)
+
+
+def test_turns_of_a_run_that_recorded_no_rate_settle_it():
+    accuracy = {"val_accuracy": "fraction", "val_accuracy_low": "fraction"}
+    state = with_turns(("t0001", "t0002", 1.2), metrics=accuracy, objectives=INFO["objectives"][:1])
+    assert state.rate_ratio(*state.trials.values()).is_decided
+
+
+def test_the_start_of_a_resumed_process_is_no_time_of_deciding():
+    recorder = Recorder()
+    for trial_id, size in (("t0001", 64), ("t0002", 128)):
+        recorder.complete(trial_id, [0.5], 100.0, config(size))
+    recorder.add("resume", 100.0)
+    for _ in range(3):
+        recorder.add("turn", 30.0, trial_id="t0001", other="t0002", rates=[1.0, 2.0])
+    assert RunState(typed(recorder.events)).deciding_seconds == 60.0
 
 
 def test_a_snapshot_keeps_the_turns_that_it_had():

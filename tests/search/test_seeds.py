@@ -70,6 +70,29 @@ def test_the_spread_between_seeds_widens_the_difference_of_all_pairs():
     assert wide.trials["t0001"].metrics["val_accuracy"] == pytest.approx(mean)
 
 
+def test_a_seed_without_the_measurement_of_the_first_counts_for_nothing():
+    recorder = Recorder()
+    recorder.start("t0001", **config())
+    recorder.finish("t0001")
+    recorder.add("again", trial_id="t0001", seed=1, metrics=metrics(0.5))
+    state = RunState(typed(recorder.events))
+    assert (state.trials["t0001"].metrics, state.front()) == ({}, [])
+
+
+def test_a_seed_counts_once_for_trials_that_share_the_metric():
+    def after(*again):
+        recorder = Recorder()
+        for number in (1, 2):
+            recorder.complete(f"t000{number}", [0.5], 100.0, config(loader="workers", num_workers=number))
+            recorder.events[-2]["metrics"] |= metrics(0.5)
+        for number in again:
+            recorder.add("again", trial_id=f"t000{number}", seed=1, metrics=metrics(0.44))
+        return RunState(typed(recorder.events)).trials["t0001"].metrics
+
+    assert after(1, 2) == after(1)
+    assert after(1)["val_accuracy"] == pytest.approx(0.47)
+
+
 def test_a_snapshot_keeps_its_seeds():
     state = with_seeds((1, 0.60))
     snapshot = state.snapshot()
