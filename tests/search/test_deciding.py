@@ -20,7 +20,6 @@ from search.record.run_state import RunState
 from search.report import causes
 from search.results import load
 from search.space.parsing import parse_space
-from search.study import front_measurements
 from search.study.deciding import ROUNDS_AT_A_TIME
 from search.study.front_measurements import FrontMeasurements
 from search.study.study import Study
@@ -363,21 +362,6 @@ def test_a_group_that_does_not_start_leaves_a_point_as_it_is(
         part(study.front_measurements(None, lambda: None))
     (point,) = load(tmp_path).state.front()
     assert (point.repeats, point.test_metrics) == ([], {})
-
-
-def test_trials_that_share_an_accuracy_are_trained_with_different_seeds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two loaders, one after the other: a second training with the same seed would be no other."""
-    names = iter(["t0001", "t0002"])
-    monkeypatch.setattr(
-        front_measurements, "next_to_train_again", lambda state, left: state.trials.get(next(names, None))
-    )
-    measured = [(0.700, interval(100.0, 1.0)), (0.700, interval(90.0, 1.0))]
-    keys: dict[str, Any] = {"parameters": {"loader": {"values": ["memory", "workers"]}}}
-    _, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.1), seconds=20.0, **keys)
-    trained = [(task.trial_id, task.config["seed"]) for task in tasks if task.function == "train"]
-    assert trained == [("t0001", 1), ("t0002", 2)]
 
 
 def flat(blocks: list[str]) -> str:

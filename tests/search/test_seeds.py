@@ -107,11 +107,3 @@ def test_the_summary_says_what_was_trained_several_times(tmp_path):
     assert "The variation between random seeds is included" in text
     text = " ".join(" ".join(front_section(Run(tmp_path, with_seeds()))).split())
     assert "The variation between random seeds is not included." in text
-
-
-def test_another_seed_of_a_trial_whose_measurement_is_damaged_is_left_out():
-    recorder = Recorder()
-    recorder.start("t0001", batch_size=64)
-    recorder.finish("t0001")  # its measurement could not be read
-    recorder.add("again", trial_id="t0001", seed=1, metrics=metrics(0.6))
-    assert RunState(typed(recorder.events)).trials["t0001"].metrics == {}
