@@ -192,7 +192,7 @@ def test_who_comes_to_the_front_because_another_proves_slower_is_probed_and_test
     probed = {"t0001": 500.0, "t0002": 600.0, "t0003": 700.0}
     asked = []
 
-    def call(pool: Any, layout: Any, task: Task, check: Any) -> Ended:
+    def call(pool: Any, layout: Any, task: Task, check: Any, goes_on: Any) -> Ended:
         asked.append((task.function, task.trial_id))
         return Ended(
             "complete", metrics=interval(probed[task.trial_id], 1.0) if task.function == "probe" else {"test": 0.5}
