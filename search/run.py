@@ -212,7 +212,8 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
     if options.dry_run:
         raise InputError("--dry-run: of a run that is resumed nothing is planned; leave it out")
     with lock_run(folder):
-        _fetch(mirror, folder)
+        if not options.go_on:  # which has done so to see whether the run has begun
+            _fetch(mirror, folder)
         events = read_run(folder)
         run_state = RunState(events)
         space = resume_space(run_state, options.set, folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from typing import Any
 
 import torch
@@ -67,7 +66,7 @@ def device_of(worker: Worker) -> torch.device:
     if not torch.cuda.is_available():
         raise InfeasibleError("the trial was given a GPU, but PyTorch finds no CUDA device")
     # With Ray Train each process sees all GPUs of its group on the node, otherwise only its own, number 0.
-    place = int(os.environ.get("LOCAL_RANK", worker.rank)) % torch.cuda.device_count()
+    place = ranks.local_rank(worker.rank) % torch.cuda.device_count()
     torch.cuda.set_device(place)
     torch.backends.cudnn.benchmark = True  # all batches have one shape
     return torch.device("cuda", place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -29,23 +29,19 @@ class Step:
     network for evaluation and checkpoints. It is equal on all ranks after `gather`.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        forward: nn.Module,
-        settings: Settings,
-        device: torch.device,
-        share: Callable[[int, int], Share] = Share,
-    ) -> None:
-        """`share`: what a rank reads of each batch, by its number and that of all ranks."""
+    def __init__(self, model: nn.Module, forward: nn.Module, settings: Settings, device: torch.device) -> None:
         self.model = model
         self._forward = torch.compile(forward) if settings.compile else forward
         self._optimizer = optimizer(model, settings)
         self._scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
         self._settings, self._device = settings, device
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        first, end = share(rank, world_size).within(settings.batch_size)
+        first, end = self._share(rank, world_size).within(settings.batch_size)
         self._part = (end - first) / settings.batch_size  # that this rank reads of each batch
+
+    def _share(self, rank: int, world_size: int) -> Share:
+        """Return what a rank reads of each batch."""
+        return Share(rank, world_size)
 
     def __call__(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         """Train on this rank's share of a batch; return its part of the batch's mean loss, detached, on the device.

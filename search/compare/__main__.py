@@ -101,12 +101,10 @@ def _answer(arguments: Sequence[str] | None, failed: list[Outcome]) -> str:
         ratios = {
             side.letter: [each.ratios[side.letter] for each in found if side.letter in each.ratios] for side in named
         }
-        told = [
-            each
-            for one in conditions
-            for rows in [[] if one.metric == HYPERVOLUME else shared(named, one.metric)]
-            for each in outcomes(one, named, rows, ratios if one.metric == rate else {})
-        ]
+        told = list[Outcome]()
+        for one in conditions:
+            rows = [] if one.metric == HYPERVOLUME else shared(named, one.metric)
+            told += outcomes(one, named, rows, ratios if one.metric == rate else {})
         failed += [each for each in told if each.failed]
         text += "\n\n## Conditions\n\n" + "\n".join(wrap(f"- {each.text}", "  ") for each in told)
     if figure is not None:

@@ -218,7 +218,7 @@ class Instruments:
             for name, reduction in OVER_RANKS.items()
         }
         # each rank divided all units by the joules of its own GPUs, or by those of the node's processors
-        counted = device.type == "cuda" or int(os.environ.get("LOCAL_RANK", self._worker.rank)) == 0
+        counted = device.type == "cuda" or ranks.local_rank(self._worker.rank) == 0
         joules = 1 / mine.get("units_per_joule", math.nan) if counted else 0.0
         (joules,) = ranks.reduced([joules], "sum", world_size, device)
         return {**known, f"{self._work.unit}_per_joule": 1 / (joules or math.nan)}

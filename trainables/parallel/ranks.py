@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from statistics import fmean
@@ -33,6 +34,11 @@ def group(world_size: int | None, device: torch.device) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
+
+
+def local_rank(rank: int) -> int:
+    """Return the number of this process on its node; `rank`, that of all nodes, where nobody says."""
+    return int(os.environ.get("LOCAL_RANK", rank))
 
 
 def meet(world_size: int) -> None:

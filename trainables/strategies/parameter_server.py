@@ -64,8 +64,11 @@ class _Node(Step):
         for parameter, weight, gradient in zip(parameters, weights, gradients, strict=True):
             parameter.data = weight.copy_(parameter.data)
             parameter.grad = gradient
-        super().__init__(model, model, settings, device, share)
+        super().__init__(model, model, settings, device)
         self._post = _Post(self._weights, through_host=settings.server == "asynchronous" and device.type == "cuda")
+
+    def _share(self, rank: int, world_size: int) -> Share:
+        return share(rank, world_size)
 
     def gather(self) -> None:
         dist.broadcast(self._weights, src=SERVER)
