@@ -296,6 +296,7 @@ def _process(job: Job, rank: int, meeting_point: str, start_method: str) -> None
     if backend == "nccl":
         torch.cuda.set_device(rank % torch.cuda.device_count())
     timeout = timedelta(seconds=group_timeout_seconds(backend == "nccl", timeout_seconds()))
+    os.environ["TORCH_DIST_INIT_BARRIER"] = "1"  # else a rank that ends at once breaks the connections of the others
     dist.init_process_group(
         backend, init_method=meeting_point, rank=rank, world_size=job.layout.processes, timeout=timeout
     )

@@ -13,7 +13,7 @@ of a trial. Of the watchers of a rank the first one ends the group; one bad rank
 | `hang_detector` in the rank | its own work | CPU time, bytes moved | T without any | trial fails, names the rank |
 | `torch.distributed` | messages of ranks | timeout, closed connection | T, at once | the rank fails as `peer_lost` |
 | the trainable's loaders | loader processes | `HelperLostError` | seconds | trial is retried once |
-| `oom.py` | kernel's kills on this node | its count has grown | at a death | trial is infeasible, no retry |
+| `oom.py` | kernel's kills in this control group | its count has grown | at a death | trial is infeasible, no retry |
 | `WorkerPool._follow_nodes` | nodes of a cluster | `ray.nodes()` | about 10 s | leases wait T, then the trial fails |
 | `Group.wait_until_ready`, `.close` | groups that start or end | timeout | 180 s, 30 s | group is killed |
 | `PoolClient.stop` | stopped trials | timeout | 30 s | group is killed |

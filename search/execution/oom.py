@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+from trainables.control_groups import CGROUPS, PROC, control_groups
 
-def kernel_oom_kills(proc: Path = Path("/proc")) -> int:
-    """Return `oom_kill` of proc(5)'s vmstat: kills so far, also at the limit of a container; 0: not available."""
-    try:
-        lines = (proc / "vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+def kernel_oom_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
+    """Return how many processes of this process's control group the kernel has killed for lack of memory so far.
+
+    Where groups have no such count, return that of the whole node; 0: not available either. Source:
+    `oom_kill` of memory.events and memory.oom_control in Linux's documents of control groups 2 and 1, and of proc(5).
+    """
+    for file in _files(proc, cgroups):
+        try:
+            lines = file.read_text().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def _files(proc: Path, cgroups: Path) -> Iterator[Path]:
+    """Return the files that may have the count, of the closest group first: it may be a parent that counts."""
+    for group in control_groups("", proc, cgroups):
+        yield group / "memory.events.local"  # without the groups within it
+        yield group / "memory.events"
+    for group in control_groups("memory", proc, cgroups):
+        yield group / "memory.oom_control"
+    yield proc / "vmstat"
