@@ -80,21 +80,18 @@ def answer(question: Question) -> str:
         raise InputError("the memory of this training cannot be predicted")
     if question.available is not None:
         need = MemoryNeed(need.parts, question.available)
-    if need.available is None:
-        verdict = "the memory limit is unknown on this machine; give it with --available GIB"
-    else:
-        word = "fits" if need.fits else "does not fit"
-        verdict = f"{word}: {need.total / GIB:.2f} GiB of {need.available / GIB:.2f} GiB"
+    word = "fits" if need.fits else "does not fit"
+    verdict = f"{word}: {need.total / GIB:.2f} GiB of {need.available / GIB:.2f} GiB"
     parts = [*need.parts.items(), ("total", need.total)]
     columns = {"part": [name for name, _ in parts], "GiB": [f"{size / GIB:.3f}" for _, size in parts]}
     return "\n\n".join([format_table(columns), verdict, *_batches(question, need.available)])
 
 
-def _batches(question: Question, available: int | None) -> list[str]:
-    """Return the table of largest batches; empty without a limit or without a batch size."""
+def _batches(question: Question, available: int) -> list[str]:
+    """Return the table of largest batches; empty without a batch size."""
     trainable, resources = question.trainable, question.resources
     parameters = trainable.PARAMETERS or {}
-    if available is None or "batch_size" not in parameters:
+    if "batch_size" not in parameters:
         return []
     rows, columns = (
         [value for value in parameters[name].choices if not trainable.unavailable(name, value, resources)]

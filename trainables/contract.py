@@ -234,10 +234,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Peak memory of a configuration, in bytes by part, and the memory available; None: unknown."""
+    """Peak memory of a configuration, in bytes by part, and the memory available."""
 
     parts: Mapping[str, int]
-    available: int | None
+    available: int
 
     @property
     def total(self) -> int:
@@ -245,9 +245,9 @@ class MemoryNeed:
         return sum(self.parts.values())
 
     @property
-    def fits(self) -> bool | None:
-        """Comparison of both; None: the available memory is unknown."""
-        return None if self.available is None else self.total <= self.available
+    def fits(self) -> bool:
+        """Comparison of both."""
+        return self.total <= self.available
 
 
 class Worker(Protocol):

@@ -40,8 +40,10 @@ def limits(controller: str, *names: str, proc: Path = PROC, cgroups: Path = CGRO
     return found
 
 
-def memory_limit_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> float:
-    """Return the memory limit of the control groups, infinite if there is none."""
+def memory_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
+    """Return the memory that this process may use: that of the machine, or less by the limit of a control group."""
+    import psutil  # a results folder loads without it
+
     found = limits("", "memory.max", proc=proc, cgroups=cgroups)
     found += limits("memory", "memory.limit_in_bytes", proc=proc, cgroups=cgroups)
-    return min((limit[0] for limit in found if limit), default=math.inf)
+    return int(min([psutil.virtual_memory().total, *(limit[0] for limit in found if limit)]))

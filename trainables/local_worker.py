@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainables.contract import Data, Measurement, Resources
+from trainables.machine.affinity import allowed_cores
 
 Listener = Callable[[Measurement], bool]
 OnStep = Callable[[int, int, int], None]  # of epoch, step and steps of the epoch
@@ -37,7 +37,7 @@ class LocalWorker:
 
 def machine() -> Resources:
     """Return the cores and GPUs that this process may use."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cpus = len(allowed_cores())
     try:
         import torch
     except ImportError:

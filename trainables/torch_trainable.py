@@ -205,12 +205,10 @@ def _shortage(message: str, need: MemoryNeed | None) -> tuple[str, dict[str, flo
     """Return the message with what was predicted, and the metrics of a trial without enough memory."""
     if need is None:
         return message, {}
-    message = f"{message}; predicted were {need.total / 2**30:.1f}"
-    if need.available is None:
-        return message, {}
     # above 1 whatever was predicted: it took more than there is
     fraction = max(1.05, need.total / need.available)
-    return f"{message} of {need.available / 2**30:.1f} GiB", {"peak_memory_fraction": fraction}
+    predicted = f"predicted were {need.total / 2**30:.1f} of {need.available / 2**30:.1f} GiB"
+    return f"{message}; {predicted}", {"peak_memory_fraction": fraction}
 
 
 def too_few_for(parameter: str, value: Scalar, resources: Resources) -> str | None:

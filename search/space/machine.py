@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,7 +18,8 @@ from pydantic import Field
 
 from search.limits import MAX_COUNT
 from trainables.contract import Resources
-from trainables.control_groups import CGROUPS, PROC, limits, memory_limit_bytes
+from trainables.control_groups import CGROUPS, PROC, limits, memory_bytes
+from trainables.machine.affinity import allowed_cores
 
 GIB = 2**30
 WORKING = ("user", "nice", "system", "irq", "softirq", "steal")  # what a core's time may go to, but waiting
@@ -43,7 +45,7 @@ class Machine:
     cpu_name: str
     cores: Annotated[int, Field(ge=1, lt=MAX_COUNT)]
     memory_gib: float
-    shm_gib: float | None = None  # /dev/shm, through which loader processes pass samples; None: absent
+    shm_gib: float | None = None  # /dev/shm, through which loader processes pass samples on Linux; None: absent
     gpus: tuple[Gpu, ...] = ()
     num_nodes: Annotated[int, Field(ge=1, lt=MAX_COUNT)] = 1
 
@@ -72,18 +74,15 @@ class Machine:
 
 def describe_machine() -> Machine:
     """Describe the part of this machine that this process may use."""
-    import psutil  # a results folder loads without it
-
-    memory_gib = min(psutil.virtual_memory().total, memory_limit_bytes()) / GIB
     shm = Path("/dev/shm")
     shm_gib = shutil.disk_usage(shm).total / GIB if shm.is_dir() else None
-    return Machine(cpu_name(), usable_cores(), memory_gib, shm_gib, visible_gpus())
+    return Machine(cpu_name(), usable_cores(), memory_bytes() / GIB, shm_gib, visible_gpus())
 
 
 def shm_warnings(machine: Machine | None = None) -> list[str]:
     """Return a warning if /dev/shm is too small for large batches of loader processes, else nothing."""
     size = (machine or describe_machine()).shm_gib
-    if size is not None and size >= SMALL_SHM_GIB:
+    if sys.platform != "linux" or (size is not None and size >= SMALL_SHM_GIB):
         return []
     has = "there is no /dev/shm" if size is None else f"/dev/shm has {size * 1024:.0f} MiB"
     slower = "batches of the loader `workers` that do not fit go through pipes, which is slower"
@@ -130,11 +129,10 @@ def cpu_name(proc: Path = PROC) -> str:
 
 def usable_cores(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
     """Return the cores that this process can keep busy: those it is bound to, within its control group's quota."""
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quotas = limits("", "cpu.max", proc=proc, cgroups=cgroups)
     quotas += limits("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us", proc=proc, cgroups=cgroups)
     quota = min((pair[0] / pair[1] for pair in quotas if len(pair) == 2 and min(pair) > 0), default=math.inf)
-    return max(1, math.floor(min(bound, quota)))
+    return max(1, math.floor(min(len(allowed_cores()), quota)))
 
 
 class CoresOfOthers:
@@ -153,10 +151,8 @@ class CoresOfOthers:
         """Seconds of a clock, and CPU seconds of all processes but this one and its children."""
         import psutil
 
-        process = psutil.Process()
-        cores = process.cpu_affinity() if hasattr(process, "cpu_affinity") else None
-        by_core = psutil.cpu_times(percpu=True)
-        counted = by_core if cores is None else [by_core[core] for core in cores if core < len(by_core)]
+        process, by_core = psutil.Process(), psutil.cpu_times(percpu=True)
+        counted = [by_core[core] for core in allowed_cores() if core < len(by_core)]
         used = sum(sum(getattr(times, name, 0.0) for name in WORKING) for times in counted)
         own = sum(process.cpu_times()[:4])  # user and system time, then those of children that have ended
         for child in process.children(recursive=True):

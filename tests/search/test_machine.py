@@ -1,11 +1,11 @@
 # ruff: noqa: N802 - the fake has pynvml's own names
 import json
-import math
 import os
 import subprocess
 import sys
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from search.space.machine import (
@@ -20,7 +20,7 @@ from search.space.machine import (
     visible_devices,
     visible_gpus,
 )
-from trainables.control_groups import memory_limit_bytes
+from trainables.control_groups import memory_bytes
 
 UUIDS = ["GPU-aa11", "GPU-ab22", "GPU-cc33"]
 
@@ -107,10 +107,12 @@ def test_control_groups_of_version_1_bound_the_cores_too(tmp_path, monkeypatch):
 
 def test_the_control_group_bounds_the_memory(tmp_path):
     proc = system(tmp_path / "proc", {"self/cgroup": "4:memory:/job\n0::/job\n"})
-    assert memory_limit_bytes(proc, tmp_path) == math.inf
-    assert memory_limit_bytes(proc, system(tmp_path, {"memory/job/memory.limit_in_bytes": "4096\n"})) == 4096
-    assert memory_limit_bytes(proc, system(tmp_path, {"job/memory.max": "1024\n"})) == 1024
-    assert memory_limit_bytes(proc, system(tmp_path, {"job/memory.max": "max\n"})) == 4096
+    assert memory_bytes(proc, tmp_path) == psutil.virtual_memory().total
+    assert memory_bytes(proc, system(tmp_path, {"memory/job/memory.limit_in_bytes": "4096\n"})) == 4096
+    assert memory_bytes(proc, system(tmp_path, {"job/memory.max": "1024\n"})) == 1024
+    assert memory_bytes(proc, system(tmp_path, {"job/memory.max": "max\n"})) == 4096
+    system(tmp_path, {"memory/job/memory.limit_in_bytes": f"{2**62}\n"})  # version 1 has no word for none
+    assert memory_bytes(proc, tmp_path) == psutil.virtual_memory().total
 
 
 def test_the_processor_is_named_as_the_kernel_names_it(tmp_path):
@@ -272,7 +274,7 @@ def test_where_there_is_no_repository_or_no_git_there_is_no_commit(tmp_path, mon
 
 
 class Processes:
-    """A `psutil` with one process that may use cores 1 and 2 of four, and one child."""
+    """A `psutil` with four cores, and one process with one child."""
 
     Error = OSError
 
@@ -286,7 +288,6 @@ class Processes:
     def Process(self):
         child = SimpleNamespace(cpu_times=lambda: (self.of_child, 0.0, 0.0, 0.0))
         return SimpleNamespace(
-            cpu_affinity=lambda: [1, 2],
             cpu_times=lambda: (self.own, 0.0, 0.0, 0.0, 0.0),
             children=lambda recursive: [child],
         )
@@ -295,6 +296,7 @@ class Processes:
 def test_what_other_processes_use_of_the_cores_is_what_this_one_and_its_children_do_not(monkeypatch):
     system, clock = Processes(), iter([0.0, 10.0, 10.0, 10.0])
     monkeypatch.setitem(sys.modules, "psutil", system)
+    monkeypatch.setattr("search.space.machine.allowed_cores", lambda: {1, 2})
     monkeypatch.setattr("search.space.machine.time.perf_counter", lambda: next(clock))
     others = CoresOfOthers()
     system.by_core, system.own, system.of_child = [10.0, 9.0, 6.0, 10.0], 4.0, 3.0

@@ -126,13 +126,14 @@ def test_without_sensors_the_columns_are_absent_and_the_rate_is_there(
 ) -> None:
     """As in a container without rights, on a machine without a GPU."""
     from trainables.machine import peak_memory
-    from trainables.measure import interference, telemetry
+    from trainables.measure import interference
 
-    for module in (peak_memory, interference, telemetry):
+    for module in (peak_memory, interference):
         monkeypatch.setattr(module, "PROC", folder / "nothing")
     metrics = trained(folder, few)
     assert metrics["images_per_second"] > 0
-    assert not {"peak_memory_gib", "machine_cpu_utilization", "gpu_utilization", "images_per_joule"} & set(metrics)
+    assert metrics["peak_memory_gib"] > 0.1
+    assert not {"machine_cpu_utilization", "gpu_utilization", "images_per_joule"} & set(metrics)
 
 
 def samples_per_joule(rank: int, world_size: int, powercap: Path) -> float:

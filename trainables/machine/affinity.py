@@ -14,6 +14,12 @@ TASKS = Path("/proc/self/task")
 TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
+def allowed_cores() -> frozenset[int]:
+    """Return the cores that this process may use: all, where the system binds none, as macOS does."""
+    bound = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return frozenset(bound)
+
+
 @contextlib.contextmanager
 def claimed_cores(count: int) -> Iterator[frozenset[int]]:
     """Bind all threads of the process to `count` cores of those that it may use, and yield these cores.
@@ -24,7 +30,7 @@ def claimed_cores(count: int) -> Iterator[frozenset[int]]:
     if sys.platform != "linux":
         yield frozenset()
         return
-    allowed = frozenset(os.sched_getaffinity(0))
+    allowed = allowed_cores()
     with contextlib.ExitStack() as claims:
         claimed = _claim(_siblings_adjacent(allowed), count, claims)
         if len(claimed) < count or not claimed:

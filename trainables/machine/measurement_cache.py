@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from trainables.machine.affinity import allowed_cores
 from trainables.machine.allocator import return_free_memory
 from trainables.machine.array_cache import default_folder
 from trainables.machine.locks import locked
@@ -53,8 +53,12 @@ def cached_measurement(
 
 def machine_fingerprint(device: torch.device, threads: int) -> Figures:
     """Identify the processor, GPU, driver, PyTorch and threads that compute."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    known: Figures = {"cpu": name_and_generation(), "cores": cores, "threads": threads, "torch": torch.__version__}
+    known: Figures = {
+        "cpu": name_and_generation(),
+        "cores": len(allowed_cores()),
+        "threads": threads,
+        "torch": torch.__version__,
+    }
     if device.type == "cuda":
         known |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda, "driver": _driver()}
     return known

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Protocol
 import torch
 
 from trainables.contract import Worker
+from trainables.machine.affinity import allowed_cores
 from trainables.machine.ceilings import ceilings
 from trainables.machine.devices import devices_of, synchronize
 from trainables.machine.peak_memory import GIB, PeakMemory
@@ -93,10 +93,10 @@ class Instruments:
             self._recorders.append(_Trace(worker.folder / TRACE_FILE, settings.trace_steps))
         devices = devices_of(settings, device)
         self._num_devices = worker.world_size * len(devices)
-        self._telemetry = Telemetry(devices, cores)
+        self._peak_memory = PeakMemory(devices)
+        self._telemetry = Telemetry(devices, cores, self._peak_memory.sample)
         self._telemetry.start()
         self._telemetry.pause()
-        self._peak_memory = PeakMemory(devices)
         self._units = 0
         self._active: _Recorder | ThroughputMeter = self.meter
 
@@ -226,16 +226,15 @@ class Instruments:
     def _memory(self) -> dict[str, float]:
         """Peak memory of the trial: resident, summed over its processes, or of the fullest GPU."""
         watched, world_size = self._peak_memory, self._worker.world_size
-        found = watched.peak_gib(), watched.peak_reserved_gib(), watched.available_gib()
-        peak, reserved, available = (math.nan if x is None else x for x in found)
-        if self._device.type == "cuda":
-            mine = [peak, reserved, reserved / available]
-            peak, reserved, fraction = ranks.reduced(mine, "max", world_size, self._device)
-        else:
+        peak, reserved, available = watched.peak_gib(), watched.peak_reserved_gib(), watched.available_gib()
+        if reserved is None:
             (peak,) = ranks.reduced([peak], "sum", world_size, self._device)
-            fraction = peak / available
+            known = {"peak_memory_gib": peak, "peak_memory_fraction": peak / available}
+        else:
+            mine = [peak, reserved, reserved / available]
+            names = "peak_memory_gib", "peak_reserved_gib", "peak_memory_fraction"
+            known = dict(zip(names, ranks.reduced(mine, "max", world_size, self._device), strict=True))
         predicted = math.nan if self._work.peak_bytes is None else self._work.peak_bytes / GIB
-        known = {"peak_memory_gib": peak, "peak_reserved_gib": reserved, "peak_memory_fraction": fraction}
         return {**known, "predicted_memory_gib": predicted}
 
     def _achieved(self, steps_per_second: float) -> dict[str, float]:
@@ -322,5 +321,5 @@ class _Trace:
 
 def _own_cores(worker: Worker) -> frozenset[int]:
     """Cores reserved for this process; empty if it is not bound to as few as it was given."""
-    cores = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset[int]()
+    cores = allowed_cores()
     return cores if len(cores) <= worker.resources.cpus else frozenset()

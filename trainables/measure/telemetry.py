@@ -16,10 +16,9 @@ from statistics import fmean
 import torch
 
 from trainables.machine.nvml import Gpu
-from trainables.machine.peak_memory import GIB, private_bytes
+from trainables.machine.peak_memory import GIB, private_bytes, resident_bytes
 from trainables.measure.interference import children_seconds, core_ticks
 
-PROC = Path("/proc")
 POWERCAP = Path("/sys/class/powercap")
 SAMPLE_SECONDS = 0.5  # a sample costs 0.05 ms on the CPU: 0.01% of a core
 LAG_SECONDS = 1.0  # NVML's utilisation and power are means over the last second
@@ -42,11 +41,14 @@ class Telemetry:
     """Sample this process, its `multiprocessing` children and its devices in a thread, from `start` or `resume` on.
 
     Means exclude pauses, and so those of NVML the second after a longer one. A sensor that cannot be read is absent
-    from them. The power of GPUs is the energy that they consumed, where that is readable, by the time.
+    from them. The power of GPUs is the energy that they consumed, where that is readable, by the time. `on_sample` is
+    called every SAMPLE_SECONDS, in pauses too.
     """
 
-    def __init__(self, devices: Sequence[torch.device], cores: Collection[int]) -> None:
-        self._num_cores = len(cores)
+    def __init__(
+        self, devices: Sequence[torch.device], cores: Collection[int], on_sample: Callable[[], object] = lambda: None
+    ) -> None:
+        self._num_cores, self._on_sample = len(cores), on_sample
         self._gpus = [Gpu(device) for device in devices if device.type == "cuda"]
         self._own = _Means()
         self._of_gpus = [_Means() for _ in self._gpus]
@@ -125,6 +127,7 @@ class Telemetry:
 
     def _watch(self) -> None:
         while not self._ended.wait(SAMPLE_SECONDS):
+            self._on_sample()
             with self._lock:
                 if self._before is None:
                     continue
@@ -145,7 +148,7 @@ class Telemetry:
 
     def _sample(self) -> dict[str, float | None]:
         return {
-            "resident_gib": _resident_gib(),
+            "resident_gib": resident_bytes() / GIB,
             "loader_processes": float(len(multiprocessing.active_children())),
         }
 
@@ -178,13 +181,6 @@ class _Means:
 
     def all(self) -> dict[str, float]:
         return {name: total / self._samples[name] for name, total in self._sums.items()}
-
-
-def _resident_gib() -> float | None:
-    try:
-        return int(PROC.joinpath("self", "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / GIB
-    except (OSError, ValueError):
-        return None
 
 
 def _machine_ticks() -> _Counters:

@@ -139,7 +139,7 @@ def _resolutions(settings: Settings, device_type: str) -> list[Settings]:
 
 def _fits(settings: Settings, job: Job) -> bool:
     need = _memory_need(settings, job, TYPICAL[job.device.type])
-    return need is None or need.fits is not False
+    return need is None or need.fits
 
 
 def _memory_need(settings: Settings, job: Job, calibration: Calibration | None) -> MemoryNeed | None:
@@ -208,11 +208,11 @@ def check(settings: Settings, job: Job) -> MemoryNeed | None:
         InfeasibleError: the need, less the error of predictions, exceeds the memory; says what would fit.
     """
     needed = memory_need(settings, job, TYPICAL[job.device.type])
-    if needed is None or needed.available is None or CERTAIN_FACTOR * needed.total <= needed.available:
+    if needed is None or CERTAIN_FACTOR * needed.total <= needed.available:
         return needed
     needed = memory_need(settings, job)
-    if needed is None or needed.available is None:
-        return needed
+    if needed is None:
+        return None
     kept_back = needed.parts.get("cached", 0)  # released before an allocation fails
     if (needed.total - kept_back) / (1 + ERROR) <= needed.available:
         return needed
@@ -228,14 +228,9 @@ def largest_batch(settings: Settings, job: Job, available_bytes: int | None = No
     """Return the largest `batch_size` whose prediction fits; 0: not even one sample per process.
 
     None: the network cannot be counted.
-
-    Raises:
-        ValueError: the available memory is unknown and was not given.
     """
     settings = _resolutions(settings, job.device.type)[-1]
     limit = available(job.device) if available_bytes is None else available_bytes
-    if limit is None:
-        raise ValueError("the available memory is not known")
 
     def total(batch_size: int) -> float:
         need = memory_need(replace(settings, batch_size=batch_size), job)
@@ -324,7 +319,6 @@ def _probed(width: float, batch: int, precision: Precision, device: torch.device
         with torch.no_grad(), autocast(settings, device):
             step.model(arranged(shape.example(EVALUATION_BATCH, device)[0], settings))
         loaders = sum(private_bytes(child.pid) for child in multiprocessing.active_children())
-        peak = peak_memory.peak_gib() if device == CPU else peak_memory.peak_reserved_gib()
-    if peak is None:
-        raise OSError("the peak memory of a process is not readable")
+        reserved = peak_memory.peak_reserved_gib()
+        peak = peak_memory.peak_gib() if reserved is None else reserved
     return counted, int(peak * GIB) - (loaders if device == CPU else 0), loaders // CALIBRATED_LOADERS

@@ -77,6 +77,7 @@ class WorkerBatches(Batches):
             num_workers=num_workers,
             persistent_workers=num_workers > 0,
             prefetch_factor=PREFETCHED_BATCHES if num_workers else None,
+            multiprocessing_context=loader_processes.start_method() if num_workers else None,
             pin_memory=pin_memory,
             generator=torch.Generator(),  # else it would draw its seeds from dropout's stream
             collate_fn=collate,
@@ -88,12 +89,12 @@ class WorkerBatches(Batches):
         """Yield the epoch's batches.
 
         Raises:
-            LoadError: the dataset raised.
+            LoadError: the dataset raised, or cannot be sent to loader processes.
             HelperLostError: a loader process has ended.
         """
         self._order.epoch = epoch
         try:
-            self._iterator = iter(self._loader)
+            self._iterator = self._started()
             loader_processes.limit_lock_wait(self._iterator)
             yield from copied(map(_received, self._iterator), self._device, timeline)
         except RuntimeError as error:
@@ -103,6 +104,15 @@ class WorkerBatches(Batches):
         except (ConnectionError, EOFError) as error:  # the process that holds the batch's memory has ended
             pids = ", ".join(map(str, loader_processes.ended(self._iterator)))
             raise HelperLostError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly") from error
+
+    def _started(self) -> Any:
+        try:
+            return iter(self._loader)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            if "pickle" not in str(error):
+                raise
+            why = "on this system the dataset is sent to loader processes by `pickle`"
+            raise LoadError(f"{error}: {why}; with num_workers 0 there are none") from error
 
     def close(self) -> None:
         """End the loader processes."""

@@ -6,7 +6,6 @@ random, or cut out in the middle for evaluation. Both loaders give the same pict
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
@@ -21,6 +20,7 @@ from torch.utils.data import Dataset, default_collate
 
 from trainables.contract import Data, DataError
 from trainables.image_folder_settings import ImageFolderSettings
+from trainables.machine.affinity import allowed_cores
 from trainables.machine.array_cache import Arrays, cached_arrays, default_folder
 from trainables.plan import Batch, Batches, EmptyBatches, Indices, Plan
 from trainables.sample_shape import SampleShape
@@ -251,7 +251,7 @@ def _decoded_once(data: Data, image_size: int) -> Arrays:
 
     def make() -> Arrays:
         images = np.empty((len(files), resized(image_size), resized(image_size), 3), dtype=np.uint8)
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        with ThreadPoolExecutor(len(allowed_cores())) as threads:
             for place, pixels in enumerate(threads.map(lambda f: decoded(f.path, image_size), files)):
                 images[place] = pixels
         return {"images": images, "labels": np.array([f.label for f in files], dtype=np.int64)}
