@@ -1,9 +1,10 @@
-"""Isolation of trials that share a process: settings, random state and memory are restored, OOM becomes a result."""
+"""Isolation of trials that share a process: settings, random state, memory and compiler are reset, OOM is a result."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -27,7 +28,7 @@ class OutOfMemoryError(InfeasibleError):
 def isolated(
     work: Callable[[], T], *, threads: int, allocator: Allocator = "system", flush_denormals: bool = False
 ) -> T:
-    """Return the result of `work`, run with `threads` threads; afterwards settings, random state and memory are reset.
+    """Return the result of `work`, run with `threads` threads; afterwards the process is as it was before.
 
     Raises:
         OutOfMemoryError: it ran out of memory.
@@ -50,6 +51,7 @@ def isolated(
         traceback.clear_frames(error.__traceback__)
         raise
     finally:
+        _forget_compiled()
         _return_memory()
     raise OutOfMemoryError(reason)
 
@@ -106,6 +108,12 @@ def _settings_restored() -> Iterator[None]:
 def _cuda_in_use() -> bool:
     in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # does not initialize CUDA itself
     return in_use
+
+
+def _forget_compiled() -> None:
+    """Forget what `torch.compile` made: after eight networks in a process it would silently compile no other."""
+    if "torch._dynamo" in sys.modules:  # its import takes a second
+        torch.compiler.reset()
 
 
 def _return_memory() -> None:
