@@ -1,12 +1,39 @@
 """Isolation of trials that share a process: what one leaves does not change the next."""
 
 from collections.abc import Callable
+from operator import attrgetter, ne
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from trainables.machine import isolation
 from trainables.machine.isolation import isolated
+
+
+def change_all() -> None:
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    torch.set_anomaly_enabled(True)
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    torch.use_deterministic_algorithms(True)
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = True
+    torch.backends.mkldnn.conv.fp32_precision = "bf16"  # type: ignore[attr-defined]
+    torch.manual_seed(1)
+
+
+def settings() -> list[Any]:
+    of_backends = [attrgetter(name)(torch.backends) for name in isolation.OF_BACKENDS]
+    return [torch.get_default_device(), *of_backends, *(f"{getter()}" for getter in isolation.SETTINGS.values())]
+
+
+def test_settings_of_pytorch_that_a_trial_changes_are_as_they_were() -> None:
+    before, inside = settings(), list[Any]()
+    isolated(lambda: (change_all(), inside.extend(settings())), threads=2)
+    assert settings() == before
+    assert sum(map(ne, before, inside)) >= 10
 
 
 def test_each_trial_of_a_process_is_compiled_however_many_there_are() -> None:

@@ -7,7 +7,8 @@ import gc
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import torch
 
@@ -17,6 +18,23 @@ from trainables.machine.exception_chain import exception_chain
 
 # Messages of allocators: PyTorch's on the CPU, then those of CUDA, cuBLAS and cuDNN.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "_STATUS_ALLOC_FAILED")
+
+# Settings of PyTorch for the whole process, which a training of one's own may change: each setter with its getter.
+SETTINGS: dict[Callable[[Any], object], Callable[[], Any]] = {
+    torch.set_num_threads: torch.get_num_threads,
+    torch.set_grad_enabled: torch.is_grad_enabled,
+    torch.set_anomaly_enabled: torch.is_anomaly_enabled,
+    torch.set_default_dtype: torch.get_default_dtype,
+    torch.set_deterministic_debug_mode: torch.get_deterministic_debug_mode,
+    torch.set_float32_matmul_precision: torch.get_float32_matmul_precision,  # also sets some of those below
+    torch.set_rng_state: torch.get_rng_state,
+}
+OF_BACKENDS = [  # likewise, attributes in `torch.backends`
+    "cudnn.benchmark",
+    "cudnn.deterministic",
+    *(f"{owner}.fp32_precision" for owner in ("cuda.matmul", "cudnn.conv", "cudnn.rnn")),
+    *(f"mkldnn.{operation}.fp32_precision" for operation in ("matmul", "conv", "rnn")),
+]
 
 T = TypeVar("T")
 
@@ -90,17 +108,21 @@ def _out_of_memory(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def _settings_restored() -> Iterator[None]:
-    threads, grad, autotune = torch.get_num_threads(), torch.is_grad_enabled(), torch.backends.cudnn.benchmark
-    state = torch.get_rng_state()
+    before = {setter: getter() for setter, getter in SETTINGS.items()}
+    of_backends = {name: attrgetter(name)(torch.backends) for name in OF_BACKENDS}
+    device = torch.get_default_device()
     cuda_states = torch.cuda.get_rng_state_all() if _cuda_in_use() else []
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        if torch.get_default_device() != device:
+            torch.set_default_device(None)
         torch.set_flush_denormal(False)
-        torch.set_grad_enabled(grad)
-        torch.backends.cudnn.benchmark = autotune
-        torch.set_rng_state(state)
+        for setter, value in before.items():
+            setter(value)
+        for name, value in of_backends.items():
+            owner, _, attribute = name.rpartition(".")
+            setattr(attrgetter(owner)(torch.backends), attribute, value)
         if cuda_states:
             torch.cuda.set_rng_state_all(cuda_states)
 
