@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainables.contract import Data, Measurement, Resources
-from trainables.machine.affinity import allowed_cores
+from trainables.process_limits import allowed_cores
 
 Listener = Callable[[Measurement], bool]
 OnStep = Callable[[int, int, int], None]  # of epoch, step and steps of the epoch

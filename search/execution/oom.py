@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainables.control_groups import CGROUPS, PROC, control_groups
+from trainables.process_limits import CGROUPS, PROC, control_groups
 
 
 def kernel_oom_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import stdev
+
+from trainables.student_t import student_t
 
 HALF_95 = 1.96  # standard deviations in half of a 95% interval
+MIN_SCATTERED = 3  # measurements that show how much they differ
 
 Metrics = Mapping[str, float]
 
@@ -48,14 +52,20 @@ def merge_repeats(first: Metrics, repeats: Sequence[Metrics]) -> dict[str, float
 def merge_independent(name: str, measurements: Iterable[Metrics]) -> dict[str, float]:
     """The mean of a metric over independent measurements, with its 95% interval; empty where no interval is known.
 
-    Means are weighted by precision. Where measurements differ by more than their intervals allow, the merged interval
-    is wider by that factor, as the Particle Data Group does it (Review of Particle Physics, section 5.2.2).
+    Means are weighted by precision. Measurements without an interval of their own have that of their scatter, from
+    `MIN_SCATTERED` of them on; fewer do not count beside others. Where measurements differ by more than their intervals
+    allow, the merged interval is wider by that factor, as the Particle Data Group does it (Review of Particle Physics,
+    section 5.2.2).
     """
-    measured = [
-        (metrics[name], half)
+    values = [
+        (metrics[name], half_interval(metrics, name))
         for metrics in measurements
-        if math.isfinite(metrics.get(name, math.nan)) and (half := half_interval(metrics, name))
+        if math.isfinite(metrics.get(name, math.nan))
     ]
+    scattered = [value for value, half in values if half is None]
+    enough = len(scattered) >= MIN_SCATTERED
+    half_of_scattered = student_t(len(scattered) - 1) * stdev(scattered) if enough else 0.0
+    measured = [(value, half or half_of_scattered) for value, half in values if half or half_of_scattered]
     if not measured:
         return {}
     weights = [1 / half**2 for _, half in measured]

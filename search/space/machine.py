@@ -18,8 +18,7 @@ from pydantic import Field
 
 from search.limits import MAX_COUNT
 from trainables.contract import Resources
-from trainables.control_groups import CGROUPS, PROC, limits, memory_bytes
-from trainables.machine.affinity import allowed_cores
+from trainables.process_limits import CGROUPS, PROC, allowed_cores, limits, memory_bytes
 
 GIB = 2**30
 WORKING = ("user", "nice", "system", "irq", "softirq", "steal")  # what a core's time may go to, but waiting

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from search.front.intervals import half_interval
+from search.front.intervals import half_interval, merge_independent
 
 
 def test_half_of_an_interval_comes_from_its_ends_from_the_pictures_or_in_early_runs_from_a_deviation():
@@ -33,3 +33,19 @@ def test_an_accuracy_without_a_number_of_pictures_is_exact():
     assert half_interval({"val_accuracy": 1.0}, "val_accuracy", 5000) is None
     assert half_interval({}, "val_accuracy", 5000) is None
     assert half_interval({"test_accuracy": 0.7}, "test_accuracy", 5000) is None
+
+
+def test_measurements_without_intervals_have_that_of_their_scatter():
+    """The t distribution with two degrees of freedom: 4.303 standard errors of the mean."""
+    merged = merge_independent("rate", [{"rate": 90.0}, {"rate": 100.0}, {"rate": 110.0}])
+    assert merged["rate"] == pytest.approx(100.0)
+    assert merged["rate_high"] - 100.0 == pytest.approx(4.303 * 10.0 / math.sqrt(3), rel=1e-3)
+    assert merge_independent("rate", [{"rate": 90.0}, {"rate": 100.0}]) == {}
+    assert merge_independent("rate", [{"rate": 90.0}] * 3) == {}  # exact
+
+
+def test_a_measurement_with_a_wide_interval_does_not_stand_for_several_without_one():
+    wide = {"rate": 60.0, "rate_low": 20.0, "rate_high": 100.0}
+    merged = merge_independent("rate", [wide, {"rate": 99.0}, {"rate": 100.0}, {"rate": 101.0}])
+    assert merged["rate"] == pytest.approx(100.0, abs=1.0)
+    assert merge_independent("rate", [wide, {"rate": 99.0}, {"rate": 100.0}])["rate"] == pytest.approx(60.0)

@@ -20,7 +20,7 @@ from search.space.machine import (
     visible_devices,
     visible_gpus,
 )
-from trainables.control_groups import memory_bytes
+from trainables.process_limits import memory_bytes
 
 UUIDS = ["GPU-aa11", "GPU-ab22", "GPU-cc33"]
 

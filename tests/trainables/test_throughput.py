@@ -16,9 +16,9 @@ from trainables.measure.throughput import (
     ThroughputMeter,
     Window,
     differ,
-    student_t,
     throughput,
 )
+from trainables.student_t import student_t
 
 
 @dataclass

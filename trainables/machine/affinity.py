@@ -10,14 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from trainables.process_limits import allowed_cores
+
 TASKS = Path("/proc/self/task")
 TOPOLOGY = Path("/sys/devices/system/cpu")
-
-
-def allowed_cores() -> frozenset[int]:
-    """Return the cores that this process may use: all, where the system binds none, as macOS does."""
-    bound = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    return frozenset(bound)
 
 
 @contextlib.contextmanager

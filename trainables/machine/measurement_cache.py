@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from trainables.machine.affinity import allowed_cores
 from trainables.machine.allocator import return_free_memory
 from trainables.machine.array_cache import default_folder
 from trainables.machine.locks import locked
 from trainables.machine.processor import name_and_generation
+from trainables.process_limits import allowed_cores
 
 Figures = dict[str, Any]  # plain data
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import psutil
 import torch
 
-from trainables.control_groups import PROC, memory_bytes
+from trainables.process_limits import PROC, memory_bytes
 
 GIB = 2**30
 

@@ -13,7 +13,6 @@ from typing import Protocol
 import torch
 
 from trainables.contract import Worker
-from trainables.machine.affinity import allowed_cores
 from trainables.machine.ceilings import ceilings
 from trainables.machine.devices import devices_of, synchronize
 from trainables.machine.peak_memory import GIB, PeakMemory
@@ -26,6 +25,7 @@ from trainables.measure.repeats import rates_by_part, reference_rate
 from trainables.measure.telemetry import Telemetry
 from trainables.measure.throughput import MIN_WARMUP_STEPS, ThroughputMeter
 from trainables.parallel import ranks
+from trainables.process_limits import allowed_cores
 from trainables.samples.worker_batches import PREFETCHED_BATCHES
 from trainables.settings import Settings
 from trainables.stages import STAGES, Timeline

@@ -11,8 +11,8 @@ from collections.abc import Collection
 
 import torch
 
-from trainables.control_groups import CGROUPS, PROC, control_groups
 from trainables.machine.nvml import Gpu
+from trainables.process_limits import CGROUPS, PROC, control_groups
 
 # Time for which a control group was throttled, by its controller: name of the line in `cpu.stat`, unit in seconds.
 QUOTAS = {"": ("throttled_usec", 1e-6), "cpu": ("throttled_time", 1e-9)}

@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from trainables.measure.drift import UNKNOWN_DRIFT, Drift
+from trainables.student_t import student_t
 
 WINDOW_SECONDS = 0.5
 MIN_WINDOWS = 3  # uncontended; fewer do not show how much they vary
@@ -24,11 +23,6 @@ MIN_WARMUP_STEPS = 4
 # At least 0.5 s, which a GPU's clocks take to rise. At most 3 s: by then the rule for the end of warm-up has failed.
 WARMUP_SECONDS = 0.5, 3.0
 STILL_WARMING = 0.9  # warm-up goes on while two steps take less than this share of the two before them
-
-# Student's t of a two-sided 95% interval. Values in between are interpolated over 1 / degrees of freedom, which is
-# at most 0.2% too wide above 4 degrees of freedom, 2% above 2.5, and 18% between 1 and 2.
-T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 8: 2.306, 10: 2.228, 15: 2.131, 30: 2.042}
-T_95_NORMAL = 1.960
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,13 +238,6 @@ def differ(a: Throughput, b: Throughput) -> bool:
         return False
     errors = [(a.sampling_error, a.degrees_of_freedom), (b.sampling_error, b.degrees_of_freedom)]
     return abs(math.log(a.units_per_second / b.units_per_second)) > _quantile(errors, [a.drift, b.drift])
-
-
-def student_t(degrees_of_freedom: float) -> float:
-    """Return half of a 95% interval, in standard errors that were estimated with these degrees of freedom."""
-    ordered = sorted(T_95, reverse=True)
-    inverse = [0.0, *(1 / known for known in ordered)]
-    return float(np.interp(1 / degrees_of_freedom, inverse, [T_95_NORMAL, *(T_95[known] for known in ordered)]))
 
 
 def _interference_over_limit(window: Window, cores: int) -> float:

@@ -20,9 +20,9 @@ from torch.utils.data import Dataset, default_collate
 
 from trainables.contract import Data, DataError
 from trainables.image_folder_settings import ImageFolderSettings
-from trainables.machine.affinity import allowed_cores
 from trainables.machine.array_cache import Arrays, cached_arrays, default_folder
 from trainables.plan import Batch, Batches, EmptyBatches, Indices, Plan
+from trainables.process_limits import allowed_cores
 from trainables.sample_shape import SampleShape
 from trainables.samples import cifar10, loaders
 from trainables.samples.transfer import copied

@@ -1,8 +1,12 @@
-"""Control groups of this process, in which Linux limits what a container, a Slurm job or a service may use."""
+"""Limits of this process: the cores and the memory that it may use.
+
+On Linux, control groups limit a container, a Slurm job or a service.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,6 +42,12 @@ def limits(controller: str, *names: str, proc: Path = PROC, cgroups: Path = CGRO
                 numbers += [math.inf if word == "max" else float(word) for word in words]
         found.append(numbers)
     return found
+
+
+def allowed_cores() -> frozenset[int]:
+    """Return the cores that this process may run on: all, where the system binds none, as macOS does."""
+    bound = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return frozenset(bound)
 
 
 def memory_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
