@@ -177,7 +177,8 @@ def _compared(
             yield strategy, f"not possible: {without_rank(other.error)}", True
             continue
         near = _difference(single, other) <= TOLERANCE
-        differs = f"differs: {_values(other)}; batch normalisation and dropout work on each process's samples"
+        causes = "batch normalisation, dropout, or a loss that is not the mean over samples can be the cause"
+        differs = f"differs: {_values(other)}; {causes}"
         yield strategy, "equal up to rounding" if near else differs, True
 
 

@@ -170,7 +170,8 @@ def _parameters(names: _Names, reserved: Collection[str], loop: bool) -> dict[st
     found = {}
     for name, (place, value) in names.rows("PARAMETERS", 'as {"dropout": 0.0}').items():
         if name in reserved:
-            names.fail_at(place, f'PARAMETERS: every training has "{name}" already; choose another name')
+            remedy = "leave it out here and name it in the space file" if loop else "choose another name"
+            names.fail_at(place, f'PARAMETERS: every training has "{name}" already; {remedy}')
         if keyword.iskeyword(name) and not loop:  # a loop takes no parameter by name
             names.fail_at(place, f'PARAMETERS: "{name}" is a word of Python; choose another name')
         try:

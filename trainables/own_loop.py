@@ -19,6 +19,7 @@ from trainables.contract import (
     Layout,
     MemoryNeed,
     Metric,
+    OwnCodeError,
     Parameter,
     Resources,
     Scalar,
@@ -78,7 +79,8 @@ class OwnLoop:
         self.PARAMETERS: Mapping[str, Parameter] | None = {**declaration.parameters, **common}
         stages = {"forward_seconds": Metric("s", "per step, all but loading; less if the loop marks stages")}
         own = own_metrics(declaration, tested="test" in declaration.functions)
-        ends = interval_ends({name: metric for name, metric in own.items() if name.startswith("val_")})
+        self._of_tests = {name for name in own if name.startswith("test_")}
+        ends = interval_ends({name: metric for name, metric in own.items() if name.startswith(("val_", "test_"))})
         self.METRICS: Mapping[str, Metric] | None = {**own, **ends, **common_metrics(declaration.unit), **stages}
         self.STRATEGIES: Mapping[str, Strategy] = {}
         self._settings_class: type[LoopSettings] = type("LoopSettings", (LoopSettings,), {"source": self.source.digest})
@@ -161,12 +163,14 @@ class OwnLoop:
         self._isolated(config, worker, work)
 
     def first_report(self, config: Config, worker: Worker, most_steps: int) -> None:
-        """Call the file's `train` for an epoch of which `trial.steps` gives the first steps only; for a check."""
+        """Call the file's `train` for an epoch of the first steps that `trial.steps` gives, and its `test`."""
 
         def work(settings: LoopSettings) -> None:
             with contextlib.closing(self._trial(settings, worker, most_steps=most_steps)) as trial:
                 self._train(settings, trial)
                 trial.check_finished()
+            if self._of_tests and trial.checkpoint is not None:
+                self._tested(settings, worker)
 
         self._isolated(config, worker, work)
 
@@ -189,15 +193,21 @@ class OwnLoop:
         """Return None, see `memory`."""
 
     def _tested(self, settings: LoopSettings, worker: Worker) -> Mapping[str, float]:
+        from trainables.own_trial import measured
+
         trial = self._trial(settings, worker)
         if trial.checkpoint is None:
             raise FileNotFoundError(f"{worker.folder}: no checkpoint to test")
         found = self._file.module().test(dict(settings.own), trial)
-        expected = {name for name in self.METRICS or {} if name.startswith("test_")}
-        if not isinstance(found, Mapping) or set(found) != expected:
+        where = f"{self.source.path.name}: test returned"
+        if not isinstance(found, Mapping) or set(found) != self._of_tests:
             names = ", ".join(found) if isinstance(found, Mapping) else type(found).__name__
-            raise TypeError(f"{self.source.path.name}: test returned {names}; expected {', '.join(sorted(expected))}")
-        return {name: float(value) for name, value in found.items()}
+            raise OwnCodeError(f"{where} {names}; expected {', '.join(sorted(self._of_tests))}")
+        try:
+            values, _ = measured(found)
+        except (TypeError, ValueError) as error:
+            raise OwnCodeError(f"{where} neither a number nor a tensor with a row for each sample: {error}") from error
+        return values
 
     def _train(self, settings: LoopSettings, trial: OwnTrial) -> None:
         """Call the file's `train`, after seeding the generators of random numbers."""

@@ -136,10 +136,7 @@ class OwnTrial:
         if not self._steps:
             raise OwnCodeError(f"trial.report({epoch}) without a step; go through the batches by trial.steps(loader)")
         self.pause()
-        of_samples = {name: _of_samples(value) for name, value in metrics.items() if _is_of_samples(value)}
-        values = {name: float(value) for name, value in metrics.items() if name not in of_samples}
-        for name, each in of_samples.items():
-            values |= mean_with_interval(name, each)
+        values, of_samples = measured(metrics)
         self._check(epoch, values, metrics)
         self._epoch = epoch
         assert self._instruments is not None
@@ -288,6 +285,19 @@ class OwnTrial:
         if missing or unknown:
             given, declared = ", ".join(names) or "nothing", ", ".join(self.metrics)
             raise OwnCodeError(f"trial.report was given {given}; METRICS declares {declared}")
+
+
+def measured(metrics: Mapping[str, float | Tensor]) -> tuple[dict[str, float], dict[str, OfSamples]]:
+    """Return numbers, with the ends of the 95% intervals of means over samples, and the values of single samples.
+
+    Raises:
+        TypeError, ValueError: a value is neither a number nor a tensor.
+    """
+    of_samples = {name: _of_samples(value) for name, value in metrics.items() if _is_of_samples(value)}
+    values = {name: float(value) for name, value in metrics.items() if name not in of_samples}
+    for name, each in of_samples.items():
+        values |= mean_with_interval(name, each)
+    return values, of_samples
 
 
 def _is_of_samples(value: float | Tensor) -> bool:

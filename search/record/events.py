@@ -293,10 +293,11 @@ class BesideNeighbour(_TrialEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnTestSet(_TrialEvent):
-    """A point of the front was evaluated on the test set."""
+    """A point of the front was evaluated on the test set; `reason`: why that failed."""
 
     event: Literal["test"]
     metrics: Metrics
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ class Trial:
     waits_for: str | None = None  # while others on the cluster use it
     curve: dict[int, Measurement] = field(default_factory=dict)  # by epoch; the later of two reports of the same epoch
     test_metrics: dict[str, float] = field(default_factory=dict)
+    test_failure: str | None = None
     repeats: list[dict[str, float]] = field(default_factory=list)  # what probes of it measured again, at the end
     again: list[Again] = field(default_factory=list)  # trained with other seeds, at the end
     finished_at: float = math.nan  # seconds since 1970
@@ -135,7 +136,7 @@ class Trial:
                     known[name, value] = Neighbour(name, event.old, value, measured_again=event.again)
                 known[name, value].rounds.append(event.rates)
             case OnTestSet():
-                self.test_metrics = event.metrics
+                self.test_metrics, self.test_failure = event.metrics, event.reason
 
 
 @dataclass

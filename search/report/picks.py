@@ -75,10 +75,11 @@ def against(run: Run, trial: Trial) -> list[str]:
 
 
 def outcome(run: Run, trial: Trial) -> dict[str, str]:
-    """Return a trial's objectives, and its test accuracies if there are any, with their intervals, by label."""
+    """Return a trial's objectives and test metrics with their intervals, by label; or why its test failed."""
     objectives = [o.metric for o in run.state.objectives]
     metrics = [*objectives, *wanted_test_metrics(objectives, trial.test_metrics)]
-    return {run.state.label(metric): run.state.format_metric(trial, metric) for metric in metrics}
+    found = {run.state.label(metric): run.state.format_metric(trial, metric) for metric in metrics}
+    return {**found, "test failed:": trial.test_failure} if trial.test_failure else found
 
 
 def no_front(run: Run) -> str:

@@ -248,6 +248,8 @@ class FrontMeasurements:
         if ended is not None and ended.state == "complete":
             event = "repeat" if function == "probe" else "test"
             self._journal.append(event, trial_id=point.trial_id, metrics=dict(ended.metrics))
+        elif ended is not None and function == "test":
+            self._journal.append("test", trial_id=point.trial_id, metrics={}, reason=ended.reason)
 
 
 def _affordable(trials: Sequence[Trial], seconds: float) -> int:

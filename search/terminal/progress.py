@@ -161,7 +161,8 @@ def event_line(run_state: RunState, event: Event) -> str | None:
         case BesideNeighbour() if trial is not None:
             return _format_neighbour(trial, event)
         case OnTestSet():
-            return f"{event.trial_id} on the test set{_format_tested(run_state, event.metrics)}"
+            failed = f" failed: {event.reason}" if event.reason else ""
+            return f"{event.trial_id} on the test set{failed}{_format_tested(run_state, event.metrics)}"
         case End():
             states = ", ".join(f"{total} {state}" for state, total in run_state.counts().items() if total)
             return f"ended: {event.reason}; {states or 'no trial'}; {front_title(run_state, None)}"

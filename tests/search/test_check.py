@@ -121,6 +121,13 @@ def test_a_loop_that_reports_what_it_does_not_declare_is_found(tmp_path: Path) -
     assert found["first report"] == ("trial.report was given val_los; METRICS declares val_loss", False)
 
 
+@pytest.mark.usefixtures("in_this_process")
+def test_a_loop_whose_test_is_wrong_is_found(tmp_path: Path) -> None:
+    text, good = checked_loop(tmp_path, ('return {"test_loss"', 'return {"test_los"'))["first report"]
+    assert "test returned test_los; expected test_loss" in text
+    assert not good
+
+
 def test_a_loop_without_a_report_in_time_is_said_to_be_not_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

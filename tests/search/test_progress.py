@@ -74,6 +74,15 @@ def test_without_a_terminal_there_is_a_message_of_short_lines_for_each_event():
     assert len(lines) == len(story()) - len(ended)  # a last epoch is told with the end of its trial
 
 
+def test_a_test_that_failed_is_told_with_its_reason():
+    recorder = Recorder()
+    recorder.complete("t0001", [0.71], 100.0, config())
+    recorder.add("test", 1.0, trial_id="t0001", metrics={}, reason="no pictures (flowers.py:12)")
+    assert printed(recorder.events)[-1] == "t0001 on the test set failed: no pictures (flowers.py:12)"
+    (trial,) = RunState(typed(recorder.events)).trials.values()
+    assert trial.test_failure == "no pictures (flowers.py:12)"
+
+
 def test_the_test_set_is_told_with_intervals_and_not_with_their_ends():
     metrics = {"test_accuracy": 0.7, "test_accuracy_low": 0.69, "test_accuracy_high": 0.71}
     recorder = Recorder()

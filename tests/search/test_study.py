@@ -194,9 +194,9 @@ def test_who_comes_to_the_front_because_another_proves_slower_is_probed_and_test
 
     def call(pool: Any, layout: Any, task: Task, check: Any, goes_on: Any) -> Ended:
         asked.append((task.function, task.trial_id))
-        return Ended(
-            "complete", metrics=interval(probed[task.trial_id], 1.0) if task.function == "probe" else {"test": 0.5}
-        )
+        if task.function == "test":
+            return Ended("failed", "no pictures")
+        return Ended("complete", metrics=interval(probed[task.trial_id], 1.0))
 
     monkeypatch.setattr(workers, "run_task", call)
     keys: dict[str, Any] = {
@@ -218,6 +218,7 @@ def test_who_comes_to_the_front_because_another_proves_slower_is_probed_and_test
         front.test()
     assert asked == [("probe", "t0001"), ("probe", "t0002"), ("probe", "t0003"), ("test", "t0003")]
     assert load(tmp_path).front.trial_id.tolist() == ["t0003"]
+    assert [event["reason"] for event in events_of(tmp_path) if event["event"] == "test"] == ["no pictures"]
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,22 @@ def test_a_row_for_each_sample_gives_interval_and_samples(tmp_path: Path, name: 
     assert values[99] - values[0] == pytest.approx(99, rel=0.01)
 
 
+def test_the_test_may_return_a_row_for_each_sample(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, ('{"test_loss": tested', '{"test_loss": torch.arange(100.0) + tested'), text=LOOP)
+    found = load_trainable(path).test({}, trained(path, tmp_path / "trial"))
+    assert found["test_loss_low"] < found["test_loss"] < found["test_loss_high"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [("[1.0, 2.0]", "NAME: test returned neither a number nor a tensor"), ("None", "NAME: test returned neither")],
+)
+def test_what_the_test_returns_wrong_is_one_line(tmp_path: Path, name: str, returned: str, message: str) -> None:
+    path = written(tmp_path, name, ("tested(model, 2)}", f"{returned}}}"), text=LOOP)
+    with pytest.raises(OwnCodeError, match=message.replace("NAME", name)):
+        load_trainable(path).test({}, trained(path, tmp_path / "trial"))
+
+
 def test_turns_of_a_loop_report_rates_without_the_time_between_epochs_until_they_are_told_to_end(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
