@@ -143,8 +143,10 @@ def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Proble
     owner, known = space.trainable or "", trainable.PARAMETERS if trainable else None
     if not space.parameters:
         yield Problem(("parameters",), "nothing to search; name at least one parameter")
-    yield from find_parameter_problems(space.parameters, space.fixed, known, owner)
-    yield from find_baseline_problems(space.baseline, space.parameters, space.fixed, space.constraints, known)
+    of_parameters = list(find_parameter_problems(space.parameters, space.fixed, known, owner))
+    yield from of_parameters
+    if not any("parameters" in problem.path for problem in of_parameters):  # else a right baseline may look wrong
+        yield from find_baseline_problems(space.baseline, space.parameters, space.fixed, space.constraints, known)
     for name, parameter in space.parameters.items() if space.searcher.name != "gp" else ():
         if parameter.likely:
             yield Problem(

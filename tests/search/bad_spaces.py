@@ -414,6 +414,12 @@ BAD_SPACES = [
         "  learning_rate: {min: 0.1, max: 0.2}\n",
     ),
     Bad(
+        "misspelt parameter that the baseline has right",
+        "parameters.lerning_rate",
+        'no "lerning_rate"; did you mean "learning_rate"?',
+        "baseline: {learning_rate: 0.1}\nparameters:\n  lerning_rate: {values: [0.1, 0.2]}  # <-\n",
+    ),
+    Bad(
         "baseline outside the searched values",
         "baseline.batch_size",
         "100 is outside the searched values",
