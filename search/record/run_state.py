@@ -356,9 +356,13 @@ class RunState:
         return half_interval(trial.metrics, metric, self.info.data_settings.get("val_images"))
 
     def format_metric(self, trial: Trial, metric: str) -> str:
-        """The value of a trial's metric ± half of its 95% interval; empty: not measured."""
+        """The value of a trial's metric ± half of its 95% interval, or a question mark; empty: not measured."""
         metrics = trial.metrics
-        return plus_minus(metrics[metric], self.half_interval(trial, metric)) if metric in metrics else ""
+        if metric not in metrics:
+            return ""
+        half = self.half_interval(trial, metric)
+        has_intervals = f"{metric}_low" in self.info.metrics and metric == self.rate_metric
+        return plus_minus(metrics[metric], math.inf if half is None and has_intervals else half)
 
     @property
     def rate_metric(self) -> str:

@@ -80,7 +80,7 @@ def loader_tables(trials: Sequence[Trial], varying: Sequence[str], without_effec
         ratio = fastest.rate / slowest.rate
         note = f"Fastest: {named[fastest.trial_id]}, {ratio:.2f} times the rate of {named[slowest.trial_id]}."
         if not point_of(fastest).differs_from(point_of(slowest)):
-            note = f"The rates cannot be told apart: {ratio:.2f} times between the outermost is within their intervals."
+            note = f"The rates cannot be told apart: {ratio:.2f} times between the outermost, too little to tell."
         without = [_forward_backward(t) for t in rows if not t.config.get("num_workers")]
         with_workers = [t for t in rows if t.config.get("num_workers")]
         if without and with_workers:
@@ -153,7 +153,7 @@ def batch_tables(trials: Sequence[Trial], varying: Sequence[str], without_effect
             if best.rate > SLOWER * point.rate:
                 text = [
                     f"Whether the rate is saturated at batch_size {size} is not known: that of {larger} is "
-                    f"{best.rate / point.rate:.2f} times as high, which is within their intervals."
+                    f"{best.rate / point.rate:.2f} times as high, too little to tell with these measurements."
                 ]
             else:
                 tie = "" if best.differs_from(point) else ", a tie"

@@ -26,8 +26,11 @@ def format_number(value: float) -> str:
 
 
 def plus_minus(value: float, half_width: float | None) -> str:
-    """Return a value with half of its interval, as in `352 ± 4.1`; `352 ± ?` if that is as large as the value."""
-    if half_width is None or not math.isfinite(half_width):
+    """Return a value with half of its interval, as in `352 ± 4.1`; `352 ± ?` if that is as large as the value.
+
+    None: the value is exact, or whether it has an interval is not known.
+    """
+    if half_width is None or math.isnan(half_width):
         return format_number(value)
     if half_width >= abs(value) > 0:
         return f"{format_number(value)} ± ?"

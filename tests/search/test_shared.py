@@ -152,3 +152,15 @@ def test_an_error_that_two_points_share_does_not_decide_between_them():
     together = front_draws(losses, deviations, lambda points, rng: np.full((2, 2), rng.standard_normal())).mean(axis=0)
     assert alone[1] == pytest.approx(0.5, abs=0.05)
     assert together.tolist() == [1.0, 0.0]
+
+
+def test_a_rate_without_an_interval_has_a_question_mark_where_rates_have_intervals():
+    recorder = Recorder(metrics={**INFO["metrics"], f"{RATE}_low": "images/s", f"{RATE}_high": "images/s"})
+    recorder.complete("t0001", [0.5], 1700.0, config(128, 0.2))
+    recorder.start("t0002", **config(256, 0.2))
+    recorder.measure("t0002", 1, val_accuracy=0.5, images_per_second=1800.0)
+    recorder.finish("t0002")
+    run_state = RunState(typed(recorder.events))
+    texts = [run_state.format_metric(trial, RATE) for trial in run_state.trials.values()]
+    assert texts[0].startswith("1,700 ± ")
+    assert texts[1] == "1,800 ± ?"

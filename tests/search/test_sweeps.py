@@ -202,7 +202,7 @@ def test_rates_within_their_intervals_are_not_ranked():
         for n, rate in enumerate((100.0, 130.0))
     ]
     text = flat(loader_tables(slow, ["num_workers"]))
-    assert "The rates cannot be told apart: 1.30 times between the outermost is within their intervals." in text
+    assert "The rates cannot be told apart: 1.30 times between the outermost, too little to tell." in text
 
 
 def test_a_rate_that_is_not_of_images_is_one_of_samples():
