@@ -133,7 +133,7 @@ def event_line(run_state: RunState, event: Event) -> str | None:
         case Resume():
             begun = [t for t in run_state.trials.values() if t.state == "running" and t.epochs]
             again = "".join(f"; {t.trial_id} goes on after epoch {t.epochs}" for t in begun)
-            return f"{run_state.info.name} continues: {plural(len(run_state.trials), 'trial')} so far{again}"
+            return f"{run_state.info.name} continues: {plural(len(run_state.counted()), 'trial')} so far{again}"
         case Retry():
             return f"{event.trial_id} is retried: {event.reason}"
         case Wait():

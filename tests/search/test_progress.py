@@ -272,3 +272,12 @@ def test_a_log_says_that_the_front_is_measured_after_the_last_trial():
     events = story()
     last = max(n for n, event in enumerate(events) if event["event"] == "finish")
     assert running_line(RunState(typed(events[: last + 1])), 0.0).startswith("running: measurements and tests of")
+
+
+def test_probes_that_only_prepare_are_no_trials_of_a_run_that_continues():
+    recorder = Recorder(space={**INFO["space"], "evaluation": "decoupled"})
+    recorder.start("p0001", "probe", **config())
+    recorder.measure("p0001", 0, images_per_second=400.0)
+    recorder.finish("p0001", seconds=8.0)
+    recorder.add("resume", 1.0)
+    assert printed(recorder.events)[-1].endswith(" continues: 0 trials so far")
