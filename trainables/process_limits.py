@@ -28,6 +28,14 @@ def control_groups(controller: str, proc: Path = PROC, cgroups: Path = CGROUPS) 
     return []
 
 
+def counter(file: Path, name: str) -> int | None:
+    """Return the number after `name` in a file of the kernel with a name on each line; None: not readable."""
+    with suppress(OSError, ValueError):
+        lines = map(str.split, file.read_text().splitlines())
+        return next((int(words[1]) for words in lines if words[:1] == [name]), None)
+    return None
+
+
 def limits(controller: str, *names: str, proc: Path = PROC, cgroups: Path = CGROUPS) -> list[list[float]]:
     """Return the numbers in these files, for each of the control groups; "max" is infinite.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainables.process_limits import CGROUPS, PROC, control_groups
+from trainables.process_limits import CGROUPS, PROC, control_groups, counter
 
 
 def kernel_oom_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
@@ -14,15 +14,8 @@ def kernel_oom_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
     Where groups have no such count, return that of the whole node; 0: not available either. Source:
     `oom_kill` of memory.events and memory.oom_control in Linux's documents of control groups 2 and 1, and of proc(5).
     """
-    for file in _files(proc, cgroups):
-        try:
-            lines = file.read_text().splitlines()
-        except OSError:
-            continue
-        for line in lines:
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return 0
+    counts = (counter(file, "oom_kill") for file in _files(proc, cgroups))
+    return next((count for count in counts if count is not None), 0)
 
 
 def _files(proc: Path, cgroups: Path) -> Iterator[Path]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import psutil
 import torch
 
-from trainables.process_limits import PROC, memory_bytes
+from trainables.process_limits import PROC, counter, memory_bytes
 
 GIB = 2**30
 
@@ -24,18 +24,19 @@ class PeakMemory:
     def __init__(self, devices: Sequence[torch.device]) -> None:
         self._devices = devices
         self._on_gpus = devices[0].type == "cuda"
-        self._sampled = 0
+        self._sampled: int | None = None  # most bytes of the samples; None: the kernel's own peak counts
         if self._on_gpus:
             torch.cuda.init()  # type: ignore[no-untyped-call]  # without it, resetting fails
             torch.cuda.empty_cache()  # of earlier work, which would count as reserved
             for device in devices:
                 torch.cuda.reset_peak_memory_stats(device)
-        else:
-            self._is_reset = _reset_peak()
+        elif not _reset_peak():
+            self._sampled = 0
 
     def sample(self) -> None:
-        """Note what is resident now."""
-        self._sampled = max(self._sampled, resident_bytes())
+        """Note what is resident now, where the system's peak may be that of earlier work."""
+        if self._sampled is not None:
+            self._sampled = max(self._sampled, resident_bytes())
 
     def peak_gib(self) -> float:
         """Return the peak so far on the fullest device."""
@@ -46,7 +47,7 @@ class PeakMemory:
         if self._on_gpus:
             return [torch.cuda.max_memory_allocated(device) / GIB for device in self._devices]
         self.sample()
-        peak = _highest_resident() if self._is_reset else self._sampled
+        peak = _highest_resident() if self._sampled is None else self._sampled
         return [(peak + sum(private_bytes(child.pid) for child in multiprocessing.active_children())) / GIB]
 
     def peak_reserved_gib(self) -> float | None:
@@ -90,5 +91,4 @@ def _reset_peak() -> bool:
 
 
 def _highest_resident() -> int:
-    with PROC.joinpath("self", "status").open() as lines:
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return 1024 * (counter(PROC / "self" / "status", "VmHWM:") or 0)

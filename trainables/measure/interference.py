@@ -12,7 +12,7 @@ from collections.abc import Collection
 import torch
 
 from trainables.machine.nvml import Gpu
-from trainables.process_limits import CGROUPS, PROC, control_groups
+from trainables.process_limits import CGROUPS, PROC, control_groups, counter
 
 # Time for which a control group was throttled, by its controller: name of the line in `cpu.stat`, unit in seconds.
 QUOTAS = {"": ("throttled_usec", 1e-6), "cpu": ("throttled_time", 1e-9)}
@@ -68,12 +68,7 @@ class InterferenceClock:
 
     def _quota_seconds(self) -> float:
         """Time for which quotas stopped this process's control group and its parents, summed over cores."""
-        seconds = 0.0
-        for file, name, unit in self._quotas:
-            with contextlib.suppress(OSError, ValueError):
-                lines = file.read_text().splitlines()
-                seconds += unit * sum(int(line.split()[1]) for line in lines if line.startswith(f"{name} "))
-        return seconds
+        return sum(unit * (counter(file, name) or 0) for file, name, unit in self._quotas)
 
 
 def own_seconds() -> float:

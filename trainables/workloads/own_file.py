@@ -11,7 +11,6 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
@@ -20,6 +19,7 @@ from torch.utils.data import Dataset, default_collate
 from trainables.contract import Data, DataError
 from trainables.declared import declaration_of
 from trainables.machine.exception_chain import described
+from trainables.machine.peak_memory import resident_bytes
 from trainables.own_module import imported
 from trainables.plan import Batch, Batches, EmptyBatches, Indices, Plan
 from trainables.sample_shape import SampleShape, shape_of
@@ -192,9 +192,9 @@ class OwnFile:
         """
         key = part, data.root
         if key not in self._datasets:
-            before = psutil.Process().memory_info().rss
+            before = resident_bytes()
             found = self._module.dataset(part, data.root)
-            self._kept_bytes += max(0, psutil.Process().memory_info().rss - before)
+            self._kept_bytes += max(0, resident_bytes() - before)
             what = f'{self._path.name}: dataset("{part}")'
             if not hasattr(found, "__getitem__") or not hasattr(found, "__len__"):
                 raise DataError(f"{what} returned {type(found).__name__}, expected samples with a length and an index")
