@@ -361,8 +361,7 @@ class RunState:
         if metric not in metrics:
             return ""
         half = self.half_interval(trial, metric)
-        has_intervals = f"{metric}_low" in self.info.metrics and metric == self.rate_metric
-        return plus_minus(metrics[metric], math.inf if half is None and has_intervals else half)
+        return plus_minus(metrics[metric], math.inf if half is None and metric == self.rate_metric else half)
 
     @property
     def rate_metric(self) -> str:

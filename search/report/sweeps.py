@@ -218,8 +218,9 @@ def present(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 
 def rate(trial: Trial) -> str:
-    """Return the rate with half of its interval; a dash if there is none."""
-    return plus_minus(trial.rate, half_interval(trial.metrics, trial.rate_metric)) if measured(trial) else "–"
+    """Return the rate ± half of its interval, or a question mark; a dash where no rate was measured."""
+    half = half_interval(trial.metrics, trial.rate_metric) or math.inf
+    return plus_minus(trial.rate, half) if measured(trial) else "–"
 
 
 def _sum(row: Mapping[str, float], *names: str) -> float:

@@ -1,4 +1,5 @@
 import itertools
+import math
 
 import pytest
 
@@ -111,6 +112,11 @@ def sweep(**more):
         trial(rate, 2.0, batch_size=size, milliseconds={"forward": 9.6 * size, "update": 38.4}, **more)
         for size, rate in rates.items()
     ]
+
+
+def test_a_rate_whose_interval_is_not_known_has_a_question_mark():
+    table, _ = batch_tables([*sweep()[:2], trial(120.0, math.nan, batch_size=128)], [])
+    assert "120 ± ?" in table
 
 
 def test_the_batch_sizes_are_a_table_with_the_gain_of_each_over_the_one_before():

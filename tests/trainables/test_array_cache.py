@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainables.machine.array_cache import Arrays, cached_arrays
+from trainables.machine.array_cache import Arrays, cached_arrays, default_folder
 
 
 class Maker:
@@ -99,3 +99,8 @@ def test_where_nothing_can_be_written_the_arrays_stay_in_memory(
     arrays = cached_arrays(["a", 1], Maker(), tmp_path / "file" / "folder")
     assert arrays["labels"].tolist() == [0, 1, 2]
     assert "prepared in memory" in caplog.text
+
+
+def test_a_home_that_does_not_exist_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINING_SEARCH_CACHE", "~nobody-of-this-name/cache")
+    assert default_folder() == Path("~nobody-of-this-name/cache")

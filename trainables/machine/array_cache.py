@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 def default_folder() -> Path:
     """Return the cache folder of this user."""
-    return Path(os.environ.get("TRAINING_SEARCH_CACHE", "~/.cache/training-search")).expanduser()
+    return Path(os.path.expanduser(os.environ.get("TRAINING_SEARCH_CACHE", "~/.cache/training-search")))
 
 
 def cached_arrays(source: Any, make: Callable[[], Arrays], folder: Path) -> Arrays:
