@@ -124,7 +124,7 @@ def _resuming_if_begun(options: argparse.Namespace, mirror: Mirror | None) -> ar
                 shutil.rmtree(folder)
         return options
     began, asked = RunState(read_run(folder)).info, load_space(options.space, options.set)
-    check_same_space(folder, began.space or {}, asked)
+    check_same_space(folder, began, asked)
     moved = [item for item in options.set if _key(item) == "data.root"]
     kept = [*changed_budget(began, asked), *moved]
     as_resume = {"space": None, "name": None, "warm_start": [], "resume": folder, "set": kept}

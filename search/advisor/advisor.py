@@ -213,8 +213,7 @@ class Advisor:
             excesses = self._excesses(metrics, self._space.all_constraints)
             model.observe_earlier_run(known.config, self._losses(metrics), excesses, self._errors(metrics))
         if elsewhere := _finite(known.elsewhere):
-            run = (known.source or "").rpartition(" ")[0]
-            model.observe_elsewhere(run, known.config, self._losses(elsewhere), self._errors(elsewhere))
+            model.observe_elsewhere(known.run, known.config, self._losses(elsewhere), self._errors(elsewhere))
 
     def _choose(self) -> dict[str, Scalar]:
         if self._grid is not None:

@@ -19,6 +19,7 @@ from search.front.objective import losses
 from search.front.pareto import front_order, hypervolume, reference_point
 from search.record.dataframes import Run
 from search.record.trial import Trial
+from search.text.configurations import format_setting
 from search.text.numbers import format_number, join_words, plural
 
 LETTERS = "ABCDEFGH"
@@ -181,6 +182,11 @@ def other_machines(named: Sequence[Side]) -> bool:
     return len({replace(side.run.info.machine, shm_gib=None) for side in named}) > 1
 
 
+def other_shares(named: Sequence[Side]) -> bool:
+    """Return whether different numbers of trials share the machine in these runs."""
+    return len({side.run.info.concurrent_trials for side in named}) > 1
+
+
 def not_comparable(named: Sequence[Side]) -> list[str]:
     """Return the reasons why accuracies of these runs cannot be compared; empty if they can."""
     data = [side.run.info.data.description for side in named]
@@ -199,14 +205,13 @@ def _epochs(run: Run) -> int:
 
 def _facts(run: Run) -> dict[str, str]:
     """Conditions of a run by name, as text."""
-    info, machine, space = run.info, run.info.machine, run.info.space or {}
-    gpus = [f"{gpu.name} ({gpu.memory_gib:.0f} GiB)" for gpu in machine.gpus]
+    info, machine, space = run.info, run.info.machine, cast(dict[str, Any], run.info.space or {})
     budget = run.state.budget.model_dump(exclude_none=True, exclude_unset=True)
     return {
         "processor": machine.cpu_name,
         "cores": f"{machine.cores}",
         "memory": f"{machine.memory_gib:.0f} GiB",
-        "GPUs": ", ".join(gpus) or "none",
+        "GPUs": ", ".join(map(str, machine.gpus)) or "none",
         "nodes": f"{machine.num_nodes}",
         "commit": info.commit or "unknown",
         **{f"{name}'s version": version for name, version in info.versions.items()},
@@ -215,7 +220,10 @@ def _facts(run: Run) -> dict[str, str]:
         "epochs": f"{_epochs(run)}",
         "constraints": ", ".join(info.constraints) or "none",
         "evaluation": info.evaluation,
-        "searcher": cast(Any, space).get("searcher", {}).get("name", "–"),
+        "searcher": space.get("searcher", {}).get("name", "–"),
+        "stopping": space.get("stopping", {}).get("name", "–"),
+        "trials at a time": f"{info.concurrent_trials}",
+        "baseline": ", ".join(f"{n}={format_setting(v)}" for n, v in space.get("baseline", {}).items()) or "none",
         "seed": f"{'–' if info.seed is None else info.seed}",
         "budget": ", ".join(f"{key} {value}" for key, value in budget.items()) or "none",
         "left out": "; ".join(info.left_out) or "nothing",

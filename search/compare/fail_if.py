@@ -8,7 +8,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from search.compare.comparison import Shared, Side, compared_metrics, hypervolumes, not_comparable, other_machines
+from search.compare.comparison import (
+    Shared,
+    Side,
+    compared_metrics,
+    hypervolumes,
+    not_comparable,
+    other_machines,
+    other_shares,
+)
 from search.exit_codes import InputError
 from search.front.affects import is_learned
 from search.front.differences import Estimate
@@ -65,6 +73,8 @@ def parsed(text: str, named: Sequence[Side]) -> FailIf:
         raise InputError(f'--fail-if "{text}": {"; ".join(reasons)}')
     if (is_duration(metric) or not learned) and other_machines(named):
         raise InputError(f'--fail-if "{text}": the runs are from different machines, which have other rates')
+    if (is_duration(metric) or not learned) and other_shares(named):
+        raise InputError(f'--fail-if "{text}": in these runs different numbers of trials share the machine')
     return FailIf(metric, sign == "<", bound)
 
 

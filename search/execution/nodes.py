@@ -47,8 +47,8 @@ class Kind:
     gpus: tuple[Gpu, ...]  # the different ones
 
     def __str__(self) -> str:
-        gpus = [f"{gpu.name} ({gpu.memory_gib:.0f} GiB)" if gpu.memory_gib else gpu.name for gpu in self.gpus]
-        return f"{self.cpu_name} with {' and '.join(gpus)}" if gpus else f"{self.cpu_name} without a GPU"
+        gpus = " and ".join(map(str, self.gpus))
+        return f"{self.cpu_name} with {gpus}" if gpus else f"{self.cpu_name} without a GPU"
 
 
 @dataclass

@@ -19,6 +19,7 @@ from pathlib import Path
 from search.commandline import NoResultError, load_run, print_output, run_command, run_parser
 from search.exit_codes import InputError
 from search.record.dataframes import Run
+from search.record.run_end import run_status
 from search.text.numbers import plural
 
 
@@ -46,7 +47,7 @@ def answer(options: argparse.Namespace, sleep: Callable[[float], None] = time.sl
         run = load_run(options.run)
         lines = [_to_optuna(run, options.optuna)] if options.optuna else []
         lines += [_to_tensorboard(run, options.tensorboard)] if options.tensorboard else []
-        if options.every is None or run.state.end is not None:
+        if options.every is None or run_status(options.run, run.state.end) != "running":
             return "\n".join(lines)
         print_output("\n".join(lines))
         sleep(options.every)

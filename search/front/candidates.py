@@ -10,6 +10,8 @@ from search.front.objective import Constraint, Objective, losses, measured
 from search.front.pareto import front_order
 from trainables.contract import EPOCHS
 
+NOT_COMPARED = "violates a constraint, lacks an objective or has fewer epochs than others"
+
 
 class Comparable(Protocol):
     """A trial of a run that goes on or has ended."""

@@ -16,6 +16,7 @@ from search.commandline import load_run, print_output, run_command, run_parser
 from search.exit_codes import InputError
 from search.page.page import write_page
 from search.page.server import HOST, server
+from search.record.run_lock import is_locked
 
 PORT, MOST = 8080, 65535
 
@@ -34,7 +35,7 @@ def _answer(arguments: Sequence[str] | None) -> str:
         raise InputError(f"--serve {options.serve}: expected a port from 0 to {MOST}")
     run = load_run(options.run)
     if options.serve is None:
-        return str(write_page(run))
+        return str(write_page(run, running=is_locked(options.run)))
     with server(options.run, options.serve) as serving:
         print_output(f"http://{HOST}:{serving.server_port}/ (Ctrl-C to stop)")
         with suppress(KeyboardInterrupt):

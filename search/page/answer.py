@@ -10,6 +10,7 @@ from search.page.front_status import FrontStatus
 from search.page.prose import prose
 from search.page.render import render
 from search.record.dataframes import Run
+from search.record.run_end import is_wanted_end
 from search.record.trial import Trial
 from search.report.as_yaml import as_yaml
 from search.report.command import command, full_command, full_epochs
@@ -36,7 +37,7 @@ def answer(status: FrontStatus, summary: Mapping[str, list[str]]) -> Markup:
         f"It was {'trained' if knee.epochs else 'probed'} {_how_often(knee)}{times}.",
     ]
     certainty += doubts_about(run, knee)
-    if run.state.end is None:
+    if not is_wanted_end(run.state.end):
         certainty.append("The run has not ended; this is the result so far.")
     if knee.metrics.get("contended"):
         certainty.append("Other processes used the CPU while its rate was measured, so the rate may be too low.")

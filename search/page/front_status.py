@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from search.front.candidates import NOT_COMPARED
 from search.front.intervals import least_value
 from search.front.objective import measured
 from search.record.dataframes import Run
@@ -16,7 +17,7 @@ STATUSES = {
     "front": "on the Pareto front",
     "tie": "cannot be told apart from a point of the front",
     "dominated": "dominated",
-    "excluded": "complete, not compared: violates a constraint or has fewer epochs",
+    "excluded": f"complete, not compared: {NOT_COMPARED}",
     "running": "running, latest measurement",
     "stopped": "stopped early, last measurement",
     "failed": "failed, last measurement",

@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from search.page.render import render
 from search.record.dataframes import Run
+from search.record.run_end import is_wanted_end
 from search.terminal.budget_use import budget_use
 from search.text.durations import format_duration, rough_duration
 
@@ -29,7 +30,7 @@ def heading(run: Run, now: float | None) -> Markup:
         "heading.html",
         name=run.name,
         running=now is not None,
-        state="running" if now else "ended" if run_state.end else "not ended, or interrupted",
+        state="running" if now else "ended" if is_wanted_end(run_state.end) else "interrupted",
         trials=", ".join(f"{n} {state}" for state, n in run_state.counts().items() if n) or "no trial yet",
         time=f"{began:%Y-%m-%d %H:%M} UTC, {format_duration(run_state.active_seconds(now))}",
         budget=budget,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,29 +14,31 @@ from search.page.document import FILE_NAME
 from search.page.live import journal_size, seconds_to_wait
 from search.page.page import write_page
 from search.record.dataframes import load
+from search.record.run_lock import is_locked
 
 HOST = "127.0.0.1"
 PATHS = ("/", f"/{FILE_NAME}")
 
 
 class FreshPage:
-    """The page of a run, rewritten on request if the journal has grown and enough time has passed."""
+    """The page of a run, rewritten on request if the run has changed and enough time has passed."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
         self._clock = clock
-        self._size = -1
+        self._shown: tuple[int, bool] | None = None  # size of the journal, and whether the run is running
         self._not_before = -float("inf")
+        self._one_at_a_time = threading.Lock()
 
     def page(self) -> bytes:
         """Content of the file."""
-        size = journal_size(self._folder)
-        if size != self._size and self._clock() >= self._not_before:
-            began = self._clock()
-            run = load(self._folder)
-            write_page(run, running=run.state.end is None)
-            self._size, self._not_before = size, self._clock() + seconds_to_wait(self._clock() - began)
-        return (self._folder / FILE_NAME).read_bytes()
+        with self._one_at_a_time:
+            now = journal_size(self._folder), is_locked(self._folder)
+            if now != self._shown and self._clock() >= self._not_before:
+                began = self._clock()
+                write_page(load(self._folder), running=now[1])
+                self._shown, self._not_before = now, self._clock() + seconds_to_wait(self._clock() - began)
+            return (self._folder / FILE_NAME).read_bytes()
 
 
 def server(folder: Path, port: int) -> ThreadingHTTPServer:

@@ -23,6 +23,7 @@ from search.front.objective import Constraint
 from search.front.roles import is_interval_end, sounds_learned
 from search.pick.requirements import Requirements, accuracy_objective, best, probabilities
 from search.record.dataframes import Run
+from search.record.run_end import is_wanted_end
 from search.report.as_yaml import as_yaml, trained_for
 from search.report.command import full_command, full_epochs
 from search.report.doubts import doubts_about
@@ -133,7 +134,7 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
     if found := probabilities(run, trial, requirements):
         text = "; ".join(f"{words}: {format_percent(probability)}" for words, probability in found.items())
         blocks.append(wrap(f"Probability of meeting the requirement: {text}."))
-    if run.state.end is None or run.state.counts()["running"]:
+    if not is_wanted_end(run.state.end) or run.state.counts()["running"]:
         compared = plural(len(run.state.candidates()), "trial")
         blocks.append(wrap(f"The run is not finished: this is out of the {compared} compared so far."))
     settings = ", ".join(f"{key} {format_setting(value)}" for key, value in run.state.ordered_config(trial).items())

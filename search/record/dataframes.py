@@ -20,6 +20,7 @@ from search.record.disk import write_atomically
 from search.record.events import Opening
 from search.record.front_places import FrontPlace, front_places
 from search.record.journal import FILE_NAME, read_journal
+from search.record.run_end import is_wanted_end
 from search.record.run_state import RunState
 from search.text.configurations import format_setting
 from search.text.numbers import plural
@@ -41,7 +42,7 @@ class Run:
 
     def __repr__(self) -> str:
         space = f" of {self.info.space_file}" if self.info.space_file else ""
-        ended = "not ended" if self.state.end is None else f"ended: {self.state.end}"
+        ended = f"ended: {self.state.end}" if is_wanted_end(self.state.end) else self.state.end or "not ended"
         trials = f"{plural(len(self.state.trials), 'trial')}, {self.state.counts()['complete']} complete"
         front = f"front of {plural(len(self.state.front()), 'point')}"
         return f"<Run {self.name}{space}; {ended}; {trials}; {front}; in {self.folder}>"

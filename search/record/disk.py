@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,14 +35,15 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         OSError: with the path.
     """
-    unfinished = path.with_name(f".{path.name}.partial")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")  # of this writer alone
     try:
         write(unfinished)
         os.replace(unfinished, path)
     except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+    finally:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
 def check_writable(folder: Path) -> None:

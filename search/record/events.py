@@ -104,6 +104,7 @@ class RecordedSpace(TypedDict, total=False):
     fixed: Config | None
     data: DataSettings | None
     evaluation: str | None
+    concurrent_trials: Count | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +162,11 @@ class Opening(_Event):
         """`coupled`, `decoupled` or `probe`."""
         return (self.space or {}).get("evaluation") or "coupled"
 
+    @property
+    def concurrent_trials(self) -> int:
+        """Number of trials that share the machine."""
+        return (self.space or {}).get("concurrent_trials") or 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume(_Event):
@@ -182,6 +188,11 @@ class KnownMeasurement:
     metrics: Metrics
     source: str | None = None
     elsewhere: Metrics = field(default_factory=dict)
+
+    @property
+    def run(self) -> str:
+        """Name of the earlier run; empty: not known."""
+        return (self.source or "").rpartition(" ")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ the same versions. Of runs that the user names, all other measurements of the sa
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +23,25 @@ from trainables.contract import Scalar, load_trainable
 MOST_RUNS = 20  # that are looked through without being asked for, the newest first
 
 
-def recent_rates(space: Space, opening: Opening, results: Path) -> list[dict[str, Any]]:
+def recent_rates(
+    space: Space, opening: Opening, results: Path, other_than: Sequence[Path] = ()
+) -> list[dict[str, Any]]:
     """Rates that the newest runs in a folder of runs measured, as the measurements of a `known` event.
+
+    `other_than`: folders of runs whose measurements are known already.
 
     `opening`: the first event of the new run. A commit with changes, or none, is never taken as the same: then no rate
     is known.
     """
     if space.evaluation != "decoupled" or (opening.commit or "-dirty").endswith("-dirty"):
         return []
-    paths = sorted(results.glob(f"*/{FILE_NAME}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    journals = {}
+    known = {folder.resolve() for folder in other_than}
+    paths = [path for path in results.glob(f"*/{FILE_NAME}") if path.parent.resolve() not in known]
+    paths.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    journals = list[tuple[str, list[Event]]]()
     for path in paths[:MOST_RUNS]:
         with contextlib.suppress(OSError, ValueError):  # not asked for, so no reason to complain
-            journals[path.parent.name] = read_journal(path)
+            journals.append((path.parent.name, read_journal(path)))
     return _known(space, opening, journals, probed_only=True)
 
 
@@ -45,18 +51,23 @@ def all_measurements(space: Space, opening: Opening, runs: Sequence[Path]) -> li
     Raises:
         OSError, ValueError: one of them is not the folder of a run.
     """
-    journals = {folder.name: read_journal(folder / FILE_NAME) for folder in runs}
+    folders = list(dict.fromkeys(folder.resolve() for folder in runs))
+    names = [folder.name for folder in folders]
+    journals = list[tuple[str, list[Event]]]()
+    for folder in folders:
+        name = folder.name if names.count(folder.name) == 1 else f"{folder.parent.name}/{folder.name}"
+        journals.append((name, read_journal(folder / FILE_NAME)))
     return _known(space, opening, journals, probed_only=False)
 
 
 def _known(
-    space: Space, opening: Opening, journals: Mapping[str, list[Event]], probed_only: bool
+    space: Space, opening: Opening, journals: Iterable[tuple[str, list[Event]]], probed_only: bool
 ) -> list[dict[str, Any]]:
     known = load_trainable(space.trainable or "").METRICS or {}
     probed = {limit.metric: limit.metric in known and known[limit.metric].probed for limit in space.all_constraints}
     probed |= {objective.metric: space.is_probed(objective) for objective in space.objectives}
     measurements: list[dict[str, Any]] = []
-    for name, journal in journals.items():
+    for name, journal in journals:
         run_state = RunState(journal)
         first = run_state.info
         same_training = _training(first) == _training(opening)
@@ -93,8 +104,8 @@ def _training(opening: Opening) -> tuple[Any, ...]:
 
 def _fingerprint(opening: Opening) -> tuple[Any, ...]:
     """Return what a rate depends on besides the configuration and the data."""
-    machine = opening.machine
-    return opening.versions, opening.commit, machine.cpu_name, machine.cores, machine.gpus, machine.num_nodes
+    machine, share = opening.machine, opening.concurrent_trials
+    return opening.versions, opening.commit, machine.cpu_name, machine.cores, machine.gpus, machine.num_nodes, share
 
 
 def _config(space: Space, config: Mapping[str, Any]) -> tuple[dict[str, Scalar], bool] | None:

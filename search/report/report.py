@@ -7,10 +7,12 @@ import re
 import shlex
 import textwrap
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from search.front.affects import without_effect
+from search.front.candidates import NOT_COMPARED
 from search.front.roles import sounds_learned
 from search.record.dataframes import Run
 from search.record.disk import write_atomically
@@ -31,15 +33,15 @@ from trainables.contract import find_trainable
 
 FILE_NAME = "summary.md"
 
-BUDGET = {
-    "trials": "trials",
-    "epochs": "epochs per trial",
-    "hours": "h",
-    "gpu_hours": "GPU hours",
-    "total_epochs": "epochs in total",
-    "least_gain": "least expected gain of the hypervolume per trial",
-    "repeats": "repeated probes of the front",
-    "deciding": "of its time for deciding the front",
+BUDGET: Mapping[str, Callable[[Any], str]] = {
+    "trials": lambda n: plural(n, "trial"),
+    "epochs": lambda n: f"{plural(n, 'epoch')} per trial",
+    "hours": lambda hours: f"{hours:g} h",
+    "gpu_hours": lambda hours: f"{hours:g} GPU hours",
+    "total_epochs": lambda n: f"{plural(n, 'epoch')} in total",
+    "least_gain": lambda gain: f"least expected gain of the hypervolume per trial {gain:g}",
+    "repeats": lambda n: f"front probed again {plural(n, 'time')}",
+    "deciding": lambda share: f"up to {share:.0%} of the time to decide the front",
 }
 
 GENERATED = """\
@@ -214,7 +216,7 @@ def _trials(run: Run) -> list[str]:
         took = format_duration(sum(t.seconds for t in preparing if t.seconds == t.seconds))
         blocks.append(wrap(f"{plural(len(preparing), 'probe')} of rates came before, {took} in total. {PROBES}"))
     if left := run.state.counts()["complete"] - len(run.state.candidates()):
-        blocks.append(f"{plural(left, 'complete trial')} not compared: violates a constraint or lacks an objective.")
+        blocks.append(wrap(f"Not compared: {plural(left, 'complete trial')}; each {NOT_COMPARED}."))
     if retries := sum(trial.retries for trial in trials):
         blocks.append(f"{plural(retries, 'restart')} after workers died.")
     return [block for block in blocks if block]
@@ -239,7 +241,7 @@ def _some(names: Sequence[str], most: int = 4) -> str:
 
 
 def _known_before(measurements: Sequence[KnownMeasurement]) -> str | None:
-    runs = list(dict.fromkeys((measurement.source or "?").split()[0] for measurement in measurements))
+    runs = list(dict.fromkeys(measurement.run or "?" for measurement in measurements))
     return f"{plural(len(measurements), 'measurement')} of {_some(runs)}" if measurements else None
 
 
@@ -255,7 +257,7 @@ def _conditions(run: Run) -> str:
         hypervolume = f"{format_number(found[0])} ({' × '.join(metrics)}); reference point {point} ({rule})"
     given = run_state.budget.model_dump(exclude_none=True, exclude_unset=True)
     unused = ("epochs", "repeats") if run_state.is_probe_run else ()
-    budget = [f"{value} {BUDGET[key]}" for key, value in given.items() if key not in unused]
+    budget = [BUDGET[key](value) for key, value in given.items() if key not in unused]
     budget += [plural(info.grid_points, "grid point")] if info.grid_points else []
     budget += ["one probe per trial"] * run_state.is_probe_run
     lines = {

@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 from search.record.disk import describe_os_error
 from search.record.journal import FILE_NAME, read_journal
-from search.record.run_lock import is_locked
+from search.record.run_end import run_status
 from search.record.run_state import RunState
 from search.space.machine import Machine
-from search.study.resumed import is_wanted_end
 from search.text.numbers import plural
 
 SECONDS_PER_HOUR = 3600.0
@@ -117,15 +116,15 @@ def listed_run(folder: Path) -> ListedRun:
         state = RunState(read_journal(journal))
     except (OSError, ValueError) as error:
         return ListedRun(folder, "unreadable", owner, size, reason=str(error).removeprefix(f"{journal}: "))
-    info, running = state.info, is_locked(folder)
+    info, status = state.info, run_status(folder, state.end)
     return ListedRun(
         folder=folder,
-        state=_state(state, running),
+        state=status,
         owner=owner,
         journal_bytes=size,
         reason=state.end or "",
         began=info.time,
-        seconds=state.active_seconds(time.time() if running else None),
+        seconds=state.active_seconds(time.time() if status == "running" else None),
         space=Path(info.space_file).stem if info.space_file else "",
         trainable=info.trainable,
         machine=_machine_type(info.machine),
@@ -135,13 +134,6 @@ def listed_run(folder: Path) -> ListedRun:
         front=tuple(trial.trial_id for trial in state.front()),
         best=tuple(_best(state)),
     )
-
-
-def _state(run_state: RunState, running: bool) -> str:
-    """Return what has become of a run."""
-    if running:
-        return "running"
-    return "ended" if is_wanted_end(run_state.end) else "interrupted"
 
 
 def _best(state: RunState) -> list[Best]:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from search.limits import MAX_COUNT
+from search.text.numbers import plural
 from trainables.contract import Resources
 from trainables.process_limits import CGROUPS, PROC, allowed_cores, limits, memory_bytes
 
@@ -34,7 +35,10 @@ class Gpu:
     """GPU that this process may use."""
 
     name: str
-    memory_gib: float
+    memory_gib: float  # 0: not known
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.memory_gib:.0f} GiB)" if self.memory_gib else self.name
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,10 @@ class Machine:
     def difference(self, here: Self) -> str | None:
         """Return the first fact that affects a rate and is another one here, as text; None: there is none."""
         for key in ("cpu_name", "cores", "gpus", "num_nodes"):
-            if (found := getattr(self, key)) != getattr(here, key):
-                return f"{key} {found} there, {getattr(here, key)} here"
+            if (found := getattr(self, key)) != (other := getattr(here, key)):
+                if key == "gpus":
+                    found, other = (", ".join(map(str, gpus)) or "none" for gpus in (found, other))
+                return f"{key} {found} there, {other} here"
         return None
 
     def to_mapping(self) -> dict[str, Any]:
@@ -65,10 +71,9 @@ class Machine:
         return asdict(self) | {"gpus": [asdict(gpu) for gpu in self.gpus]}
 
     def __str__(self) -> str:
-        gpus = [f"{gpu.name} ({gpu.memory_gib:.0f} GiB)" for gpu in self.gpus]
-        counted = [f"{gpus.count(gpu)} x {gpu}" for gpu in dict.fromkeys(gpus)]
-        cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
-        return f"{self.cpu_name}, {cores}, {self.memory_gib:.0f} GiB memory, {', '.join(counted) or 'no GPU'}"
+        gpus = [str(gpu) for gpu in self.gpus]
+        counted = ", ".join(f"{gpus.count(gpu)} x {gpu}" for gpu in dict.fromkeys(gpus)) or "no GPU"
+        return f"{self.cpu_name}, {plural(self.cores, 'core')}, {self.memory_gib:.0f} GiB memory, {counted}"
 
 
 def describe_machine() -> Machine:

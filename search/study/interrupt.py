@@ -14,10 +14,10 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from search.execution.ray_watchdog import end_children, watchdog
+from search.record.run_end import BY_SIGNAL
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHOW_CURSOR = "\x1b[?25h"  # which the live view hides
-BY_SIGNAL = "interrupted by "  # how the reason of such an end begins
 
 
 class Interrupted(BaseException):

@@ -44,10 +44,9 @@ def known_measurements(
     """Return measurements of the requested earlier runs, and rates of the newest runs beside the new one."""
     opening = parse(json.dumps({"event": "run", "time": 0.0, "name": "", **fields}).encode())
     assert isinstance(opening, Opening)
-    known = warm_start.recent_rates(space, opening, results)
+    known = warm_start.recent_rates(space, opening, results, other_than=asked_for)
     asked = warm_start.all_measurements(space, opening, asked_for)
     if asked_for and not asked:
         folders = ", ".join(map(str, asked_for))
         raise InputError(f"--warm-start {folders}: nothing there is of use here: other data, length or fixed settings")
-    sources = {measurement["source"] for measurement in asked}
-    return [*asked, *(measurement for measurement in known if measurement["source"] not in sources)]
+    return [*asked, *known]

@@ -12,6 +12,7 @@ from search.exit_codes import InputError
 from search.record.defaults import changed_defaults
 from search.record.events import NO_MACHINE, End, Event, Opening
 from search.record.journal import FILE_NAME, read_journal
+from search.record.run_end import is_wanted_end
 from search.record.run_state import RunState
 from search.record.source import recorded_file
 from search.space.machine import Machine
@@ -19,7 +20,6 @@ from search.space.parsing import parse_space
 from search.space.space import Space
 from search.space.space_file import apply_overrides, merge_settings
 from search.space.validation import Source
-from search.study.interrupt import BY_SIGNAL
 from search.text.configurations import format_setting
 
 SAME_IN_FILE = (
@@ -27,7 +27,6 @@ SAME_IN_FILE = (
     *("searcher", "stopping", "concurrent_trials"),
 )
 NEEDED = ("space", "trainable", "machine", "budget", "versions", "command")  # of the `run` event
-GAVE_UP = "Ray Tune gave up"  # the reason of an end that nobody wanted
 
 
 def read_run(folder: Path) -> list[Event]:
@@ -66,7 +65,7 @@ def resume_space(run_state: RunState, overrides: Sequence[str], folder: Path) ->
     return parse_space(apply_overrides(mapping, overrides), Source("--resume"))
 
 
-def check_same_space(folder: Path, recorded: Mapping[str, Any], asked: Space) -> None:
+def check_same_space(folder: Path, info: Opening, asked: Space) -> None:
     """Check that a run was begun with this space file; its budget may have changed.
 
     Raises:
@@ -75,15 +74,17 @@ def check_same_space(folder: Path, recorded: Mapping[str, Any], asked: Space) ->
     given = asked.to_mapping()
     overlaid = merge_settings(given, asked.without_gpu)
     for key in SAME_IN_FILE:
-        found = recorded.get(key, given[key])
-        if not any(_is_same(key, found, one[key]) for one in (given, overlaid)):
+        found = (info.space or {}).get(key, given[key])
+        if not any(_is_same(key, found, one[key], info.left_out) for one in (given, overlaid)):
             raise InputError(f"{folder}: was begun with other {key}; give the same space file, or another --name")
 
 
-def _is_same(key: str, recorded: Any, asked: Any) -> bool:
+def _is_same(key: str, recorded: Any, asked: Any, left_out: Sequence[str]) -> bool:
     match key:
-        case "parameters":  # this machine may have left out some, or values
-            return bool(recorded.keys() <= asked.keys())
+        case "parameters":
+            there = _without(asked, left_out)
+            same_names = recorded.keys() == there.keys()
+            return same_names and all(recorded[name].items() <= there[name].items() for name in there)
         case "data":  # its folder may have moved; `auto` is compared by what is found
             stated = {name for name in ("name", "train_images", "val_images") if name in recorded}
             return all(asked[name] in (recorded[name], "auto") for name in stated)
@@ -91,6 +92,19 @@ def _is_same(key: str, recorded: Any, asked: Any) -> bool:
             return Path(recorded or "").name == Path(asked or "").name
         case _:
             return bool(recorded == asked)
+
+
+def _without(parameters: Mapping[str, Any], left_out: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters of a space file without those, and their values, that a machine cannot run."""
+
+    def is_left_out(what: str) -> bool:
+        return any(line.startswith(f"{what}: ") for line in left_out)
+
+    kept = {name: dict(stated) for name, stated in parameters.items() if not is_left_out(name)}
+    for name, stated in kept.items():
+        if "values" in stated:
+            stated["values"] = [value for value in stated["values"] if not is_left_out(f"{name} {value}")]
+    return kept
 
 
 def changed_budget(info: Opening, asked: Space) -> list[str]:
@@ -141,11 +155,6 @@ def check_replay(folder: Path, space: Space, events: Sequence[Event]) -> None:
 
 def _start_anew(folder: Path) -> str:
     return f"start a new one, with --warm-start {shlex.quote(str(folder))}"
-
-
-def is_wanted_end(reason: str | None) -> bool:
-    """Return whether a run that ended for this reason, None if it did not, has come to the end of its search."""
-    return reason is not None and not reason.startswith(BY_SIGNAL) and reason != GAVE_UP
 
 
 def is_finished(last: Event, run_state: RunState, space: Space) -> bool:

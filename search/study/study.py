@@ -21,9 +21,9 @@ from search.execution.protocol import Ended, Function, Task
 from search.execution.trial_actor import Finished, Measured
 from search.front.targets import with_targets
 from search.record.journal import Event, Journal
+from search.record.run_end import GAVE_UP
 from search.space.space import MOST_CONCURRENT_TRIALS, Space
 from search.study.front_measurements import FrontMeasurements
-from search.study.resumed import GAVE_UP
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable, source_of
 
 OUT_OF_TIME, OUT_OF_GPU_HOURS = "budget.hours is spent", "budget.gpu_hours is spent"

@@ -12,14 +12,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from search.exit_codes import InputError
-from search.record.events import Start
+from search.record.events import Opening, Start
 from search.record.journal import FILE_NAME, read_journal
 from search.record.run_lock import RunLockedError, lock_run
 from search.record.run_state import RunState
@@ -281,6 +281,7 @@ def test_one_command_begins_a_run_goes_on_with_it_and_repeats_its_end(
     [
         ("searcher.seed=5", "searcher"),
         ("fixed.seconds_per_epoch=0.2", "fixed"),
+        ("parameters.learning_rate.max=0.7", "parameters"),
         ("data.train_images=77", "data"),
         ("data.name=cifar10", "data"),
     ],
@@ -292,13 +293,31 @@ def test_go_on_with_another_space_file_is_refused(
     assert f"was begun with other {section}; give the same space file, or another --name" in capsys.readouterr().err
 
 
+def begun_with(space: Mapping[str, Any], left_out: Sequence[str] = ()) -> Opening:
+    """The first event of a run with this space."""
+    (first,) = typed([{**story()[0], "space": space, "left_out": [*left_out]}])
+    assert isinstance(first, Opening)
+    return first
+
+
 def test_a_training_file_of_another_name_is_another_training(tmp_path: Path) -> None:
     """The run names the file by its place beside the run's folder, and the space file by its place on the disk."""
     asked = a_space()
     for recorded in ("replay", "../../replay"):
-        check_same_space(tmp_path, {**asked.to_mapping(), "trainable": recorded}, asked)
+        check_same_space(tmp_path, begun_with({**asked.to_mapping(), "trainable": recorded}), asked)
     with pytest.raises(InputError, match="was begun with other trainable"):
-        check_same_space(tmp_path, {**asked.to_mapping(), "trainable": "../train.py"}, asked)
+        check_same_space(tmp_path, begun_with({**asked.to_mapping(), "trainable": "../train.py"}), asked)
+
+
+def test_parameters_and_values_may_be_absent_from_a_run_only_where_the_machine_left_them_out(tmp_path: Path) -> None:
+    whole = {"learning_rate": {"min": 0.01, "max": 0.1}, "precision": {"values": ["fp32", "bf16"]}}
+    asked = a_space(parameters=whole)
+    there = a_space(parameters={"precision": {"values": ["fp32"]}}).to_mapping()
+    lines = ["learning_rate: left out, as optimizer sgd is not here", "precision bf16: too slow"]
+    check_same_space(tmp_path, begun_with(there, lines), asked)
+    for few in ([], lines[:1], lines[1:]):
+        with pytest.raises(InputError, match="was begun with other parameters"):
+            check_same_space(tmp_path, begun_with(there, few), asked)
 
 
 def test_go_on_needs_the_name_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:

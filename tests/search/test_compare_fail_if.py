@@ -162,6 +162,10 @@ def test_rates_of_other_machines_and_accuracies_of_other_data_are_no_condition(
     code, told = code_of(capsys, one, elsewhere, "--fail-if", "images_per_second<0.95")
     assert code == 2
     assert "the runs are from different machines" in told
+    halves = run(tmp_path, "halves", (0.7, 100.0), space={**INFO["space"], "concurrent_trials": 2})
+    code, told = code_of(capsys, one, halves, "--fail-if", "images_per_second<0.95")
+    assert code == 2
+    assert "different numbers of trials share the machine" in told
     data = {"name": "cifar10", "description": "cifar10: 10,000 pictures"}
     code, told = code_of(capsys, one, run(tmp_path, "fewer", (0.7, 100.0), data=data), "--fail-if", "val_accuracy<-0.1")
     assert code == 2

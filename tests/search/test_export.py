@@ -1,5 +1,6 @@
 """A run in Optuna's storages and as TensorBoard logs, finished and going on, and opened by their own servers."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from optuna.trial import TrialState
 from search.export.__main__ import answer, main, parser
 from search.export.to_optuna import export, storage_of
 from search.export.to_tensorboard import export as export_logs
+from search.record.run_lock import lock_run
 from search.results import load
 from tests.search.runs import Recorder, config, interval, story, write_run
 
@@ -171,17 +173,26 @@ def test_where_an_epoch_was_measured_anew_the_log_is_written_anew(tmp_path):
 
 
 def test_every_so_many_seconds_until_the_run_has_ended(tmp_path, capsys):
-    run, slept = growing(tmp_path / "run", 1), []
+    run, slept, owner = growing(tmp_path / "run", 1), [], contextlib.ExitStack()
+    owner.enter_context(lock_run(run))
 
     def sleep(seconds):
         slept.append(seconds)
         growing(run, 1 + len(slept), end=len(slept) == 2)
+        if len(slept) == 2:
+            owner.close()
 
     options = parser().parse_args([str(run), "--optuna", str(tmp_path / "a.log"), "--every", "5"])
     assert answer(options, sleep).startswith("2 trials, 0 new: optuna-dashboard ")
     assert slept == [5.0, 5.0]
     assert capsys.readouterr().out.count("optuna-dashboard") == 2
     assert by_name(study_of(tmp_path / "a.log"))["t0002"].state is TrialState.COMPLETE
+
+
+def test_a_run_that_was_killed_is_copied_once(tmp_path):
+    run = growing(tmp_path / "run", 1)
+    options = parser().parse_args([str(run), "--optuna", str(tmp_path / "a.log"), "--every", "5"])
+    assert answer(options, lambda seconds: pytest.fail("waits")).startswith("2 trials, 2 new: optuna-dashboard ")
 
 
 @pytest.mark.parametrize(

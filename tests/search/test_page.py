@@ -149,7 +149,15 @@ def test_the_page_of_a_running_run_reloads_itself_and_that_of_an_ended_run_does_
     assert "Now: t0008 (epoch 8/12)" in flat(running)
     assert 'http-equiv="refresh"' not in ended
     assert '"refreshSeconds":null' in ended
-    assert "not ended, or interrupted" in flat(ended)
+    assert "interrupted" in flat(ended)
+    assert "The run has not ended" in flat(page(load(write_run(tmp_path / "signalled", signalled()))))
+
+
+def signalled():
+    """A run that Ctrl-C has ended."""
+    recorder = throughput(8)
+    recorder.events[-1] = {**recorder.events[-1], "reason": "interrupted by SIGINT"}
+    return recorder.events
 
 
 @pytest.mark.parametrize("epochs", [3, pytest.param(50, marks=pytest.mark.slow)])

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.pool import ThreadPool
 
 import pytest
 
@@ -14,6 +15,7 @@ from search.page.__main__ import main
 from search.page.live import MIN_SECONDS, LivePage, seconds_to_wait
 from search.page.page import try_to_write
 from search.page.server import FreshPage, server
+from search.record.run_lock import lock_run
 from search.record.run_state import RunState
 from search.results import load
 from tests.search.page_runs import throughput
@@ -175,13 +177,22 @@ def test_what_is_served_is_new_when_the_journal_has_grown_but_not_at_every_call(
     events = throughput(6, finished=False).events
     folder = write_run(tmp_path / "run", events[:30])
     fresh = FreshPage(folder, clock)
-    first = fresh.page()
-    assert b'"refreshSeconds":10' in first
-    write_run(folder, throughput(6).events)
-    clock.now += 9.0
-    assert fresh.page() == first
-    clock.now += 2.0
-    assert b'"refreshSeconds":null' in fresh.page()  # it has ended
+    with lock_run(folder):
+        first = fresh.page()
+        assert b'"refreshSeconds":10' in first
+        write_run(folder, throughput(6).events)
+        clock.now += 9.0
+        assert fresh.page() == first
+        clock.now += 2.0
+        assert b'"refreshSeconds":10' in fresh.page() != first
+    clock.now += 11.0
+    assert b'"refreshSeconds":null' in fresh.page()  # the process has ended, be it by a kill
+
+
+def test_many_readers_at_once_get_whole_pages(tmp_path):
+    folder = write_run(tmp_path / "run", story())
+    with served(folder) as address, ThreadPool(8) as readers:
+        assert all(text.endswith("</html>\n") for text in readers.map(got, [f"{address}/"] * 16))
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -311,7 +311,7 @@ def test_trials_are_counted_by_how_they_ended_with_reasons_grouped(folder):
         assert cells in text
     assert "infeasible, 2 trials (t0002, t0009): out of memory: 21.3 GiB" in text  # the two differ in figures only
     assert "failed, 1 trial (t0005): the loss is not finite" in text
-    assert "1 complete trial not compared" in text
+    assert "Not compared: 1 complete trial" in text
     assert "2 restarts" in text
 
 

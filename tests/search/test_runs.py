@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from search.record.run_end import GAVE_UP
 from search.record.run_lock import is_locked, lock_run
 from search.runs.__main__ import main
 from search.runs.listed_run import list_runs
-from search.study.resumed import GAVE_UP
 from tests.search.page_runs import throughput
 from tests.search.runs import Recorder, config, interval, story, write_run
 

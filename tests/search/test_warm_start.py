@@ -74,6 +74,26 @@ def test_the_configuration_is_what_the_new_space_would_choose(folder):
     }
 
 
+def test_a_run_that_is_named_counts_once(folder):
+    assert not warm_start.recent_rates(parse_space(SPACE), opening(), folder.parent, other_than=[folder])
+    once, twice = (warm_start.all_measurements(parse_space(SPACE), opening(), [folder] * n) for n in (1, 2))
+    assert once == twice
+
+
+def test_runs_of_the_same_name_in_two_folders_both_count(folder, tmp_path):
+    (tmp_path / "other").mkdir()
+    again = run_of(tmp_path / "other", "before", story())
+    found = warm_start.all_measurements(parse_space(SPACE), opening(), [folder, again])
+    runs = {measurement["source"].rpartition(" ")[0] for measurement in found}
+    assert runs == {f"{tmp_path.name}/before", "other/before"}
+    assert len(found) == 2 * len(warm_start.all_measurements(parse_space(SPACE), opening(), [folder]))
+
+
+def test_a_rate_is_that_of_a_share_of_the_machine(folder):
+    two_at_a_time = opening(space={**INFO["space"], "concurrent_trials": 2})
+    assert not warm_start.recent_rates(parse_space(SPACE), two_at_a_time, folder.parent)
+
+
 def test_of_another_machine_only_what_takes_training_counts(folder):
     elsewhere = opening(machine={**INFO["machine"], "cores": 64})
     found = sources(warm_start.all_measurements(parse_space(SPACE), elsewhere, [folder]))
