@@ -222,7 +222,7 @@ def _measured(check: Check, rate: str, settings: Mapping[str, Mapping[str, str]]
 def _first_report(check: Check, metrics: Collection[str]) -> tuple[str, bool]:
     """Return what a loop reports after a few steps, or why that was not checked; and whether it is as declared."""
     if check.settings.get("world_size", "1") != "1":
-        return "not checked: of a loop of one process only", True
+        return "not checked: only loops of one process are", True
     found = _facts(check, "--first-report", f"{STEPS}", *_settings(check), seconds=FIRST_REPORT_SECONDS)
     if not found:
         return f"not checked: no trial.report within {FIRST_REPORT_SECONDS:.0f} s", True
@@ -285,9 +285,10 @@ def _learned(outcome: Outcome) -> dict[str, float]:
 
 
 def _difference(a: Outcome, b: Outcome) -> float:
-    """Return the largest relative difference of what two trainings learned."""
+    """Return the largest relative difference of what two trainings learned; infinite where one learned no number."""
     pairs = [(value, _learned(b).get(name, math.nan)) for name, value in _learned(a).items()]
-    return max(abs(x - y) / max(abs(x), abs(y), 1e-12) for x, y in pairs)
+    apart = [abs(x - y) / max(abs(x), abs(y), 1e-12) for x, y in pairs]
+    return math.inf if any(map(math.isnan, apart)) else max(apart)
 
 
 def _values(outcome: Outcome) -> str:

@@ -16,7 +16,6 @@ from search.exit_codes import BAD_INPUT, DONE, InputError, Parser
 from search.space.machine import describe_machine
 from search.text.configurations import format_setting
 from search.text.markdown import format_table
-from search.text.numbers import plural
 from trainables.contract import (
     Config,
     Data,
@@ -103,7 +102,7 @@ def _batches(question: Question, available: int) -> list[str]:
         batches = [trainable.largest_batch(config, question.data, resources, available) for config in configs]
         cells[format_setting(column)] = [f"{batch:,}" if batch else "–" for batch in batches]
     processes = trainable.layout(question.config, resources).processes
-    over = f" over {plural(processes, 'process')[:-1]}es" if processes > 1 else ""
+    over = f" over {processes:,} processes" if processes > 1 else ""
     return [f"largest batch_size that fits{over}, other settings as given:", format_table(cells)]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from search.front.affects import is_learned
 from search.front.objective import Objective, measured
 from search.record.dataframes import Run
 from search.record.trial import Trial
@@ -83,7 +84,7 @@ def plot_fronts(runs: Mapping[str, Run], ax: Axes | None = None) -> Axes:
 def plot_curves(run: Run, ax: Axes | None = None, metric: str | None = None) -> Axes:
     """Plot a metric by epoch, one line per trial: the front in colour, other trials grey, stopped trials dashed.
 
-    `metric`: by default the first objective that is an accuracy or a loss.
+    `metric`: by default the first objective that is learned.
 
     Raises:
         NothingToDrawError: the metric was not measured at any epoch.
@@ -91,7 +92,7 @@ def plot_curves(run: Run, ax: Axes | None = None, metric: str | None = None) -> 
     from matplotlib.ticker import MaxNLocator
 
     ax = _axes(ax)
-    learned = (o.metric for o in run.state.objectives if "accuracy" in o.metric or "loss" in o.metric)
+    learned = (o.metric for o in run.state.objectives if is_learned(run.info.trainable, o.metric))
     metric = metric or next(learned, None)
     curves = {
         t.trial_id: [
@@ -102,7 +103,7 @@ def plot_curves(run: Run, ax: Axes | None = None, metric: str | None = None) -> 
         for t in run.state.trials.values()
     }
     if metric is None or not any(curves.values()):
-        raise NothingToDrawError(f"no epoch of {metric or 'an accuracy'} was measured")
+        raise NothingToDrawError(f"no epoch of {metric or 'a learned metric'} was measured")
     front = [t.trial_id for t in run.state.front()]
     for trial in sorted(run.state.trials.values(), key=lambda t: t.trial_id in front):
         values, style = curves[trial.trial_id], "--" if trial.state == "stopped" else "-"

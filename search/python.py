@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,8 @@ from typing import Any
 
 from search.exit_codes import BAD_INPUT
 from search.results import Run, load
+
+MOST_LINES = 100  # of what a command printed that are kept
 
 
 def run_search(
@@ -35,7 +38,8 @@ def run_search(
 
     Raises:
         ValueError: the space file, a setting or an option is wrong; the message says where, and nothing was created.
-        RuntimeError: the search could not go on; finished trials are kept, and the message is the command to resume.
+        RuntimeError: the search failed, or no trial came to its end; finished trials are kept. The message is the last
+            line that was printed: the command to resume, where the search can go on.
         KeyboardInterrupt: the search was interrupted, likewise.
     """
     with TemporaryDirectory() as folder:
@@ -44,11 +48,12 @@ def run_search(
         words = [f"{file}", "--name", name, "--results", f"{results}", *options]
         for key, value in (settings or {}).items():
             words += ["--set", f"{key}={json.dumps(value)}"]
-        code, last = _printed([sys.executable, "-m", "search.run", *words])
+        code, lines = _printed([sys.executable, "-m", "search.run", *words])
     if code == BAD_INPUT:
-        raise ValueError(last.removeprefix(f"{file}:1: ") if isinstance(space, Mapping) else last)
+        place = f"{file}:1: " if isinstance(space, Mapping) else ""
+        raise ValueError("\n".join(line.removeprefix(place) for line in lines))
     if code:
-        raise RuntimeError(last)
+        raise RuntimeError(lines[-1])
     return load(Path(results) / name)
 
 
@@ -62,9 +67,9 @@ def _written(space: Mapping[str, Any], folder: Path) -> Path:
     return file
 
 
-def _printed(command: Sequence[str]) -> tuple[int, str]:
-    """Print what a command prints, as it does; return its exit code and its last line. Ctrl-C is passed on to it."""
-    last, interrupted = "", False
+def _printed(command: Sequence[str]) -> tuple[int, list[str]]:
+    """Print what a command prints, as it does; return its exit code and its last lines. Ctrl-C is passed on to it."""
+    lines, interrupted = deque([""], maxlen=MOST_LINES), False
     # a session of its own: Ctrl-C in a terminal would reach it as well, and a second signal ends it without waiting
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
@@ -74,11 +79,12 @@ def _printed(command: Sequence[str]) -> tuple[int, str]:
             try:
                 for line in child.stdout:
                     print(line, end="", flush=True)
-                    last = line.strip() or last
+                    if line.strip():
+                        lines.append(line.strip())
                 break
             except KeyboardInterrupt:
                 interrupted = True
                 child.send_signal(signal.SIGINT)
     if interrupted:
-        raise KeyboardInterrupt(last)
-    return child.returncode, last
+        raise KeyboardInterrupt(lines[-1])
+    return child.returncode, [line for line in lines if line] or [""]

@@ -210,7 +210,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
     folder = options.resume
     read_run(folder)  # before anything is written there
     if options.dry_run:
-        raise InputError("--dry-run: of a run that is resumed nothing is planned; leave it out")
+        raise InputError("--dry-run: a resumed run has no plan; leave it out")
     with lock_run(folder):
         if not options.go_on:  # which has done so to see whether the run has begun
             _fetch(mirror, folder)

@@ -35,12 +35,12 @@ def parser() -> argparse.ArgumentParser:
     known.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. --set budget.hours=0.25")
     known.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default: results")
     default = "the space file's name, the day and a number"
-    known.add_argument("--name", type=run_name, help=f"of the run's folder; default: {default}")
+    known.add_argument("--name", type=run_name, help=f"name of the run's folder; default: {default}")
     known.add_argument("--resume", type=Path, metavar="RUN_DIR", help="go on with a run; --set budget.*=... extends it")
     known.add_argument(
         "--go-on",
         action="store_true",
-        help="begin the run of this --name, go on with it or repeat its end, whichever is due",
+        help="begin the run of this --name, continue it, or print its end again",
     )
     known.add_argument(
         "--warm-start",
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         type=Path,
         metavar="RUN_DIR",
-        help="begin with what this earlier run knows; of other data or another machine, as a hint what may be good",
+        help="use the measurements of this earlier run; from other data or another machine they only guide the search",
     )
     known.add_argument(
         "--address",
@@ -60,21 +60,21 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="LABEL=VALUE",
-        help="of a cluster, use the nodes with this label of Ray, e.g. ray.io/accelerator-type=H100",
+        help="use only cluster nodes with this Ray label, e.g. ray.io/accelerator-type=H100",
     )
     known.add_argument(
         "--wait-for-nodes",
         type=float,
         default=0.0,
         metavar="MINUTES",
-        help="of a cluster, wait so long for the first node with these labels (default 0)",
+        help="minutes to wait for the first such node (default 0)",
     )
     known.add_argument(
         "--ask-for-nodes",
         type=int,
         default=0,
         metavar="NUMBER",
-        help="ask the autoscaler of a cluster for so many nodes, as long as trials run; more trials then run at a time",
+        help="nodes to request from the cluster's autoscaler while trials run; more trials then run at a time",
     )
     known.add_argument(
         "--mirror",

@@ -241,7 +241,7 @@ def _training(settings: Settings, worker: Worker, shape: SampleShape, num_epochs
 
 
 def _check_equal_lengths(train_samples: int, world_size: int, device: torch.device) -> None:
-    """Check that all ranks have equally many training samples; else they would wait for each other in vain.
+    """Check that all ranks have equally many training samples; else they would wait for each other forever.
 
     Raises:
         DataError: they have not.

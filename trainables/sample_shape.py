@@ -55,7 +55,7 @@ class SampleShape:
         return tree_map(make, self.inputs), tree_map(make, self.targets)
 
 
-def shape_of(inputs: Any, targets: Any, num_classes: int = 0) -> SampleShape:
+def shape_of(inputs: Any, targets: Any) -> SampleShape:
     """Return the shape of a sample of tensors."""
     meta_inputs, meta_targets = tree_map(lambda x: torch.empty_like(x, device="meta"), (inputs, targets))
-    return SampleShape(meta_inputs, meta_targets, num_classes)
+    return SampleShape(meta_inputs, meta_targets)

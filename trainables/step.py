@@ -19,6 +19,7 @@ from trainables.strategy_table import captures
 from trainables.workload import workload_of
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+WARMUP = 0.2  # of the steps of a training
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
@@ -177,9 +178,9 @@ def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, sta
     optimizer.load_state_dict({**optimizer.state_dict(), "state": known})
 
 
-def learning_rate(step: int, total_steps: int, peak: float, warmup: float = 0.2) -> float:
+def learning_rate(step: int, total_steps: int, peak: float) -> float:
     """Learning rate of step 0, 1, ...: linear up to `peak` over the first fifth, then linear down to zero."""
-    warmup_steps = max(1, round(warmup * total_steps))
+    warmup_steps = max(1, round(WARMUP * total_steps))
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     return peak * (total_steps - step) / (total_steps - warmup_steps)

@@ -281,7 +281,7 @@ def attribute_failure(ended: Mapping[int, int], processes: int, timeout: float) 
     if aborted:
         return 1, f"rank {' and '.join(aborted)} was ended by SIGABRT"
     if LOST_ANOTHER in ended.values():
-        return 1, f"the ranks waited for each other in vain, up to {timeout:.0f} s"
+        return 1, f"the ranks waited for each other without an answer, up to {timeout:.0f} s"
     return 0, None
 
 

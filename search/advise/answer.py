@@ -40,7 +40,7 @@ def as_text(tried: Sequence[Neighbour], command: Sequence[str], given: Settings)
     impossible = [each for each in tried if each.reason is not None]
     parts += [wrap(f"{_words(each)}: not possible here: {_short(each.reason or '')}") for each in impossible]
     if waiting := [_words(each) for each in tried if each.reason is None and each.estimate is None]:
-        parts.append(wrap(f"Not tried, for want of time (--minutes): {', '.join(waiting)}."))
+        parts.append(wrap(f"Not tried, because the time was too short (--minutes): {', '.join(waiting)}."))
     parts.append(_conclusion(tried, len(measured), command, given))
     return "\n\n".join(parts)
 

@@ -34,10 +34,6 @@ class _ObservedTrial:
     stop: str | None = None  # the reason; None: it continues
     state: State | None = None  # None: running
 
-    @property
-    def kind(self) -> str:
-        return self.proposal.kind
-
 
 class Advisor:
     """Propose configurations, stop running trials, and learn from the results.

@@ -37,12 +37,13 @@ from search.compare.fail_if import EXAMPLE, HYPERVOLUME, Outcome, outcomes, pars
 from search.compare.settled import Settled, settle, trainings
 from search.exit_codes import DONE, FAILED, InputError, Parser
 from search.front.affects import is_learned
+from search.front.roles import metric_label
 from search.front.targets import is_duration
 from search.space.machine import describe_machine
 from search.text.configurations import format_setting, format_settings
 from search.text.durations import format_duration
 from search.text.markdown import WIDTH, fits, format_table, format_tables, wrap
-from search.text.metrics import ARROWS, CONTENDED_LEGEND, CONTENDED_MARK, metric_label
+from search.text.metrics import ARROWS, CONTENDED_LEGEND, CONTENDED_MARK
 from search.text.numbers import (
     format_number,
     format_percent,

@@ -66,7 +66,7 @@ def sides(runs: Sequence[Run]) -> list[Side]:
         InputError: fewer than two runs, too many, or runs with different trainables or objectives.
     """
     if not 2 <= len(runs) <= len(LETTERS):
-        raise InputError(f"found {len(runs)} run{'s' * (len(runs) != 1)}; expected two to {len(LETTERS)}")
+        raise InputError(f"found {plural(len(runs), 'run')}; expected two to {len(LETTERS)}")
     named = [Side(letter, run) for letter, run in zip(LETTERS, runs, strict=False)]
     first = runs[0]
     for side in named[1:]:

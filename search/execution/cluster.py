@@ -23,6 +23,7 @@ from search.execution.worker_environment import WORKER_ENVIRONMENT
 from search.exit_codes import BAD_INPUT
 from search.space.machine import Machine
 from search.space.space import MOST_CONCURRENT_TRIALS
+from search.text.errors import first_line
 from trainables.contract import Resources
 
 # Ray reads these when it is imported or when its processes start.
@@ -115,7 +116,7 @@ def connect(
         dashboard_url = _start(machine, dashboard) if address is None else _join(address)
     except Exception as error:  # a bare Exception where Ray is not up within 30 s
         where = f"at {address}" if address else "on this machine"
-        raise ClusterError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
+        raise ClusterError(f"no Ray cluster {where}: {first_line(error)}") from error
     try:
         try:
             labels, demand = labels or {}, NodeDemand(wanted_nodes, labels or {})

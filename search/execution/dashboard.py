@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from search.execution import grafana
+from search.front.roles import metric_label
 from search.record.events import Event, Finish, Measurement, Opening, Resume, Start
 from search.record.run_state import RunState
 from search.record.trial import Trial
-from search.text.metrics import metric_label
 
 logger = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from search.execution.protocol import Ended
+from search.text.numbers import join_words
 
 MAX_REASON_LENGTH = 160  # of a rank that only noticed the failure
 
@@ -26,7 +27,7 @@ def attribute_failure(ends: Mapping[int, Ended], processes: int, timeout_seconds
     if silent := [rank for rank in range(processes) if rank not in ends]:
         what = f"{rank_names(silent)} did not answer the other ranks for {timeout_seconds:.0f} s"
     elif noticed:
-        what = f"the ranks waited for each other in vain, up to {timeout_seconds:.0f} s"
+        what = f"the ranks waited for each other without an answer, up to {timeout_seconds:.0f} s"
     else:
         return ends[0]
     return Ended("failed", "; ".join([what, *reasons]))
@@ -48,5 +49,4 @@ def are_in_step(ends: Mapping[int, Ended]) -> bool:
 
 def rank_names(ranks: Sequence[int]) -> str:
     """Return `rank 1` or `ranks 1 and 3`."""
-    words = [str(rank) for rank in ranks]
-    return f"rank {words[0]}" if len(words) == 1 else f"ranks {', '.join(words[:-1])} and {words[-1]}"
+    return f"rank{'s' * (len(ranks) > 1)} {join_words([str(rank) for rank in ranks])}"

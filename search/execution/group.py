@@ -15,6 +15,7 @@ from search.execution.failure_attribution import are_in_step, attribute_failure,
 from search.execution.nodes import describe_layout, lost_nodes
 from search.execution.oom import kernel_oom_kills
 from search.execution.protocol import Died, Ended, GroupError, Message, Place, Task
+from search.text.errors import first_line
 from trainables.contract import Layout, Measurement
 
 RANK_GRACE_SECONDS = 10.0  # for the other ranks to end after one has failed
@@ -177,11 +178,10 @@ class Group:
         """
         end: Ended | Died = Died("asked to end")
         if error is not None:
-            first_line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip()
             what = type(error).__name__ if rank is None else f"the worker of rank {rank} died{self._where(rank)}"
             places = {place.node_id for place in self.places.values()}
             lost = bool(self._on_cluster and await asyncio.to_thread(lost_nodes, places))
-            end, kills = Died(f"{what}: {first_line}", lost), kernel_oom_kills()
+            end, kills = Died(f"{what}: {first_line(error)}", lost), kernel_oom_kills()
             oom = isinstance(error, ray.exceptions.OutOfMemoryError)
             # the kernel counts the kills of this node alone
             if not lost and (not self._on_cluster or places == {ray.get_runtime_context().get_node_id()}):

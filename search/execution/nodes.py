@@ -16,6 +16,7 @@ from ray._private.state import available_resources_per_node, state
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from search.space.machine import Gpu, Machine, describe_machine
+from search.text.errors import first_line
 from search.text.numbers import plural
 from trainables.contract import Layout, Resources
 
@@ -98,7 +99,7 @@ class NodesOfOneKind:
                 silent = error
             self._answers.pop(node.node_id, None)
         if silent is not None:
-            raise NodesError(f"a node does not say what it is: {str(silent).splitlines()[0]}") from silent
+            raise NodesError(f"a node does not say what it is: {first_line(silent)}") from silent
 
     def _ask(self, node: Node) -> ray.ObjectRef:
         answer = self._answers.get(node.node_id)

@@ -20,6 +20,7 @@ from search.commandline import NoResultError, load_run, print_output, run_comman
 from search.exit_codes import InputError
 from search.record.dataframes import Run
 from search.record.run_end import run_status
+from search.text.errors import first_line
 from search.text.numbers import plural
 
 
@@ -63,8 +64,7 @@ def _to_optuna(run: Run, path: Path) -> str:
     except (OSError, InputError):
         raise
     except Exception as error:  # SQLAlchemy's, Optuna's or JSON's own, if the file is something else
-        reason = str(error).splitlines()[0]
-        raise NoResultError(f"{path}: cannot be written as a study ({reason}); remove it?") from error
+        raise NoResultError(f"{path}: cannot be written as a study ({first_line(error)}); remove it?") from error
     name = path if path.suffix in JOURNALS else f"sqlite:///{path}"
     return f"{plural(trials, 'trial')}, {new} new: optuna-dashboard {name}"
 

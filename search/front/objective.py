@@ -85,12 +85,6 @@ def read_constraint(text: str) -> Constraint:
     return Constraint(match[1], "<=" if match[2] == "<=" else ">=", bound, of_baseline=match[3] is None)
 
 
-def constraint_text(constraint: Constraint) -> str:
-    """Format the constraint with all digits (unlike `str`), because it is parsed again."""
-    of_baseline = " * baseline" if constraint.of_baseline else ""
-    return f"{constraint.metric} {constraint.operator} {constraint.bound!r}{of_baseline}"
-
-
 def measured(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> bool:
     """Check that every objective has a finite value; only such a trial can be on a front."""
     return all(math.isfinite(metrics.get(o.metric, math.nan)) for o in objectives)

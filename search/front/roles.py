@@ -28,6 +28,11 @@ def sounds_learned(metric: str) -> bool:
     return metric.startswith(("val_", "test_")) or any(word in metric for word in ("accuracy", "loss"))
 
 
+def metric_label(metric: str, data_name: str) -> str:
+    """Return the metric's name, marked if it was learned from generated samples and does not hold for others."""
+    return f"{metric} (generated)" if sounds_learned(metric) and data_name == "generated" else metric
+
+
 def wanted_test_metrics(objectives: Iterable[str], known: Collection[str]) -> list[str]:
     """Return the test metrics that people want to see: those of objectives, and accuracies."""
     wanted = {name.replace("val_", "test_", 1) for name in objectives if name.startswith("val_")}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
+from search.front.roles import metric_label
 from search.page.render import render
 from search.record.run_state import RunState
 from search.report.importance import SHUFFLES, importance
-from search.text.metrics import metric_label
 
 
 def importance_bars(run_state: RunState, running: bool) -> Markup:

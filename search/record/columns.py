@@ -22,11 +22,14 @@ COLUMNS = {
     "advice": ("", "the change of one setting that helps most, as measured in turns, e.g. num_workers=2"),
     "advice_gain": ("", "rate with it over the rate without it"),
     "retries": ("", "how often it went on from its checkpoint after its workers died"),
-    "front_probability": ("fraction", "in `front`: how probable it is that it belongs there, by what is uncertain"),
+    "front_probability": (
+        "fraction",
+        "in `front`: probability that the trial belongs there, from its intervals",
+    ),
     "alternatives": ("", "in `front`: trials that cannot be told apart from it, the most probable first"),
     "place_probability": (
         "fraction",
-        "in `front`: how probable it is that it or one of its alternatives belongs there",
+        "in `front`: probability that the trial or one of its alternatives belongs there",
     ),
     "started_at": ("UTC", "when it started"),
     "epoch": ("epochs", "1, 2, ...; 0: a probe"),

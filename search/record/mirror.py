@@ -24,6 +24,7 @@ from search.record.disk import write_atomically
 from search.record.events import End, Event, Finish
 from search.record.journal import FILE_NAME as JOURNAL
 from search.record.run_state import RunState
+from search.text.errors import first_line
 
 WRITER = "writer.json"  # names the process that writes the copy, for as long as it does
 SECONDS_BETWEEN = 30.0  # two copies, unless a trial finishes
@@ -62,7 +63,7 @@ class Mirror:
             self._base = f"{base.rstrip('/')}/{name}"
             self.has_run()
         except (OSError, ValueError, TypeError) as error:
-            raise MirrorError(f"--mirror {uri}: {_first_line(error)}; e.g. s3://BUCKET/runs or file:///DIR") from error
+            raise MirrorError(f"--mirror {uri}: {first_line(error)}; e.g. s3://BUCKET/runs or file:///DIR") from error
 
     def has_run(self) -> bool:
         """Return whether the copy has the journal of a run.
@@ -91,7 +92,7 @@ class Mirror:
             if not self._is_ours():
                 raise MirrorError(f"--mirror {self.uri}: another process began to write there at the same moment")
         except OSError as error:
-            raise MirrorError(f"--mirror {self.uri}: {_first_line(error)}") from error
+            raise MirrorError(f"--mirror {self.uri}: {first_line(error)}") from error
 
     def fetch(self, folder: Path) -> bool:
         """Copy the run into its folder if the folder has none, or less of it; return whether it was copied.
@@ -116,7 +117,7 @@ class Mirror:
                     self._fetch(name, folder / name)
             self._fetch(JOURNAL, path)  # last: with it the folder is that of a run
         except OSError as error:
-            raise MirrorError(f"--mirror {self.uri}: {_first_line(error)}") from error
+            raise MirrorError(f"--mirror {self.uri}: {first_line(error)}") from error
         return True
 
     def copy(self, folder: Path, unfinished: AbstractSet[str] = frozenset()) -> None:
@@ -245,7 +246,7 @@ class Mirroring:
             self._mirror.copy(self._folder, set() if everything else self._unfinished())
             self._failed = False
         except (OSError, MirrorError) as error:
-            log.log(logging.DEBUG if self._failed else logging.WARNING, "%s", f"not copied: {_first_line(error)}")
+            log.log(logging.DEBUG if self._failed else logging.WARNING, "%s", f"not copied: {first_line(error)}")
             self._failed = True
 
     def _unfinished(self) -> set[str]:
@@ -288,7 +289,3 @@ def _is_gone(writer: dict[str, Any]) -> bool:
 
 def _named(writer: dict[str, Any]) -> str:
     return f"process {writer.get('process', '?')} on {writer.get('host', 'a machine')}"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

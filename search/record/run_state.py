@@ -20,7 +20,7 @@ from search.front.intervals import HALF_95, half_interval
 from search.front.objective import Constraint, Objective, losses, read_constraint
 from search.front.paired import correlated_errors, correlations
 from search.front.pareto import hypervolume, knee, reference_point
-from search.front.roles import FIRST_RATE, rate_metric
+from search.front.roles import FIRST_RATE, metric_label, rate_metric
 from search.front.seeds import seed_variance
 from search.front.shared import SharedMetrics, shared_metrics
 from search.record.events import (
@@ -44,7 +44,6 @@ from search.record.events import (
 )
 from search.record.trial import Group, Trial
 from search.record.turns import UNKNOWN_LEVEL, Turns
-from search.text.metrics import metric_label
 from search.text.numbers import plus_minus
 from trainables.contract import EPOCHS
 
@@ -65,6 +64,7 @@ class RunState:
         self.budget = RecordedBudget()  # as a resume last extended it
         self.last_command: Sequence[str] = ()  # of the processes of the run
         self.trials: dict[str, Trial] = {}
+        self.latest: type[Event] | None = None  # kind of the latest event
         self.end: str | None = None  # why no further trial was started; None: still running, or killed
         self.objectives: list[Objective] = []
         self._constraints: list[Constraint] = []
@@ -140,7 +140,7 @@ class RunState:
                         self._settle()
             if isinstance(event, DECIDING) and self._last_at > self._resumed_at:  # else a process was started since
                 self.deciding_seconds += max(0.0, event.time - self._last_at)
-            self._last_at = event.time
+            self._last_at, self.latest = event.time, type(event)
 
     def _compare_seeds(self) -> None:
         """Estimate the spread between seeds, which enters the intervals of all trials."""

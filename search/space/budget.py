@@ -28,9 +28,8 @@ class SearcherSettings(BaseModel):
 class StoppingSettings(BaseModel):
     """Rule that stops trials early.
 
-    forecast: stop a trial that promises less per epoch than a new trial would. auto: forecast where hours or
-    total_epochs limit the search, because saved epochs pay for other trials; none where only trials are counted, and
-    for a grid, which is to be complete.
+    forecast: stop a trial that promises less per epoch than a new trial would. auto: forecast where hours, gpu_hours or
+    total_epochs limit the search, because saved epochs pay for other trials; else none, as `Space.stopping_rule` says.
     """
 
     model_config = STRICT

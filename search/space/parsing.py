@@ -149,9 +149,7 @@ def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Proble
         yield from find_baseline_problems(space.baseline, space.parameters, space.fixed, space.constraints, known)
     for name, parameter in space.parameters.items() if space.searcher.name != "gp" else ():
         if parameter.likely:
-            yield Problem(
-                ("parameters", name, "likely"), f"the searcher {space.searcher.name} has no use for it; gp has"
-            )
+            yield Problem(("parameters", name, "likely"), "only the searcher gp uses it; leave it out")
     if len(space.objectives) < 2:
         yield Problem(("objectives",), f"found {len(space.objectives)}; a front needs two objectives or more")
     metrics = [objective.metric for objective in space.objectives]
@@ -172,7 +170,7 @@ def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Proble
             yield Problem(path, f'{owner} reports no "{target.metric}"{did_you_mean(target.metric, reported)}')
         elif reported[target.metric].role not in ("quality", "loss"):
             qualities = ", ".join(name for name, metric in reported.items() if metric.role in ("quality", "loss"))
-            yield Problem(path, f"{target.metric} says not how well it learned; there are {qualities}")
+            yield Problem(path, f"{target.metric} does not say how well a training learned; use one of {qualities}")
     if reported is not None:
         reported = {**reported, **target_metrics(targets_of(metrics), reported)}
     for path, metric in named:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 
-from search.front.objective import Constraint, Objective, constraint_text, read_constraint
+from search.front.objective import Constraint, Objective, read_constraint
 from search.front.roles import rate_metric, rate_unit
 from search.front.targets import Target, as_objective, target_constraint, target_metrics, targets_of
 from search.space.budget import Budget, Evaluation, SearcherSettings, StoppingSettings
@@ -47,7 +47,7 @@ def _parse_objective(value: Any) -> Any:
 
 
 ConstraintField = Annotated[
-    Constraint, BeforeValidator(_parse_constraint, json_schema_input_type=str), PlainSerializer(constraint_text)
+    Constraint, BeforeValidator(_parse_constraint, json_schema_input_type=str), PlainSerializer(str)
 ]
 ObjectiveField = Annotated[
     Objective,

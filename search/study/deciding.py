@@ -73,8 +73,8 @@ def next_to_train_again(run_state: RunState, seconds: float) -> Trial | None:
 def _doubt(run_state: RunState, one: Trial, other: Trial) -> float:
     """Return how doubtful it is which of the two is faster, 0 to 1, as far as the front depends on it.
 
-    It does not where one is better in some other objective and the other in another. Rounds count against a pair, so
-    that one that cannot be decided leaves time for others.
+    The front does not depend on the order if each of the two is better in some other objective. Rounds count against a
+    pair, so that one that cannot be decided leaves time for others.
     """
     ratio = run_state.rate_ratio(one, other)
     if ratio is None or ratio.is_decided:

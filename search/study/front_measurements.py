@@ -185,7 +185,7 @@ class FrontMeasurements:
         return sorted(trials[: _affordable(trials, end - self._clock())], key=lambda trial: trial.rate)
 
     def _fitting(self, trials: Sequence[Trial]) -> list[Trial]:
-        """Return the first trial, and those of the others that have its layout and fit into memory beside it."""
+        """Return the trials with the layout of the first that fit into memory together."""
         trainable, found, memory = load_trainable(self._space.trainable or ""), list[Trial](), 0.0
         layouts = [trainable.layout(trial.config, self._resources) for trial in trials]
         for trial, layout in zip(trials, layouts, strict=True):

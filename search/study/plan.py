@@ -14,10 +14,11 @@ from search.space.space import Space
 from search.study.run_estimate import KEPT_CHECKPOINTS, PROBE_SECONDS, Estimate, Span
 from search.text.configurations import format_setting, format_settings
 from search.text.durations import rough_duration
+from search.text.markdown import WIDTH
 from search.text.numbers import format_percent, plural
 from trainables.contract import Resources
 
-WIDTH, INDENT = 80, 13  # columns
+INDENT = 13  # columns
 BUSY_CORES = 0.2  # used by others: with more, threads that wait for each other become much slower
 BUSY = (
     "other processes used {cores:.1f} cores during this timing, so that training may be many times faster without "

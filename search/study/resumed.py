@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from search.exit_codes import InputError
+from search.front.objective import read_constraint
 from search.record.defaults import changed_defaults
 from search.record.events import NO_MACHINE, End, Event, Opening
 from search.record.journal import FILE_NAME, read_journal
@@ -88,6 +89,8 @@ def _is_same(key: str, recorded: Any, asked: Any, left_out: Sequence[str]) -> bo
         case "data":  # its folder may have moved; `auto` is compared by what is found
             stated = {name for name in ("name", "train_images", "val_images") if name in recorded}
             return all(asked[name] in (recorded[name], "auto") for name in stated)
+        case "constraints":  # earlier versions wrote 5.0 for 5
+            return [*map(read_constraint, recorded)] == [*map(read_constraint, asked)]
         case "trainable":  # the folder of a run names a user's file by its place beside it
             return Path(recorded or "").name == Path(asked or "").name
         case _:

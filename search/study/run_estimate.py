@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from search.advisor.rungs import rungs
 from search.space.machine import CoresOfOthers
 from search.space.parameters import Choice, Range
 from search.space.space import Space
@@ -120,7 +121,7 @@ def _timed(space: Space, data: Data, clock: Callable[[], float]) -> Iterator[Tim
 
 
 def _epochs(space: Space) -> Span | None:
-    """Return the epochs of all trials. The least: all but one stop after the first epoch, if they may."""
+    """Return the epochs of all trials. The least: all but one stop at their first rung, if they may."""
     total, trials, (shortest, longest) = space.budget.total_epochs, space.max_trials, space.lengths
     full = None if trials is None else trials * longest
     most = min((n for n in (full, total) if n is not None), default=None)
@@ -128,7 +129,8 @@ def _epochs(space: Space) -> Span | None:
         return None
     if trials is None:
         return most, most
-    return min(most, trials * shortest if space.stopping_rule == "none" else shortest + trials - 1), most
+    stopped = shortest if space.stopping_rule == "none" else (rungs(shortest) or [shortest])[0]
+    return min(most, shortest + (trials - 1) * stopped), most
 
 
 def _probes(space: Space) -> Span | None:

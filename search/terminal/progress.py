@@ -137,7 +137,7 @@ def event_line(run_state: RunState, event: Event) -> str | None:
         case Retry():
             return f"{event.trial_id} is retried: {event.reason}"
         case Wait():
-            return f"{event.trial_id} {event.reason or 'waits no longer'}"
+            return f"{event.trial_id} {event.reason or 'has its resources'}"
         case Start() if trial is not None and not run_state.is_preparing(trial):
             return f"{trial.trial_id} starts{_format_config(run_state, trial)}"
         case Measurement() if trial is not None and trial.kind != "probe":

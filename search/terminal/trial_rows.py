@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
+from search.record.events import Again, BesideNeighbour, Turn
 from search.record.run_state import RunState
 from search.record.trial import Trial
 from search.terminal.budget_use import max_trials
@@ -70,12 +71,16 @@ def _short_line(run_state: RunState, trial: Trial, width: int, mark: str) -> Tex
 
 def _phase(run_state: RunState) -> str:
     """Describe what the run does while no trial runs."""
-    front = [trial for trial in run_state.front() if trial.kind == "train"]
+    front = run_state.front()
     tested, repeated = sum(bool(t.test_metrics) for t in front), sum(len(t.repeats) for t in front)
     if run_state.end is not None or not run_state.trials:
         return "" if run_state.trials else "the first trial is being chosen"
     if tested:
         return f"reading the test set for the front: {tested} of {len(front)} done"
+    if run_state.latest in (Turn, BesideNeighbour):
+        return "measuring the front's rates in turns"
+    if run_state.latest is Again:
+        return "training the front with other seeds"
     if repeated or len(run_state.counted()) == max_trials(run_state):
         return f"measuring the front's rates again: {plural(repeated, 'probe')} done"
     return "choosing what to try next"

@@ -5,7 +5,7 @@
 Results are in RUN/trained/t0020: curves.csv with one row per epoch, the checkpoint, and at the end result.csv and
 summary.md. After an interruption or a kill the same command continues from the checkpoint. A finished training is never
 overwritten.
-Exit codes: 0 done, 1 failed, 2 bad input or cannot run here, 130 and 143 interrupted.
+Exit codes: 0 done, 1 failed, 2 bad input or cannot run here, 129, 130 and 143 interrupted.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pathlib import Path
 
 from search.commandline import find_trial, load_run, print_output, replace_unknown_characters, run_parser
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError
+from search.front.roles import metric_label
 from search.record.dataframes import Run
 from search.record.trial import Trial
 from search.report.command import full_epochs, settings
 from search.space.machine import describe_machine, git_commit, package_versions
 from search.study.interrupt import Interrupted, Interrupts
 from search.text.markdown import wrap
-from search.text.metrics import metric_label
 from search.text.shell import continued
 from search.train.arguments import data_arguments
 from search.train.child_process import CURVES, Reports, read_curves, train

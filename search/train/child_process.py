@@ -98,12 +98,12 @@ def last_metrics(arguments: Sequence[str]) -> Mapping[str, float]:
     Raises:
         TrainingError: it failed, or cannot run here.
     """
-    epochs: list[Epoch] = []
-    reports = Reports(on_epoch=epochs.append, on_data=lambda text: None, on_other=lambda text: None)
+    epochs, others = list[Epoch](), list[str]()
+    reports = Reports(on_epoch=epochs.append, on_data=lambda text: None, on_other=others.append)
     with tempfile.TemporaryDirectory() as folder:
         code = train([*arguments, "--folder", folder], reports)
     if code or not epochs:
-        raise TrainingError((reports.errors or [f"ended with exit code {code}"])[0])
+        raise TrainingError((reports.errors or others[-1:] or [f"ended with exit code {code}"])[0])
     return epochs[-1].metrics
 
 

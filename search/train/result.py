@@ -12,13 +12,13 @@ from pathlib import Path
 
 from search.front.intervals import half_interval
 from search.front.objective import Objective
-from search.front.roles import is_interval_end, wanted_test_metrics
+from search.front.roles import is_interval_end, metric_label, wanted_test_metrics
 from search.record.dataframes import Run
 from search.record.disk import write_atomically
 from search.record.trial import Trial
 from search.text.durations import format_duration
 from search.text.markdown import format_table, wrap
-from search.text.metrics import CONTENDED_LEGEND, CONTENDED_MARK, metric_label, slowed_windows
+from search.text.metrics import CONTENDED_LEGEND, CONTENDED_MARK, slowed_windows
 from search.text.numbers import format_number, plural, plus_minus
 from search.train.child_process import CURVES, Epoch
 

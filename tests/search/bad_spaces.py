@@ -68,7 +68,7 @@ BAD_SPACES = [
     Bad(
         "likely for another searcher",
         "parameters.batch_size.likely",
-        "the searcher tpe has no use for it; gp has",
+        "only the searcher gp uses it; leave it out",
         "searcher: {name: tpe}\nparameters:\n  batch_size: {values: [64, 128], likely: 64}  # <-\n",
     ),
     # keys

@@ -4,6 +4,7 @@ import contextlib
 import io
 import itertools
 import json
+import math
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -135,7 +136,14 @@ def test_a_loop_without_a_report_in_time_is_said_to_be_not_checked(
     slow = ("import torch\n", "import time\n\nimport torch\n"), ("    model = ", "    time.sleep(100)\n    model = ")
     assert checked_loop(tmp_path, *slow)["first report"] == ("not checked: no trial.report within 1 s", True)
     several = checked_loop(tmp_path, world_size="2")
-    assert several["first report"] == ("not checked: of a loop of one process only", True)
+    assert several["first report"] == ("not checked: only loops of one process are", True)
+
+
+@pytest.mark.parametrize("other", [{"train_loss": 1.0, "val_f1": math.nan}, {"train_loss": 1.0}])
+def test_a_metric_that_is_no_number_is_no_equal_one(other: dict[str, float]) -> None:
+    one = check.Outcome({"train_loss": 1.0, "val_f1": 0.5})
+    assert check._difference(one, one) == 0.0
+    assert check._difference(one, check.Outcome(other)) == math.inf
 
 
 @pytest.mark.parametrize("contended", [0.0, 1.0])

@@ -39,7 +39,7 @@ def test_the_silent_are_named_with_what_the_others_saw() -> None:
 
 def test_when_all_lost_each_other_nobody_is_named() -> None:
     reason = attribute_failure({0: LOST, 1: LOST}, 2, 120).reason or ""
-    assert reason.startswith("the ranks waited for each other in vain, up to 120 s; rank 0: lost")
+    assert reason.startswith("the ranks waited for each other without an answer, up to 120 s; rank 0: lost")
 
 
 def test_ranks_work_on_together_only_where_no_operation_can_be_half_done() -> None:

@@ -45,7 +45,7 @@ def test_a_wait_for_others_is_a_message_and_so_is_its_end():
     recorder.start("t0001", **config(64))
     recorder.add("wait", 1.0, trial_id="t0001", reason="waits for 8 GPUs")
     recorder.add("wait", 9.0, trial_id="t0001", reason=None)
-    assert printed(recorder.events)[-2:] == ["t0001 waits for 8 GPUs", "t0001 waits no longer"]
+    assert printed(recorder.events)[-2:] == ["t0001 waits for 8 GPUs", "t0001 has its resources"]
 
 
 def test_accuracies_on_generated_pictures_are_called_so():

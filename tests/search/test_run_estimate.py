@@ -3,7 +3,7 @@
 import pytest
 
 from search.space.parsing import parse_space
-from search.study.run_estimate import START_SECONDS, TRIAL_OVERHEAD_SECONDS, estimate, samples
+from search.study.run_estimate import START_SECONDS, TRIAL_OVERHEAD_SECONDS, _epochs, estimate, samples
 from trainables import replay
 from trainables.contract import Cost, Data, InfeasibleError
 
@@ -66,6 +66,8 @@ def test_hours_are_the_most_and_without_a_number_of_trials_say_how_many_fit(pict
 def test_trials_that_may_be_stopped_have_an_epoch_each_at_least_and_one_has_all(pictures):
     assert estimate(space_of(), DATA).epochs == (15, 15)
     assert estimate(space_of(stopping={"name": "forecast"}), DATA).epochs == (3 + 4, 15)
+    long = space_of(stopping={"name": "forecast"}, budget={"trials": 5, "epochs": 50})
+    assert _epochs(long) == (50 + 4 * 5, 250)  # forecasts judge after a tenth of the length at first
     budget = {"trials": 5, "epochs": 3, "total_epochs": 9}
     assert estimate(space_of(budget=budget), DATA).epochs == (9, 9)
     assert estimate(space_of(budget={"hours": 1.0}), DATA).epochs is None

@@ -64,7 +64,7 @@ def test_a_space_file_names_targets_by_their_metric_and_value() -> None:
         ({"time_to": {"val_acuracy": 0.9}}, 'reports no "val_acuracy"; did you mean "val_accuracy"'),
         (
             {"time_to": {"images_per_second": 0.9}},
-            "images_per_second says not how well it learned; there are val_accuracy",
+            "images_per_second does not say how well a training learned; use one of val_accuracy",
         ),
         (
             {"time_to": {"val_accuracy": "high"}},

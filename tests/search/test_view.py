@@ -218,6 +218,10 @@ def test_what_is_done_after_the_last_trial_is_said():
     assert "measuring the front's rates again: 0" in drawn(all_of_them)[5]
     repeats = [{"event": "repeat", "time": now, "trial_id": "t0007", "metrics": interval(350.0, 4.0)}]
     assert "measuring the front's rates again: 1" in drawn([*events, *repeats])[5]
+    turn = {"event": "turn", "time": now, "trial_id": "t0007", "other": "t0011", "rates": [350.0, 400.0]}
+    assert "measuring the front's rates in turns" in drawn([*events, *repeats, turn])[5]
+    again = {"event": "again", "time": now, "trial_id": "t0007", "seed": 1, "metrics": {"val_accuracy": 0.7}}
+    assert "training the front with other seeds" in drawn([*events, *repeats, turn, again])[5]
     test = {"event": "test", "time": now, "trial_id": "t0003", "metrics": {"test_accuracy": 0.7}}
     lines = drawn([*events, *repeats, test])
     assert "reading the test set for the front: 1" in lines[5]

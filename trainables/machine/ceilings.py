@@ -30,6 +30,7 @@ COPIED_FLOATS = {"cpu": 2**26, "cuda": 2**27}  # more than caches hold, and few 
 SECONDS = 0.25  # for each rate
 QUIET_SHARE = 0.95  # share of its cores that the process had, at least, in a measurement without interference
 MAX_TRIES = 5
+PICTURES = 100  # decoded in one repetition
 
 
 @dataclass(frozen=True)
@@ -129,14 +130,14 @@ def _copying(device: torch.device) -> tuple[float, Callable[[], object]]:
     return 2 * source.nbytes / GIB, lambda: target.copy_(source)
 
 
-def _decoding(count: int = 100) -> tuple[float, Callable[[], object]]:
+def _decoding() -> tuple[float, Callable[[], object]]:
     from PIL import Image
 
     smooth = torch.nn.functional.interpolate(_noise(1, 3, 8, 8), size=(32, 32), mode="bilinear")
     pixels = smooth[0].mul(40).add(128).clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous()
     file = io.BytesIO()
     Image.fromarray(pixels.numpy()).save(file, "JPEG", quality=90)
-    return float(count), lambda: [Image.open(file).convert("RGB") for _ in range(count)]
+    return float(PICTURES), lambda: [Image.open(file).convert("RGB") for _ in range(PICTURES)]
 
 
 def _best(amount: float, work: Callable[[], object], device: torch.device) -> tuple[float, float]:
