@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from search.front.neighbour import MIN_GAIN, Neighbour, gains
 from search.text.configurations import DEFAULT, assignments, with_all_digits
 from search.text.markdown import WIDTH, format_table, wrap
-from search.text.numbers import format_ratio, plural
+from search.text.numbers import format_ratio
 from search.text.shell import continued
 from search.train.child_process import without_rank
 from trainables.contract import Scalar
@@ -71,7 +71,8 @@ def _conclusion(tried: Sequence[Neighbour], number: int, command: Sequence[str],
     if not number:
         return "Nothing was measured in the time; --minutes gives it more."
     if not best:
-        return wrap(f"No single setting gains more than {MIN_GAIN:.0%}: {plural(number, 'change')} measured.")
+        which = "The one change" if number == 1 else f"None of the {number} changes"
+        return wrap(f"{which} that {'was' if number == 1 else 'were'} measured surely gains more than {MIN_GAIN:.0%}.")
     first, estimate = best[0], best[0].estimate
     assert estimate is not None
     more = "" if len(best) == 1 else " Gains of several changes together are not known; go on from the first:"
@@ -88,8 +89,10 @@ def _verdict(tried: Neighbour) -> str:
     estimate = tried.estimate
     if tried.is_gain:
         return "faster"
-    if estimate is None or not estimate.is_decided:
+    if estimate is None or (estimate.low < 0 < estimate.high and not estimate.is_tie):
         return "not decided"
+    if not estimate.is_decided:
+        return "perhaps slower" if estimate.mean < 0 else "perhaps faster"
     if estimate.is_tie:
         return "a tie"
     if estimate.mean < 0:

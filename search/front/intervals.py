@@ -35,10 +35,21 @@ def least_value(metric: str) -> float:
     return 0.0 if metric.endswith("_per_second") else -math.inf
 
 
+def interval(metrics: Metrics, metric: str, half: float) -> tuple[float, float]:
+    """Ends of the 95% interval of a metric: those that were measured, or `half` of the interval on each side."""
+    low, high = (
+        metrics.get(f"{metric}{end}", metrics[metric] + side * half) for end, side in (("_low", -1), ("_high", 1))
+    )
+    return max(low, least_value(metric)), high
+
+
 def relative_deviation(metrics: Metrics, metric: str) -> float:
-    """Standard error of a metric as a part of its value; 0: not known."""
+    """Standard error of the logarithm of a metric, which is that of the metric as a part of its value; 0: not known."""
     half = half_interval(metrics, metric)
-    return half / HALF_95 / metrics[metric] if half and metrics[metric] > 0 else 0.0
+    if not half or metrics[metric] <= 0:
+        return 0.0
+    low, high = (metrics.get(f"{metric}{end}", math.nan) for end in ("_low", "_high"))
+    return math.log(high / low) / 2 / HALF_95 if low > 0 else half / HALF_95 / metrics[metric]
 
 
 def merge_repeats(first: Metrics, repeats: Sequence[Metrics]) -> dict[str, float]:

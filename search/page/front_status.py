@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from search.front.candidates import NOT_COMPARED
-from search.front.intervals import least_value
+from search.front.intervals import interval
 from search.front.objective import measured
 from search.record.dataframes import Run
 from search.record.trial import Trial
@@ -76,7 +76,7 @@ class FrontStatus:
         half = self.run.state.half_interval(trial, metric)
         if half is None:
             return None
-        return max(trial.metrics[metric] - half, least_value(metric)), trial.metrics[metric] + half
+        return interval(trial.metrics, metric, half)
 
 
 def front_status(run: Run) -> FrontStatus:

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from search.commandline import load_run, run_command, run_parser
 from search.exit_codes import InputError
+from search.front.intervals import interval
 from search.front.objective import Constraint
 from search.front.roles import is_interval_end, sounds_learned
 from search.pick.requirements import Requirements, accuracy_objective, best, probabilities
@@ -152,8 +153,8 @@ def as_json(run: Run, pick: Pick, requirements: Requirements, command: str) -> s
         if is_interval_end(name, trial.metrics):
             continue
         finite, half = math.isfinite(value), run.state.half_interval(trial, name)
-        interval = {"low": value - half, "high": value + half} if half and finite else {}
-        metrics[name] = {"value": value if finite else None, "unit": units.get(name), **interval}
+        ends = dict(zip(("low", "high"), interval(trial.metrics, name, half), strict=True)) if half and finite else {}
+        metrics[name] = {"value": value if finite else None, "unit": units.get(name), **ends}
     content = {
         "run": run.name,
         "trial": trial.trial_id,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from search.front.candidates import candidates, pareto_front
 from search.front.differences import Estimate
 from search.front.front_probability import Errors, front_draws
-from search.front.intervals import HALF_95, half_interval
+from search.front.intervals import HALF_95, half_interval, relative_deviation
 from search.front.objective import Constraint, Objective, losses, read_constraint
 from search.front.paired import correlated_errors, correlations
 from search.front.pareto import hypervolume, knee, reference_point
@@ -185,15 +185,23 @@ class RunState:
 
     def _level(self, trial: Trial) -> Estimate:
         """Logarithm of the rate that the trial shares with others, without turns."""
-        half = half_interval(trial.metrics, self.rate_metric)
         if not trial.rate > 0:
             return Estimate(0.0, UNKNOWN_LEVEL)
-        return Estimate(math.log(trial.rate), half / HALF_95 / trial.rate if half else UNKNOWN_LEVEL)
+        deviation = relative_deviation(trial.metrics, self.rate_metric)
+        return Estimate(math.log(trial.rate), min(deviation or UNKNOWN_LEVEL, UNKNOWN_LEVEL))
 
     @property
     def pairs(self) -> list[tuple[Trial, Trial]]:
-        """Trials whose rates were measured in turns, each standing for all that share its rate."""
-        return [(self.trials[one], self.trials[other]) for one, other in self._turns.pairs]
+        """Trials whose rates were measured in turns, each standing for all that share its rate.
+
+        Of these it is a point of the front or a candidate, where there is one.
+        """
+
+        def best_known(name: str) -> Trial:
+            named = (trial for trial in (*self.front(), *self.candidates()) if self._source(trial.trial_id) == name)
+            return next(named, self.trials[name])
+
+        return [(best_known(one), best_known(other)) for one, other in self._turns.pairs]
 
     def num_rounds(self, one: Trial, other: Trial) -> int:
         """Number of rounds in which the rates of the two, or of trials that share them, were measured in turns."""
@@ -306,12 +314,20 @@ class RunState:
     def front_draws(self) -> NDArray[np.bool_]:
         """Return which candidates are on the front in draws from the 95% intervals, shape (draws, candidates).
 
-        A metric without an interval is taken as exact. There must be a candidate.
+        A metric without an interval is taken as exact. Rates are drawn as logarithms: none is below zero. There must be
+        a candidate.
         """
         if self._draws is None:
             points = self.candidates()
+            table = self.losses(points)
             halves = np.array([[self.half_interval(t, o.metric) or 0.0 for o in self.objectives] for t in points])
-            self._draws = front_draws(self.losses(points), halves / HALF_95, self._errors(points))
+            deviations = halves / HALF_95
+            for column, objective in enumerate(self.objectives):
+                if objective.metric == self.rate_metric and all(trial.rate > 0 for trial in points):
+                    table[:, column] = [objective.loss(math.log(trial.rate)) for trial in points]
+                    known = halves[:, column] > 0
+                    deviations[:, column] = [self._level(trial).deviation for trial in points] * known
+            self._draws = front_draws(table, deviations, self._errors(points))
         return self._draws
 
     def front_probabilities(self) -> dict[str, float]:

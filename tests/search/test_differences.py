@@ -100,6 +100,39 @@ def test_a_front_is_uncertain_by_levels_and_certain_by_turns():
     assert by_turns.num_rounds(*reversed(by_turns.trials.values())) == 12
 
 
+@pytest.fixture
+def without_intervals():
+    """Rates that are known by turns alone; the first one was measured by a trial that was stopped, too."""
+    recorder = Recorder(constraints=[])
+    recorder.start("t0001", **config(64, 0.9))
+    recorder.measure("t0001", 1, "stop", val_accuracy=0.1, **{RATE: 90.0})
+    recorder.finish("t0001", "stopped")
+    for trial_id, size, accuracy, rate in (
+        ("t0002", 64, 0.7, 110.0),
+        ("t0003", 128, 0.6, 200.0),
+        ("t0004", 256, 0.5, 400.0),
+    ):
+        recorder.start(trial_id, **config(size))
+        recorder.measure(trial_id, 3, val_accuracy=accuracy, val_accuracy_low=accuracy, val_accuracy_high=accuracy)
+        recorder.events[-1]["metrics"] |= {RATE: rate}
+        recorder.finish(trial_id)
+    for one, other in (("t0001", "t0003"), ("t0003", "t0004")):
+        for rates in rounds(12, 0.5):
+            recorder.add("turn", trial_id=one, other=other, rates=rates)
+    return RunState(typed(recorder.events))
+
+
+def test_no_rate_is_drawn_below_zero(without_intervals):
+    assert without_intervals.half_interval(without_intervals.trials["t0002"], RATE) > 100.0
+    odds = without_intervals.front_probabilities()
+    assert all(odds[name] > 0.99 for name in ("t0002", "t0003", "t0004"))
+
+
+def test_a_rate_is_named_after_the_point_of_the_front_that_has_it(without_intervals):
+    named = [(one.trial_id, other.trial_id) for one, other in without_intervals.pairs]
+    assert named == [("t0002", "t0003"), ("t0003", "t0004")]
+
+
 def test_turns_the_other_way_round_are_the_same_turns():
     one, other = with_turns(("t0001", "t0002", 1.25)), with_turns(("t0002", "t0001", 0.8))
     ratios = [state.rate_ratio(*state.trials.values()).mean for state in (one, other)]

@@ -234,6 +234,16 @@ def test_as_json_it_is_complete_and_valid(capsys, folder):
     assert content["command"].endswith("--trial t0007 --epochs 200")
 
 
+def test_as_json_a_metric_has_the_ends_of_its_interval_as_they_were_measured(capsys, tmp_path):
+    recorder = Recorder()
+    recorder.start("t0001", **config(64))
+    ends = {"images_per_second": 2000.0, "images_per_second_low": -300.0, "images_per_second_high": 13000.0}
+    recorder.measure("t0001", 1, val_accuracy=0.5, **ends)
+    recorder.finish("t0001")
+    content = json.loads(told(capsys, write_run(tmp_path / "run", recorder.events), "--json")[1])
+    assert content["metrics"]["images_per_second"] == {"value": 2000.0, "unit": "images/s", "low": 0.0, "high": 13000.0}
+
+
 def test_as_yaml_it_is_a_space_file_of_this_configuration_alone(capsys, folder, tmp_path):
     path = tmp_path / "pick.yaml"
     path.write_text(told(capsys, folder, "--yaml")[1])
