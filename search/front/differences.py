@@ -30,6 +30,10 @@ class Estimate:
     mean: float
     deviation: float
 
+    def __sub__(self, other: Estimate) -> Estimate:
+        """Difference of two that are independent of each other."""
+        return Estimate(self.mean - other.mean, math.hypot(self.deviation, other.deviation))
+
     @property
     def low(self) -> float:
         """Lower end of the 95% interval."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from search.front.candidates import candidates, pareto_front
 from search.front.differences import Estimate
 from search.front.front_probability import Errors, front_draws
-from search.front.intervals import HALF_95, half_interval, relative_deviation
+from search.front.intervals import HALF_95, half_interval
 from search.front.objective import Constraint, Objective, losses, read_constraint
 from search.front.paired import correlated_errors, correlations
 from search.front.pareto import hypervolume, knee, reference_point
@@ -43,7 +43,7 @@ from search.record.events import (
     Wait,
 )
 from search.record.trial import Group, Trial
-from search.record.turns import UNKNOWN_LEVEL, Turns
+from search.record.turns import Turns
 from search.text.numbers import plus_minus
 from trainables.contract import EPOCHS
 
@@ -177,18 +177,11 @@ class RunState:
             groups[name].settled = {}
             groups[name].invalidate()
             measured = (trial for trial in groups[name].measured if trial.rate > 0)
-            levels[name] = self._level(next(measured, self.trials[name]))
+            levels[name] = next(measured, self.trials[name]).log_rate
         for name, found in self._turns.settle(levels).items():
             values = zip((rate, f"{rate}_low", f"{rate}_high"), found.ratio, strict=True)
             groups[name].settled = dict(values)
             groups[name].invalidate()
-
-    def _level(self, trial: Trial) -> Estimate:
-        """Logarithm of the rate that the trial shares with others, without turns."""
-        if not trial.rate > 0:
-            return Estimate(0.0, UNKNOWN_LEVEL)
-        deviation = relative_deviation(trial.metrics, self.rate_metric)
-        return Estimate(math.log(trial.rate), min(deviation or UNKNOWN_LEVEL, UNKNOWN_LEVEL))
 
     @property
     def pairs(self) -> list[tuple[Trial, Trial]]:
@@ -216,8 +209,7 @@ class RunState:
             return settled
         if not (one.rate > 0 and other.rate > 0):
             return None
-        first, second = self._level(one), self._level(other)
-        return Estimate(first.mean - second.mean, math.hypot(first.deviation, second.deviation))
+        return one.log_rate - other.log_rate
 
     def difference(self, one: Trial, other: Trial, metric: str) -> Estimate:
         """Difference of a metric, in its unit, with the standard error that both have together.
@@ -326,7 +318,7 @@ class RunState:
                 if objective.metric == self.rate_metric and all(trial.rate > 0 for trial in points):
                     table[:, column] = [objective.loss(math.log(trial.rate)) for trial in points]
                     known = halves[:, column] > 0
-                    deviations[:, column] = [self._level(trial).deviation for trial in points] * known
+                    deviations[:, column] = [trial.log_rate.deviation for trial in points] * known
             self._draws = front_draws(table, deviations, self._errors(points))
         return self._draws
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from search.front.differences import Estimate
 from search.front.intervals import merge_repeats, relative_deviation
 from search.front.neighbour import Neighbour, updated
 from search.front.roles import FIRST_RATE
@@ -16,6 +17,7 @@ from search.front.shared import SharedMetrics
 from search.record.events import Again, BesideNeighbour, Finish, Measurement, OnTestSet, Repeat, Retry
 from trainables.contract import Scalar, Verdict
 
+UNKNOWN_LEVEL = 1.0  # standard error of the logarithm of a rate without an interval; those with one are known better
 STAGES = ("load", "transfer", "forward", "backward", "communicate", "update")  # of a step
 
 
@@ -51,6 +53,14 @@ class Trial:
     def rate(self) -> float:
         """Units per second; NaN: not measured."""
         return self.metrics.get(self.rate_metric, math.nan)
+
+    @property
+    def log_rate(self) -> Estimate:
+        """Logarithm of the rate."""
+        if not self.rate > 0:
+            return Estimate(0.0, UNKNOWN_LEVEL)
+        deviation = relative_deviation(self.metrics, self.rate_metric) or UNKNOWN_LEVEL
+        return Estimate(math.log(self.rate), min(deviation, UNKNOWN_LEVEL))
 
     @property
     def stages(self) -> dict[str, float]:

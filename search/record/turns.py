@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from search.front.differences import Estimate, log_ratio, reconcile
 
-UNKNOWN_LEVEL = 1.0  # standard error of the logarithm of a rate that has no interval
-
 Pair = tuple[str, str]  # names of the trials that stand for their groups
 
 

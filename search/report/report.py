@@ -195,9 +195,9 @@ def _causes(run: Run) -> dict[str, list[str]]:
     cores, gpus = run.info.machine.cores, len(run.info.machine.gpus)
     found = {
         "Where the time goes": where_time_goes(shown, front, varying if shown is not front else ()),
-        "Loader processes": loader_tables(trials, timed, timeless),
-        "Batch size": batch_tables(trials, timed, timeless),
-        "Strategies": strategy_tables(trials, timed, strategies, timeless),
+        "Loader processes": loader_tables(trials, timed, timeless, run.state.rate_ratio),
+        "Batch size": batch_tables(trials, timed, timeless, run.state.rate_ratio),
+        "Strategies": strategy_tables(trials, timed, strategies, timeless, run.state.rate_ratio),
         "Scaling": scaling_tables(trials, timed, cores, gpus, strategies, timeless),
     }
     return {title: blocks for title, blocks in found.items() if blocks}

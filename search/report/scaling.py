@@ -11,10 +11,10 @@ from typing import Any
 from search.front.roles import rate_unit
 from search.record.trial import Trial
 from search.report.causes import stages
-from search.report.sweeps import alike, group_heading, measured, point_of, present, rate, utilization
+from search.report.sweeps import Ratio, alike, by_intervals, group_heading, measured, present, rate, utilization
 from search.text.configurations import format_setting, format_settings
 from search.text.markdown import format_tables, wrap
-from search.text.numbers import format_number, format_percent, plural
+from search.text.numbers import format_number, format_percent, format_ratio, plural
 from trainables.contract import Strategy
 
 MOST_TABLES = 3
@@ -45,8 +45,12 @@ def strategy_tables(
     varying: Sequence[str],
     strategies: Mapping[str, Strategy],
     without_effect: Collection[str] = (),
+    ratio: Ratio = by_intervals,
 ) -> list[str]:
-    """Return rate, share of communication, memory and imbalance by strategy, where the run varied the strategy."""
+    """Return rate, share of communication, memory and imbalance by strategy, where the run varied the strategy.
+
+    `ratio`: the logarithm of the ratio of the rates of two trials.
+    """
     blocks: list[str] = []
     own = _own_settings(strategies)
     names = ("strategy", "world_size", *own)
@@ -61,9 +65,9 @@ def strategy_tables(
         rows = list(filter(measured, ordered))
         if len({t.config["strategy"] for t in rows}) > 1:
             best, second = sorted(rows, key=lambda t: -t.rate)[:2]
-            tie = "" if point_of(best).differs_from(point_of(second)) else ", a tie"
-            ratio = best.rate / second.rate
-            notes = [f"Fastest: {_named(best, own)}, {ratio:.2f} times the rate of {_named(second, own)}{tie}."]
+            lead = ratio(best, second)
+            told = format_ratio(*lead.ratio) if lead else "–"
+            notes = [f"Fastest: {_named(best, own)}, {told} times the rate of {_named(second, own)}."]
             notes += [f"{_named(t, own)} did not run: {t.reason}" for t in ordered if not measured(t)]
             single = next((t for t in rows if t.config["strategy"] == "single"), None)
             differing = [name for name in own if len({repr(t.config.get(name)) for t in rows if name in t.config}) > 1]

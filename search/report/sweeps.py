@@ -5,21 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from search.front.differences import Estimate
 from search.front.intervals import half_interval
 from search.front.roles import FIRST_RATE, rate_unit
 from search.record.trial import Trial
 from search.report.causes import bound, stages, verdicts
 from search.text.configurations import format_setting
 from search.text.markdown import format_tables, wrap
-from search.text.numbers import format_number, format_percent, plus_minus
+from search.text.numbers import format_number, format_percent, format_ratio, plus_minus
 
 LOADING = ("loader", "pin_memory", "num_workers")  # the last one varies fastest in a table
 MOST_TABLES = 3  # of one kind
-TIE = 0.03  # assumed half width of a rate without an interval, as a fraction of the rate
 SLOWER = 1.05  # smallest ratio of two times that is mentioned
+FASTER = 1.1  # a rate is saturated where larger batches are surely not faster than this
+
+Ratio = Callable[[Trial, Trial], Estimate | None]
 
 
 def alike(trials: Iterable[Trial], names: Sequence[str], without_effect: Collection[str] = ()) -> list[list[Trial]]:
@@ -57,8 +59,21 @@ def group_heading(group: Sequence[Trial], varying: Iterable[str], names: Sequenc
     return [wrap(f"With {', '.join(settings)}:")] if settings else []
 
 
-def loader_tables(trials: Sequence[Trial], varying: Sequence[str], without_effect: Collection[str] = ()) -> list[str]:
-    """Return stage times and rates by loader, number of workers and pinned memory, where the run varied these."""
+def by_intervals(one: Trial, other: Trial) -> Estimate:
+    """Return the logarithm of the ratio of two rates by their own intervals."""
+    return one.log_rate - other.log_rate
+
+
+def loader_tables(
+    trials: Sequence[Trial],
+    varying: Sequence[str],
+    without_effect: Collection[str] = (),
+    ratio: Ratio = by_intervals,
+) -> list[str]:
+    """Return stage times and rates by loader, number of workers and pinned memory, where the run varied these.
+
+    `ratio`: the logarithm of the ratio of the rates of two trials.
+    """
     blocks = []
     for group in alike([t for t in trials if measured(t) and stages(t)], LOADING, without_effect)[:MOST_TABLES]:
         names = [name for name in LOADING if len({repr(t.config.get(name)) for t in group}) > 1]
@@ -77,10 +92,11 @@ def loader_tables(trials: Sequence[Trial], varying: Sequence[str], without_effec
             t.trial_id: ", ".join(f"{n}={format_setting(t.config[n])}" for n in names if n in t.config) for t in rows
         }
         slowest, fastest = ranked[0], ranked[-1]
-        ratio = fastest.rate / slowest.rate
-        note = f"Fastest: {named[fastest.trial_id]}, {ratio:.2f} times the rate of {named[slowest.trial_id]}."
-        if not point_of(fastest).differs_from(point_of(slowest)):
-            note = f"The rates cannot be told apart: {ratio:.2f} times between the outermost, too little to tell."
+        lead = ratio(fastest, slowest)
+        told = format_ratio(*lead.ratio) if lead else "–"
+        note = f"Fastest: {named[fastest.trial_id]}, {told} times the rate of {named[slowest.trial_id]}."
+        if not _surely_differ(lead):
+            note = f"The rates cannot be told apart: the highest is {told} times the lowest."
         without = [_forward_backward(t) for t in rows if not t.config.get("num_workers")]
         with_workers = [t for t in rows if t.config.get("num_workers")]
         if without and with_workers:
@@ -99,36 +115,29 @@ def _forward_backward(trial: Trial) -> float:
     return _sum(stages(trial), "forward", "backward")
 
 
-@dataclass(frozen=True)
-class Point:
-    """Rate at a batch size, in units per second, with half of its 95% interval; None: unknown."""
-
-    batch_size: float
-    rate: float
-    half_width: float | None = None
-
-    def differs_from(self, other: Point) -> bool:
-        """Return whether the rates differ by more than the root of the sum of their squared half widths."""
-        halves = [TIE * p.rate if p.half_width is None else p.half_width for p in (self, other)]
-        return abs(self.rate - other.rate) > math.hypot(*halves)
-
-
-def point_of(trial: Trial) -> Point:
-    """Return the point of a measured trial."""
-    return Point(trial.config.get("batch_size", math.nan), trial.rate, half_interval(trial.metrics, trial.rate_metric))
-
-
-def saturation(points: Sequence[Point]) -> Point | None:
-    """Return the smallest batch size for which no larger one is faster beyond its interval; None: not saturated."""
-    ordered = sorted(points, key=lambda point: point.batch_size)
-    for i, point in enumerate(ordered[:-1]):
-        if not any(larger.rate > point.rate and larger.differs_from(point) for larger in ordered[i + 1 :]):
-            return point
+def saturation(trials: Sequence[Trial], ratio: Ratio = by_intervals) -> Trial | None:
+    """Return the trial with the smallest batch size for which no larger one is surely faster; None: not saturated."""
+    ordered = sorted(trials, key=lambda trial: trial.config["batch_size"])
+    for i, trial in enumerate(ordered[:-1]):
+        if not any(_surely_differ(ratio(larger, trial)) and larger.rate > trial.rate for larger in ordered[i + 1 :]):
+            return trial
     return None
 
 
-def batch_tables(trials: Sequence[Trial], varying: Sequence[str], without_effect: Collection[str] = ()) -> list[str]:
-    """Return rate, memory and utilization by batch size, where the run varied it, and the size that saturates."""
+def _surely_differ(ratio: Estimate | None) -> bool:
+    return ratio is not None and not ratio.low <= 0 <= ratio.high
+
+
+def batch_tables(
+    trials: Sequence[Trial],
+    varying: Sequence[str],
+    without_effect: Collection[str] = (),
+    ratio: Ratio = by_intervals,
+) -> list[str]:
+    """Return rate, memory and utilization by batch size, where the run varied it, and the size that saturates.
+
+    `ratio`: the logarithm of the ratio of the rates of two trials.
+    """
     blocks = []
     ended = [t for t in trials if measured(t) or t.state == "infeasible"]
     ended = [t for t in ended if type(t.config.get("batch_size")) in (int, float)]
@@ -146,24 +155,24 @@ def batch_tables(trials: Sequence[Trial], varying: Sequence[str], without_effect
         sizes = {"batch_size": [format_setting(t.config["batch_size"]) for t in rows]}
         tables = format_tables(sizes, present(columns), utilization(rows))
         runs = [trial for trial in rows if measured(trial)]
-        points = [point_of(trial) for trial in runs]
-        if point := saturation(points):
-            best = max((p for p in points if p.batch_size > point.batch_size), key=lambda p: p.rate)
-            size, larger = (format_setting(p.batch_size) for p in (point, best))
-            if best.rate > SLOWER * point.rate:
+        if saturated := saturation(runs, ratio):
+            size = saturated.config["batch_size"]
+            best = max((t for t in runs if t.config["batch_size"] > size), key=lambda t: t.rate)
+            larger, lead = format_setting(best.config["batch_size"]), ratio(best, saturated)
+            told = format_ratio(*lead.ratio) if lead else "–"
+            if lead is None or lead.high > math.log(FASTER):
                 text = [
-                    f"Whether the rate is saturated at batch_size {size} is not known: that of {larger} is "
-                    f"{best.rate / point.rate:.2f} times as high, too little to tell with these measurements."
+                    f"Whether the rate is saturated at batch_size {format_setting(size)} is not known: of the larger "
+                    f"ones {larger} is the fastest, at {told} times its rate."
                 ]
             else:
-                tie = "" if best.differs_from(point) else ", a tie"
                 text = [
-                    f"Saturated at batch_size {size}: of the larger ones {larger} is the fastest, at "
-                    f"{best.rate / point.rate:.2f} times its rate{tie}.",
-                    *_why_saturated(runs[points.index(point)], runs[-1]),
+                    f"Saturated at batch_size {format_setting(size)}: of the larger ones {larger} is the fastest, at "
+                    f"{told} times its rate.",
+                    *_why_saturated(saturated, runs[-1]),
                 ]
         else:
-            largest = format_setting(points[-1].batch_size)
+            largest = format_setting(runs[-1].config["batch_size"])
             text = [f"Not saturated: batch_size {largest} is faster than all smaller ones."]
         notes = [" ".join(text)]
         refused = [t for t in rows if not measured(t)]

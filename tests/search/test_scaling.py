@@ -59,14 +59,14 @@ def test_strategies_are_compared_with_single_whatever_their_own_parameters_are()
     for cells in ("| 1.00x |", "| 1.50x |", "| 0.90x |", "| 0.80x |", "1f1b", "gpipe", "| 21% |"):
         assert cells in text
     assert column["settings"] == ["", "", "1f1b", "gpipe"]  # num_microbatches is the same for all that have it
-    assert "Fastest: ddp on 2 processes, 1.50 times the rate of single." in text
+    assert "Fastest: ddp on 2 processes, 1.50 (1.48 to 1.52) times the rate of single." in text
 
 
-def test_strategies_as_fast_as_each_other_are_a_tie():
+def test_the_ratio_of_two_strategies_has_an_interval():
     text = flat(
         strategy_tables([trial(100, strategy="single"), trial(101, strategy="ddp", world_size=2)], [], STRATEGIES)
     )
-    assert "1.01 times the rate of single, a tie." in text
+    assert "1.01 (1.00 to 1.02) times the rate of single." in text
 
 
 def test_a_strategy_that_did_not_run_says_why():

@@ -3,13 +3,15 @@ import math
 
 import pytest
 
+from search.front.differences import Estimate
 from search.record.trial import Trial
 from search.report.causes import where_time_goes
-from search.report.sweeps import Point, alike, batch_tables, loader_tables, saturation
+from search.report.sweeps import alike, batch_tables, loader_tables, saturation
 from tests.search.runs import measurement
 from trainables.contract import Verdict
 
 numbers = itertools.count(1)
+RATE = "images_per_second"
 
 
 def trial(rate=100.0, half_width=1.0, state="complete", milliseconds=None, verdict=None, metrics=(), **config):
@@ -79,8 +81,8 @@ def test_of_trials_with_equal_settings_the_one_with_the_middle_rate_stands_for_a
 # ---- batch size
 
 
-def points(*rates, half_width=1.0):
-    return [Point(32 * 2**i, rate, half_width) for i, rate in enumerate(rates)]
+def of_sizes(*rates, half_width=1.0):
+    return [trial(rate, half_width, batch_size=32 * 2**i) for i, rate in enumerate(rates)]
 
 
 @pytest.mark.parametrize(
@@ -92,18 +94,25 @@ def points(*rates, half_width=1.0):
         ([100, 101, 101.9, 102.3], 1.0, 64),  # each no better than the one before, but than the first
         ([100, 90, 80], 1.0, 32),
         ([100, 150, 190], 1.0, None),  # still rising
-        ([100, 150, 190, 194], None, 128),  # without intervals each may be off by 3%
+        ([100, 150, 190, 194], math.nan, 32),  # without intervals nothing is known
         ([100], 1.0, None),
     ],
 )
 def test_a_batch_is_saturated_when_no_larger_one_is_faster_beyond_doubt(rates, half_width, batch_size):
-    found = saturation(points(*rates, half_width=half_width))
-    assert (found and found.batch_size) == batch_size
+    found = saturation(of_sizes(*rates, half_width=half_width))
+    assert (found and found.config["batch_size"]) == batch_size
 
 
 def test_saturation_does_not_depend_on_the_order_of_the_trials():
-    for order in itertools.permutations(points(100, 150, 151)):
-        assert saturation(order).batch_size == 64
+    for order in itertools.permutations(of_sizes(100, 150, 151)):
+        assert saturation(order).config["batch_size"] == 64
+
+
+def test_rates_that_turns_have_measured_are_compared_by_turns():
+    rates = of_sizes(100, 150, half_width=math.nan)
+    assert "is not known: of the larger ones 64 is the fastest, at 1.50" in flat(batch_tables(rates, []))
+    in_turns = flat(batch_tables(rates, [], ratio=lambda one, other: Estimate(math.log(1.4), 0.01)))
+    assert "Not saturated: batch_size 64 is faster" in in_turns
 
 
 def sweep(**more):
@@ -126,10 +135,10 @@ def test_the_batch_sizes_are_a_table_with_the_gain_of_each_over_the_one_before()
         ["64", "150 ± 2", "1.50x", "1.50"],
         ["128", "152 ± 2", "1.01x", "1.50"],
     ]
-    said = "Saturated at batch_size 64: of the larger ones 128 is the fastest, at 1.01 times its rate"
-    assert f"{said}, a tie." in flat([words])
+    said = "Saturated at batch_size 64: of the larger ones 128 is the fastest, at 1.01 (0.99 to 1.03) times its rate."
+    assert said in flat([words])
     slower = [*sweep()[:2], trial(120.0, 2.0, batch_size=128)]
-    assert "128 is the fastest, at 0.80 times its rate. Why" in flat(batch_tables(slower, []))
+    assert "128 is the fastest, at 0.80 (0.78 to 0.82) times its rate. Why" in flat(batch_tables(slower, []))
 
 
 def test_why_a_larger_batch_does_not_pay_is_what_a_picture_costs():
@@ -189,7 +198,7 @@ def test_loader_processes_are_a_table_of_stage_times():
 
 def test_what_loader_processes_cost_the_training_beside_them_is_said():
     text = flat(loader_tables(loading(), ["num_workers"]))
-    assert "Fastest: num_workers=1, 1.90 times the rate of num_workers=0." in text
+    assert "Fastest: num_workers=1, 1.90 (1.88 to 1.92) times the rate of num_workers=0." in text
     assert "With num_workers=2, forward and backward take 1.50 times as long as without loader processes" in text
     assert "62% of each step waits for data" in text
 
@@ -202,13 +211,14 @@ def test_a_run_that_varied_neither_has_no_such_tables():
 def test_rates_within_their_intervals_are_not_ranked():
     rates = {32: 100.0, 64: 120.0, 128: 130.0}
     text = flat(batch_tables([trial(rate, 60.0, batch_size=size) for size, rate in rates.items()], []))
-    assert "Whether the rate is saturated at batch_size 32 is not known: that of 128 is 1.30 times as high" in text
+    assert "Whether the rate is saturated at batch_size 32 is not known: of the larger ones 128 is the fastest" in text
+    assert "at 1.30 (0.55 to 3.05) times its rate." in text
     slow = [
         trial(rate, 60.0, loader="workers", num_workers=n, milliseconds={"load": 5, "forward": 9})
         for n, rate in enumerate((100.0, 130.0))
     ]
     text = flat(loader_tables(slow, ["num_workers"]))
-    assert "The rates cannot be told apart: 1.30 times between the outermost, too little to tell." in text
+    assert "The rates cannot be told apart: the highest is 1.30 (0." in text
 
 
 def test_a_rate_that_is_not_of_images_is_one_of_samples():
@@ -216,5 +226,5 @@ def test_a_rate_that_is_not_of_images_is_one_of_samples():
     for each in other:
         each.rate_metric = "tokens_per_second"
         for event in each.curve.values():
-            event.metrics["tokens_per_second"] = event.metrics["images_per_second"]
+            event.metrics.update({f"tokens_per_second{e}": event.metrics[f"{RATE}{e}"] for e in ("", "_low", "_high")})
     assert "Why: a sample takes" in flat(batch_tables(other, []))
