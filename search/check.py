@@ -37,7 +37,7 @@ from search.text.markdown import wrap
 from search.text.metrics import CONTENDED
 from search.text.numbers import plus_minus
 from search.train.child_process import TrainingError, last_metrics, without_rank
-from trainables.contract import DataError, Metric, Resources, Source, Trainable, load_trainable, source_of
+from trainables.contract import Data, DataError, Metric, Resources, Source, Trainable, load_trainable, source_of
 
 STEPS = 8  # of each training that is compared
 BATCH_SIZE = 32
@@ -111,6 +111,8 @@ def _check(arguments: Sequence[str] | None) -> tuple[Check, Trainable]:
     path = options.file.absolute()
     trainable = load_trainable(str(path))
     given_settings(options.settings, trainable, f"{options.file}")
+    if options.root is not None:
+        trainable.locate_data(Data(root=options.root))
     settings = {name: value for name, _, value in (word.partition("=") for word in options.settings)}
     return Check(path, options.root, settings, workload=bool(trainable.STRATEGIES)), trainable
 

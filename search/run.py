@@ -145,6 +145,9 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
     """Start a new run."""
     if options.space is None:
         raise InputError("no space file: python -m search.run spaces/quickstart.yaml, or --resume RUN_DIR")
+    if options.space.suffix == ".py":
+        check = shlex.join(["python", "-m", "search.check", f"{options.space}"])
+        raise InputError(f"{options.space}: a training file; {check} prints a space file for it")
     space = load_space(options.space, options.set)
     if space.trainable is None:
         raise InputError(f"{options.space}: trainable: missing; e.g. trainable: vgg19_cifar10")
@@ -206,7 +209,7 @@ def _plan(space: Space, machine: Machine, elsewhere: bool) -> str:
 def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror | None) -> int:
     """Go on with a run where its journal ends."""
     if options.space is not None or options.name or options.warm_start:
-        raise InputError("--resume takes the space, the name and what was known from the run; give none of them")
+        raise InputError("--resume: takes the space file, --name and --warm-start from the run; give none of them")
     folder = options.resume
     read_run(folder)  # before anything is written there
     if options.dry_run:

@@ -387,4 +387,4 @@ def load_trainable(name: str) -> Trainable:
     except ModuleNotFoundError as error:
         if not f"{path}.".startswith(f"{error.name}."):
             raise  # something that the module imports
-    raise LookupError(f'no trainable "{name}"; there are {", ".join(TRAINABLES)}')
+    raise LookupError(f'no trainable "{name}"; there are {", ".join(TRAINABLES)}, and files that end in .py')

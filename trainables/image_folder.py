@@ -40,8 +40,10 @@ class ImageFolder(TorchTrainable):
 
         if data.root is None:
             raise DataError("data.root: image_folder needs a folder of pictures, --set data.root=DIR says where it is")
-        found = replace(data, name="folder", root=str(Path(os.path.expanduser(data.root)).absolute()))
-        files, _ = cifar10.picture_files(Path(found.root or ""), "train")
+        root = Path(os.path.expanduser(data.root)).absolute()
+        cifar10.check_folder(root)
+        found = replace(data, name="folder", root=str(root))
+        files, _ = cifar10.picture_files(root, "train")
         if data.val_images == Data.val_images:
             found = replace(found, val_images=max(1, min(data.val_images, len(files) // 10)))
         cifar10.training_count(found)

@@ -74,9 +74,10 @@ class OwnSource:
 
     def describe_data(self, data: Data) -> str:
         """Return where the samples come from."""
-        limit = "" if data.train_images is None else f", {data.train_images:,} training samples of it"
+        limit = "" if data.train_images is None else f", at most {data.train_images:,} training samples of it"
         found = "" if data.root is None else f", from {_described_files(Path(data.root))}"
-        return f"dataset of {self.source.path.name} (sha256 {self.source.digest}){limit}{found}"
+        what = "dataset" if "dataset" in self.declaration.functions else "data"
+        return f"{what} of {self.source.path.name} (sha256 {self.source.digest}){limit}{found}"
 
 
 @contextlib.contextmanager

@@ -133,6 +133,10 @@ class OwnTrial:
         if self.probe:  # the names alone: so short a training may give no finite number
             self._check_names(metrics)
             return True
+        if not self._going_on:
+            raise OwnCodeError(
+                f"trial.report({epoch}, ...) after the trial has ended: train must return when it gives False"
+            )
         if not self._steps:
             raise OwnCodeError(f"trial.report({epoch}) without a step; go through the batches by trial.steps(loader)")
         self.pause()

@@ -58,6 +58,7 @@ from search.text.scatter_plot import DOT, Axis, Point, scatter_plot
 FIGURES = (".png", ".svg", ".pdf")
 MOST_ROWS = 16  # of a table
 LINES = 16  # of the sketch
+DEFAULT_MINUTES = 2.0
 OTHER = "†"  # marks what is of different machines
 
 
@@ -74,7 +75,7 @@ def _answer(arguments: Sequence[str] | None, failed: list[Outcome]) -> str:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of runs, finished or not")
     parser.add_argument("--figure", type=Path, metavar="FILE", help=f"draw the fronts: {', '.join(FIGURES)}")
     parser.add_argument("--settle", action="store_true", help="measure shared configurations again, in turns")
-    parser.add_argument("--minutes", type=float, default=2.0, metavar="N", help="for --settle (default 2)")
+    parser.add_argument("--minutes", type=float, metavar="N", help="for --settle (default 2)")
     parser.add_argument(
         "--fail-if",
         action="append",
@@ -83,8 +84,11 @@ def _answer(arguments: Sequence[str] | None, failed: list[Outcome]) -> str:
         help=f"exit code 1 if a run surely has this against the first: {EXAMPLE}",
     )
     options = parser.parse_args(arguments)
-    if not options.minutes > 0:
-        raise InputError(f"--minutes {options.minutes:g}: expected more than 0")
+    minutes = DEFAULT_MINUTES if options.minutes is None else options.minutes
+    if not minutes > 0:
+        raise InputError(f"--minutes {minutes:g}: expected more than 0")
+    if options.minutes is not None and not options.settle:
+        raise InputError("--minutes: belongs to --settle")
     figure: Path | None = options.figure
     if figure is not None and figure.suffix.lower() not in FIGURES:
         raise InputError(f"--figure {figure}: expected a name that ends in {', '.join(FIGURES)}")
@@ -96,7 +100,7 @@ def _answer(arguments: Sequence[str] | None, failed: list[Outcome]) -> str:
     if options.settle:
         letters = [side.letter for side in named]
         rows = [row for row in shared(named, rate) if letters[0] in row.readings]
-        found = settle(rows, letters, each_training, 60 * options.minutes)
+        found = settle(rows, letters, each_training, 60 * minutes)
         text += "\n\n" + "\n\n".join(_settled(named, len(rows), found))
     if conditions:
         ratios = {
@@ -228,8 +232,11 @@ def _shared(named: Sequence[Side], metric: str) -> list[str]:
     for side in named[1:]:
         if not learned and (found := mean_ratio(rows, side.letter, base)):
             mean, low, high, size = found
-            over = f"over {plural(size, 'shared configuration')}, {low:.2f} to {high:.2f}" if size > 1 else "over one"
-            means.append(wrap(f"**{side.letter} reaches {mean:.2f} times the {label} of {base}** ({over})."))
+            over = f"over {plural(size, 'shared configuration')}" + (f", {low:.2f} to {high:.2f}" if size > 1 else "")
+            (times,) = (
+                {_difference(row, side.letter, base, learned) for row in rows} - {"–"} if size == 1 else {f"{mean:.2f}"}
+            )
+            means.append(wrap(f"**{side.letter} reaches {times} times the {label} of {base}** ({over})."))
     short = {"configuration": [format_settings(row.config, names) for row in shown]}
     if fits({**short, **columns}):
         tables = [format_table({**short, **columns})]
@@ -252,7 +259,7 @@ def _difference(row: Shared, letter: str, base: str, learned: bool) -> str:
     ratio, half = row.ratio(letter, base)
     if math.isnan(ratio):
         return "–"
-    tie = " ~" if half is not None and abs(ratio - 1) <= half else ""
+    tie = " ~" if half is not None and abs(ratio - 1) <= half < math.inf else ""
     return f"{ratio:.2f}" + ("" if half is None else " ± ?" if half >= ratio else f" ± {half:.2f}") + tie
 
 
@@ -263,7 +270,7 @@ def _legend(named: Sequence[Side], rows: Sequence[Shared], names: Sequence[str],
         notes.append("Settings that affect accuracy alone may differ.")
         base = named[0].letter
         ratios = [row.ratio(s.letter, base) for row in rows for s in named[1:] if {s.letter, base} <= {*row.readings}]
-        if any(half is not None and abs(ratio - 1) <= half for ratio, half in ratios):
+        if any(half is not None and abs(ratio - 1) <= half < math.inf for ratio, half in ratios):
             notes.append("~: no significant difference.")
     if any(reading.contended for reading in readings):
         notes.append(CONTENDED_LEGEND)

@@ -35,7 +35,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Reading:
-    """Value of a metric in one run for one configuration; `half`: half of its 95% interval, None if unknown."""
+    """Value of a metric in one run for one configuration.
+
+    `half`: half of its 95% interval; infinite: too few measurements, None: the value is exact, or nothing is known.
+    """
 
     value: float
     half: float | None
@@ -51,7 +54,7 @@ class Shared:
     readings: dict[str, Reading]
 
     def ratio(self, letter: str, base: str) -> tuple[float, float | None]:
-        """Return the ratio of two readings, NaN to zero, and half of its 95% interval, None if that is unknown."""
+        """Return the ratio of two readings, NaN to zero, and half of its 95% interval, as `Reading` has it."""
         one, other = self.readings[letter], self.readings[base]
         ratio = one.value / other.value if other.value else math.nan
         if one.half is None or other.half is None or not one.value or not other.value:
@@ -138,9 +141,14 @@ def shared(named: Sequence[Side], metric: str) -> list[Shared]:
 
 
 def _reading(run: Run, trials: Sequence[Trial], metric: str) -> Reading:
-    """Combine the trials: of a learned metric, all with their seeds; else those not contended and with an interval."""
-    if is_learned(run.info.trainable, metric):
-        return Reading(trials[0].metrics[metric], run.state.half_interval(trials[0], metric), len(trials), False)
+    """Return the value that the run gives a metric of these trials; what they do not share is combined."""
+    contended = all(trial.metrics.get("contended") for trial in trials)
+    if len({trial.source(metric) for trial in trials}) == 1:
+        half = run.state.half_interval(trials[0], metric)
+        if half is None and metric == run.state.rate_metric:
+            half = math.inf
+        is_rate = not is_learned(run.info.trainable, metric)
+        return Reading(trials[0].metrics[metric], half, len(trials), is_rate and contended)
     quiet = [trial for trial in trials if not trial.own_metrics.get("contended")]
     sure = [trial for trial in quiet or trials if half_interval(trial.own_metrics, metric)]
     used = sure or quiet or list(trials)

@@ -131,14 +131,14 @@ def _fails(failed: bool) -> str:
 
 def _difference(row: Shared, letter: str, base: str) -> Estimate | None:
     one, other = row.readings[letter], row.readings[base]
-    if one.half is None or other.half is None:
+    if one.half is None or other.half is None or math.isinf(one.half + other.half):
         return None
     return Estimate(one.value - other.value, math.hypot(one.half, other.half) / HALF_95)
 
 
 def _log_ratio(row: Shared, letter: str, base: str) -> Estimate | None:
     ratio, half = row.ratio(letter, base)
-    return None if half is None or ratio <= 0 else Estimate(math.log(ratio), half / ratio / HALF_95)
+    return None if half is None or math.isinf(half) or ratio <= 0 else Estimate(math.log(ratio), half / ratio / HALF_95)
 
 
 def _mean(known: Sequence[Estimate]) -> Estimate:

@@ -22,6 +22,7 @@ from search.execution.ray_watchdog import end_children
 from search.record.disk import describe_os_error, is_out_of_space
 from trainables.contract import (
     Data,
+    DataError,
     DeviceLostError,
     HelperLostError,
     InfeasibleError,
@@ -86,7 +87,7 @@ def _run_task(task: Task, worker: RayWorker) -> Ended:
         return Ended("complete", metrics=function(config, worker) or {})
     except InfeasibleError as error:
         return Ended("infeasible", str(error), error.metrics)
-    except OwnCodeError as error:
+    except (OwnCodeError, DataError, FloatingPointError) as error:
         _save_traceback(worker)
         return Ended("failed", str(error))
     except DeviceLostError as error:

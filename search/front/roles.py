@@ -33,6 +33,11 @@ def metric_label(metric: str, data_name: str) -> str:
     return f"{metric} (generated)" if sounds_learned(metric) and data_name == "generated" else metric
 
 
+def has_test(known: Collection[str] | None) -> bool:
+    """Return whether a training with these metrics may have a test set; None: it may have any metric."""
+    return known is None or any(name.startswith("test_") for name in known)
+
+
 def wanted_test_metrics(objectives: Iterable[str], known: Collection[str]) -> list[str]:
     """Return the test metrics that people want to see: those of objectives, and accuracies."""
     wanted = {name.replace("val_", "test_", 1) for name in objectives if name.startswith("val_")}

@@ -80,8 +80,8 @@ def _answer(arguments: Sequence[str] | None) -> str:
     constraints += [Constraint(name, "<=", bound) for name, bound in _bounds("--at-most", options.at_most)]
     within = dict(_bounds("--within", options.within, low=0.0))
     slack = options.accuracy_within
-    if slack is not None and not 0 <= slack < math.inf:
-        raise InputError(f"--accuracy-within {slack:g}: expected a fraction, as in --accuracy-within 0.005")
+    if slack is not None and not 0 <= slack <= 1:
+        raise InputError(f"--accuracy-within {slack:g}: expected a fraction from 0 to 1, as in --accuracy-within 0.005")
     run = load_run(options.run)
     if slack is not None:
         within[accuracy_objective(run)] = slack
@@ -107,7 +107,8 @@ def _bounds(option: str, texts: Sequence[str], low: float = -math.inf) -> list[t
         except ValueError:
             bound = math.nan
         if not (metric and equals and math.isfinite(bound) and bound >= low):
-            raise InputError(f"{option} {text}: expected METRIC=NUMBER, as in {option} {EXAMPLES[option]}")
+            number = "NUMBER" if low == -math.inf else f"NUMBER of at least {low:g}"
+            raise InputError(f"{option} {text}: expected METRIC={number}, as in {option} {EXAMPLES[option]}")
         found.append((metric, bound))
     return found
 

@@ -122,14 +122,16 @@ class RunState:
                     self._join(trial)
                 case Start():
                     self.trials[event.trial_id].waits_for = None
-                case BesideNeighbour() | Again() if event.trial_id in self.trials:
+                case BesideNeighbour() if event.trial_id in self.trials:
+                    self.trials[event.trial_id].apply(event)
+                case Wait() if event.trial_id in self.trials:
+                    self.trials[event.trial_id].waits_for = event.reason
+                case Measurement() | Retry() | Finish() | Repeat() | Again() | OnTestSet() if (
+                    event.trial_id in self.trials
+                ):
                     self.trials[event.trial_id].apply(event)
                     if isinstance(event, Again):
                         self._compare_seeds()
-                case Wait() if event.trial_id in self.trials:
-                    self.trials[event.trial_id].waits_for = event.reason
-                case Measurement() | Retry() | Finish() | Repeat() | OnTestSet() if event.trial_id in self.trials:
-                    self.trials[event.trial_id].apply(event)
                     for group in self.trials[event.trial_id].groups:
                         group.invalidate()
                     self._settle()

@@ -79,6 +79,11 @@ class Trial:
         return max(self.curve, default=0)
 
     @property
+    def measurements(self) -> list[dict[str, float]]:
+        """The last measurement, and those that probes and trainings with other seeds added at the end."""
+        return [self.curve[self.epochs].metrics, *self.repeats, *(event.metrics for event in self.again)]
+
+    @property
     def own_metrics(self) -> dict[str, float]:
         """The last measurement, merged with its repeats, and the metrics on the test set if there are any."""
         last = self.curve[self.epochs].metrics if self.curve else {}
@@ -172,7 +177,7 @@ class Group:
             if learned:
                 measured = [trial.curve[epochs].metrics for trial in self.measured if epochs in trial.curve]
             else:
-                measured = [m for trial in self.measured for m in (trial.curve[trial.epochs].metrics, *trial.repeats)]
+                measured = [metrics for trial in self.measured for metrics in trial.measurements]
             merged = self.shares.merge(measured)
             if learned and measured:
                 merged |= over_seeds([merged or measured[0], *self._of_other_seeds(epochs)], self.seed_variances)

@@ -13,7 +13,7 @@ from typing import Any
 
 from search.front.affects import without_effect
 from search.front.candidates import NOT_COMPARED
-from search.front.roles import sounds_learned
+from search.front.roles import has_test, sounds_learned
 from search.record.dataframes import Run
 from search.record.disk import write_atomically
 from search.record.events import NO_MACHINE, KnownMeasurement
@@ -162,8 +162,8 @@ def _picks(run: Run) -> list[str]:
     pick = continued(["python -m search.pick", folder, wish])
     length = plural(full_epochs(run.info, middle), "epoch")
     heading = (
-        f"To train one for {length} with its test metrics and a comparison with the search, and to pick by other "
-        "requirements:"
+        f"To train one for {length} with {'its test metrics and ' * has_test(run.info.metrics)}a comparison with the "
+        "search, and to pick by other requirements:"
     )
     blocks += [wrap(note), wrap(heading), f"```sh\n{train}\n{pick}\n```"]
     if hasattr(find_trainable(run.info.trainable), "turns") and not middle.neighbours:

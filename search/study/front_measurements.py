@@ -14,6 +14,7 @@ from typing import Literal
 from search.execution.protocol import Ended, Function, GroupError, Task
 from search.front.differences import FEWEST_ROUNDS
 from search.front.neighbour import Neighbour, promising
+from search.front.roles import has_test
 from search.front.settings_to_try import neighbours
 from search.record.journal import Journal
 from search.record.trial import Trial
@@ -25,6 +26,7 @@ from search.text.numbers import join_words, plural
 from trainables.contract import Config, InfeasibleError, Measurement, Resources, load_trainable
 
 ROUNDS_TOGETHER = 2 * FEWEST_ROUNDS  # of all trials in doubt; what is in doubt after them has more
+NO_CHECKPOINT = "no checkpoint was kept, as it was far from the front when it ended; search.train measures it"
 LEAST_DECIDING_SECONDS = 15.0  # of two configurations to start, and of some rounds
 MAX_MEMORY_TOGETHER = 0.9  # of what there is, for configurations that take turns
 SCREENING_SHARE = 0.6  # of the time for the neighbours of a trial; the rest measures the promising ones again
@@ -63,10 +65,11 @@ class FrontMeasurements:
     def plan(self) -> str | None:
         """Return what will be measured, and how long the part takes whose time is known; None: nothing."""
         front, is_trained = self._run_state.front(), self._space.trial_kind != "probe"
+        is_tested = is_trained and has_test(load_trainable(self._space.trainable or "").METRICS)
         seconds = self._seconds_for_deciding()
         steps = ["probed again"] * (is_trained and self._space.budget.repeats > 0)
         steps += [f"compared for up to {format_duration(seconds)} where it is in doubt"] * (seconds >= 1)
-        steps += ["tested"] * is_trained
+        steps += ["tested"] * is_tested
         return f"the front ({plural(len(front), 'point')}) is {join_words(steps)}" if front and steps else None
 
     def repeat(self) -> None:
@@ -234,8 +237,8 @@ class FrontMeasurements:
         return None
 
     def test(self) -> None:
-        """Read the test set once for each trained point of the front."""
-        if self._space.trial_kind == "probe":
+        """Read the test set once for each trained point of the front, where the training has one."""
+        if self._space.trial_kind == "probe" or not has_test(load_trainable(self._space.trainable or "").METRICS):
             return
         for point in self._run_state.front():
             if not point.test_metrics:
@@ -249,7 +252,9 @@ class FrontMeasurements:
             event = "repeat" if function == "probe" else "test"
             self._journal.append(event, trial_id=point.trial_id, metrics=dict(ended.metrics))
         elif ended is not None and function == "test":
-            self._journal.append("test", trial_id=point.trial_id, metrics={}, reason=ended.reason)
+            is_gone = not any(Path(task.folder).glob("checkpoint*"))
+            reason = NO_CHECKPOINT if is_gone else ended.reason
+            self._journal.append("test", trial_id=point.trial_id, metrics={}, reason=reason)
 
 
 def _affordable(trials: Sequence[Trial], seconds: float) -> int:

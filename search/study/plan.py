@@ -15,7 +15,7 @@ from search.study.run_estimate import KEPT_CHECKPOINTS, PROBE_SECONDS, Estimate,
 from search.text.configurations import format_setting, format_settings
 from search.text.durations import rough_duration
 from search.text.markdown import WIDTH
-from search.text.numbers import format_percent, plural
+from search.text.numbers import format_percent, join_words, plural
 from trainables.contract import Resources
 
 INDENT = 13  # columns
@@ -50,7 +50,7 @@ def describe_plan(
     if meanings := space.meanings_of_auto(share):
         lines += ["", "auto here", *_settings(meanings)]
     if left_out:
-        lines += ["", "left out here"]
+        lines += ["", "changed or left out here"]
         for line in left_out:
             lines += textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="    ")
     return "\n".join([*lines, "", *_estimate_lines(space, guess, share)])
@@ -76,14 +76,16 @@ def _estimate_lines(space: Space, guess: Estimate, share: Resources) -> list[str
         return [*lines, *_entry("time", f"not estimated: {why} ({settings})")]
     if guess.trials is not None:
         few = "; too few to compare: more hours, or fewer epochs or samples" if guess.trials[0] < FEW_TRIALS else ""
-        lines += _entry("trials", f"{_between(guess.trials)} of full length in {space.budget.hours:g} h{few}")
+        each = f", {_ranging(guess)}" if guess.trials[0] < guess.trials[1] else ""
+        lines += _entry("trials", f"{_between(guess.trials)} of full length in {space.budget.hours:g} h{each}{few}")
     lines += _entry("time", _time(space, guess, share))
     lines += [f"{'':<{INDENT}}{line}" for line in _timings(space, guess)]
     if guess.cores_of_others >= BUSY_CORES:
         lines += _entry("warning", BUSY.format(cores=guess.cores_of_others))
     if guess.disk_gib is None:
         return lines
-    disk = f"about {guess.disk_gib:.2f} GiB, for the checkpoints of a front of {KEPT_CHECKPOINTS}"
+    size = "less than 0.01" if guess.disk_gib < 0.01 else f"about {guess.disk_gib:.2f}"
+    disk = f"{size} GiB, for the checkpoints of a front of {KEPT_CHECKPOINTS}"
     return [*lines, *_entry("disk", disk)]
 
 
@@ -95,16 +97,21 @@ def _time(space: Space, guess: Estimate, share: Resources) -> str:
     hours = space.budget.hours
     ends = ", when budget.hours is spent" if hours and guess.seconds[1] >= hours * 3600 else ""
     span = most if least == most else f"{least} to {most.removeprefix('about ')}"
-    timed = plural(len(guess.costs), "configuration")
-    ranging = (
-        f"if every trial is as fast as the fastest of {timed} that ran here for a moment, to as slow as the slowest"
-        if len(guess.costs) > 1
-        else f"from {timed} that ran here for a moment; others differ"
-    )
+    ranging = f": {_ranging(guess)}" if guess.trials is None or least != most else ""
     deciding = f"turns that decide the front (at most {format_percent(space.budget.deciding)} more)"
     apart = f"{deciding} and the test set are" if space.budget.deciding else "the reading of the test set is"
     within = f"Start, validation and probes are in it, {apart} not."
-    return f"{span}{ends}: {ranging}. {within}"
+    return f"{span}{ends}{ranging}. {within}"
+
+
+def _ranging(guess: Estimate) -> str:
+    """Return what the two ends of a range stand for."""
+    timed = plural(len(guess.costs), "configuration")
+    if len(guess.costs) > 1:
+        return (
+            f"if every trial is as slow as the slowest of {timed} that ran here for a moment, or as fast as the fastest"
+        )
+    return f"from {timed} that ran here for a moment; others differ"
 
 
 def _limit(space: Space, guess: Estimate, share: Resources) -> str:
@@ -193,6 +200,10 @@ def _choices(parameter: Any) -> str:
         text = ", ".join(format_setting(value) for value in parameter.values)
     else:
         text = f"{parameter.min:g} to {parameter.max:g}" + (", log" if parameter.log else "")
+    if parameter.likely:
+        is_list = isinstance(parameter, Choice)
+        words = [format_setting(value) for value in parameter.likely]
+        text += f"; likely {join_words(words) if is_list else ' to '.join(words)}"
     when = " and ".join(
         f"{name} is {' or '.join(map(format_setting, wanted))}" for name, wanted in parameter.when.items()
     )

@@ -27,6 +27,7 @@ from search.study.front_measurements import FrontMeasurements
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable, source_of
 
 OUT_OF_TIME, OUT_OF_GPU_HOURS = "budget.hours is spent", "budget.gpu_hours is spent"
+KEPT_FRONTS = 3  # one after the other, whose checkpoints are kept: rates that are measured again move trials
 MAX_ALIKE_FAILURES = 5  # of the first trials; more would fail alike
 
 
@@ -255,11 +256,11 @@ class Study:
         self._journal.append("end", reason=reason)
 
     def _drop_checkpoints(self) -> None:
-        """Keep the checkpoints of unfinished trials and, for the test set, of the first two fronts.
+        """Keep the checkpoints of unfinished trials and, for the test set, of the first three fronts.
 
         Trials without a checkpoint were on no such front, so that all of them need not be compared again.
         """
-        front = {point.trial_id for point in self._run_state.fronts_among(self._with_checkpoints, layers=2)}
+        front = {point.trial_id for point in self._run_state.fronts_among(self._with_checkpoints, layers=KEPT_FRONTS)}
         wanted = {*self._running, *front, *(proposal.trial_id for proposal in self._pending)}
         for trial_id in self._with_checkpoints - wanted:
             for checkpoint in (self._folder / "trials" / trial_id).glob("checkpoint*"):  # other libraries' are folders

@@ -119,6 +119,8 @@ def _job(words: Sequence[str]) -> Job:
             f"{folder}: started with {started} epochs, not {epochs}; --epochs {started} continues it, "
             "--folder DIR starts another training"
         )
+    if options.root is not None and run.info.data.name == "generated":
+        raise InputError("--root: the run's data is generated, from no folder; leave it out")
     arguments = data_arguments(run, options.run, options.root, options.train_samples, options.val_samples)
     arguments += ["--epochs", f"{epochs}", "--evaluate-every", f"{every}", "--folder", f"{folder}", "--test"]
     arguments += settings(run, trial)

@@ -37,9 +37,9 @@ def test_time_is_a_range_with_its_meaning_and_what_it_is_from():
     assert plan(GUESS).splitlines()[-9:] == [
         "epochs       9 to 16 in all, as trials may be stopped early",
         "probes       1 to 12, of up to 10 s each, for settings that affect only rates",
-        "time         about 50 s to 3 min: if every trial is as fast as the fastest of 2",
-        "             configurations that ran here for a moment, to as slow as the",
-        "             slowest. Start, validation and probes are in it, turns that decide",
+        "time         about 50 s to 3 min: if every trial is as slow as the slowest of 2",
+        "             configurations that ran here for a moment, or as fast as the",
+        "             fastest. Start, validation and probes are in it, turns that decide",
         "             the front (at most 10% more) and the test set are not.",
         "                 1,240 samples/s  batch=256 bf16",
         "                   302 samples/s  batch=64 fp32",
@@ -74,8 +74,16 @@ def test_gpu_hours_are_said_with_the_time_that_they_last_if_all_gpus_are_busy():
 def test_hours_that_end_it_and_how_many_trials_they_hold_are_said():
     guess = Estimate(GUESS.timed, (3.0, 11.0), None, None, (360.0, 360.0), 0.02)
     text = plan(guess, budget={"hours": 0.1})
-    assert "trials       3 to 11 of full length in 0.1 h" in text
-    assert "time         about 6 min, when budget.hours is spent: if every" in text
+    assert "trials       3 to 11 of full length in 0.1 h, if every trial is as slow as the" in text
+    assert "time         about 6 min, when budget.hours is spent. Start, validation and" in text
+
+
+def test_what_the_user_calls_likely_is_said():
+    parameters = {"learning_rate": {"min": 0.01, "max": 1.0, "likely": "0.05 to 0.2"}}
+    parameters["batch_size"] = {"values": [64, 128, 256], "likely": [128, 256]}
+    text = plan(GUESS, parameters=parameters)
+    assert "learning_rate   0.01 to 1; likely 0.05 to 0.2" in text
+    assert "batch_size      64, 128, 256; likely 128 and 256" in text
 
 
 def test_one_configuration_alone_is_called_one_and_what_cannot_run_is_listed():
@@ -94,7 +102,7 @@ def test_where_nothing_can_run_the_reason_is_given():
 
 def test_what_is_left_out_is_listed_with_the_reason():
     text = plan(GUESS, ["loader device: needs a CUDA device"])
-    assert "left out here\n  loader device: needs a CUDA device\n" in text
+    assert "changed or left out here\n  loader device: needs a CUDA device\n" in text
 
 
 def test_what_auto_means_here_is_said_where_a_trial_may_have_it(monkeypatch):

@@ -17,6 +17,7 @@ from search.record.journal import FILE_NAME, Event, Journal
 from search.record.run_state import RunState
 from search.results import load
 from search.space.parsing import parse_space
+from search.study.front_measurements import NO_CHECKPOINT
 from search.study.study import Study
 from tests.search.runs import interval, typed
 from trainables import replay
@@ -185,8 +186,9 @@ def test_nothing_is_acted_on_before_it_is_written(tmp_path: Path) -> None:
             study.propose()
 
 
+@pytest.mark.parametrize(("is_kept", "reason"), [(True, "no pictures"), (False, NO_CHECKPOINT)])
 def test_who_comes_to_the_front_because_another_proves_slower_is_probed_and_tested_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool, reason: str
 ) -> None:
     """Three trials of one accuracy; the fastest was lucky, and so was the next."""
     probed = {"t0001": 500.0, "t0002": 600.0, "t0003": 700.0}
@@ -215,10 +217,13 @@ def test_who_comes_to_the_front_because_another_proves_slower_is_probed_and_test
             study.finish(trial.trial_id, Finished("complete", None, 1.0, 0.0))
         front = study.front_measurements(None, lambda: None)
         front.repeat()
+        if is_kept:
+            (tmp_path / "trials" / "t0003").mkdir(parents=True, exist_ok=True)
+            (tmp_path / "trials" / "t0003" / "checkpoint.pt").touch()
         front.test()
     assert asked == [("probe", "t0001"), ("probe", "t0002"), ("probe", "t0003"), ("test", "t0003")]
     assert load(tmp_path).front.trial_id.tolist() == ["t0003"]
-    assert [event["reason"] for event in events_of(tmp_path) if event["event"] == "test"] == ["no pictures"]
+    assert [event["reason"] for event in events_of(tmp_path) if event["event"] == "test"] == [reason]
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,11 @@ def test_what_was_asked_for_and_is_not_there_is_one_line_with_what_would_do(
     assert ("--set data.download=true" in message) == (name == "cifar10")
 
 
+def test_a_named_folder_without_pictures_is_not_replaced_by_generated_ones(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data folder: no such folder: .*nothing; --set data\.root=DIR"):
+        cifar10.locate(Data(root=str(tmp_path / "nothing")))
+
+
 def test_a_description_has_counts_but_no_path_and_says_what_is_generated(tree: Path) -> None:
     described = cifar10.describe(Data(name="folder", root=str(tree), val_images=3))
     assert described == "folder of pictures: 12 train, 3 validation, 6 test; 3 classes"

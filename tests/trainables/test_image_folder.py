@@ -105,8 +105,11 @@ def test_what_is_wrong_with_the_folder_is_said(tmp_path: Path, root: Path) -> No
     with pytest.raises(DataError, match=r"data\.root: image_folder needs a folder of pictures"):
         trainable.locate_data(Data())
     for nowhere in (str(tmp_path / "none"), "~nobody-here/data"):
-        with pytest.raises(DataError, match="no train/<class>/"):
+        with pytest.raises(DataError, match=r"data\.root .*: no such folder$"):
             trainable.locate_data(Data(root=nowhere))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no train/<class>/ .* in .*/empty$"):
+        trainable.locate_data(Data(root=str(tmp_path / "empty")))
     (root / "train" / "cats" / "0.jpg").write_bytes(b"no picture")
     for loader in ("workers", "memory"):
         with pytest.raises(DataError, match=r"cats/0\.jpg cannot be read as a picture"):

@@ -237,6 +237,7 @@ MISTAKES = [
         ("for x, y in trial.steps(loader)", "for _, (x, y) in zip(trial.steps(['a']), loader)"),
         "a batch without tensors; say its size",
     ),
+    (("trial.epochs()", "iter(lambda: trial._epoch + 1, 0)"), "trial.report(4, ...) after the trial has ended"),
     (("trial.epochs()", "range(0)"), "train returned after epoch 0 of 3"),
     (("            loss.backward()", "            1 / 0"), "ZeroDivisionError: division by zero (NAME:28)"),
     (("def test(config", "import not_installed\n\n\ndef test(config"), "No module named 'not_installed' (NAME:"),

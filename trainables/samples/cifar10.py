@@ -23,6 +23,10 @@ SPLIT_SEED = 20090408  # fixed, so that all trials of all runs are evaluated on 
 SIZE = 32
 VERSION = 2  # of how image files are read, part of the key of cached copies
 
+CONTENTS = {  # of a data folder
+    "cifar10": "cifar-10-batches-py or cifar-10-python.tar.gz",
+    "folder": "train/<class>/ and test/<class>/, or at least two <class>/ with pictures",
+}
 Part = Literal["train", "test"]
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -74,9 +78,19 @@ def locate(data: Data) -> Data:
             raise DataError(f"data cifar10: {places[0]} cannot be written ({error.strerror})") from error
         _archive(places[0], "train", download=True)
         return replace(data, name="cifar10", root=str(places[0]))
-    if data.name == "auto":
+    if data.name == "auto" and data.root is None:
         return replace(data, name="generated", root=None)
-    raise DataError(_not_found(data.name, places))
+    raise DataError(_not_found("folder" if data.name == "auto" else data.name, places))
+
+
+def check_folder(root: Path) -> None:
+    """Check that there is a folder.
+
+    Raises:
+        DataError: there is none.
+    """
+    if not root.is_dir():
+        raise DataError(f"data.root {root}: {'not a folder' if root.exists() else 'no such folder'}")
 
 
 def describe(data: Data) -> str:
@@ -113,13 +127,13 @@ def num_classes(data: Data) -> int:
 
 
 def _not_found(name: str, places: Sequence[Path]) -> str:
-    what, remedy = {
-        "cifar10": ("cifar-10-batches-py or cifar-10-python.tar.gz", "--set data.download=true or "),
-        "folder": ("train/<class>/ and test/<class>/, or at least two <class>/ with pictures", ""),
-    }[name]
+    found = f"no {CONTENTS[name]} in {', '.join(map(str, places))}"
+    if len(places) == 1 and not places[0].is_dir():
+        found = f"no such folder: {places[0]}"
     return (
-        f"data {name}: no {what} in {', '.join(map(str, places))}; "
-        f"{remedy}--set data.root=DIR says where it is, --set data.name=generated needs no files"
+        f"data {name}: {found}; "
+        f"{'--set data.download=true or ' * (name == 'cifar10')}--set data.root=DIR says where it is, "
+        "--set data.name=generated needs no files"
     )
 
 
@@ -213,7 +227,7 @@ def picture_files(root: Path, part: Part) -> tuple[list[PictureFile], int]:
     """
     folders, classes = _layout(root)
     if len(classes) < 2:
-        raise DataError(_not_found("folder", [root]))
+        raise DataError(f"data folder: no {CONTENTS['folder']} in {root}")
     files = []
     for label, name in enumerate(classes):
         for entry in _images_in(folders[part] / name):
@@ -223,7 +237,7 @@ def picture_files(root: Path, part: Part) -> tuple[list[PictureFile], int]:
         held_out, rest = stratified_sample(np.array([f.label for f in files]), len(files) // 6, seed=SPLIT_SEED)
         files = [files[i] for i in (held_out if part == "test" else rest)]
     if not files:
-        raise DataError(f"data folder: no pictures for the {part} part in {root}")
+        raise DataError(f"data folder: {root} has no pictures for the {part} part; it needs six or more")
     return files, len(classes)
 
 
@@ -305,7 +319,7 @@ def rgb(path: Path, enough: int | None = None) -> Any:
                 return file.convert("RGB")
             pixels = np.asarray(file)  # Pillow would clip them at 255
     except (OSError, ValueError, SyntaxError) as error:
-        raise DataError(f"data.root: {path} cannot be read as a picture") from error
+        raise DataError(f"data.root: {path} cannot be read as a picture; remove it") from error
     if pixels.dtype.kind == "f" or pixels.min() < 0 or pixels.max() >= 2**16:
         raise DataError(f"data.root: {path} has values other than whole numbers of 16 bits")
     return Image.fromarray((pixels >> 8).astype(np.uint8)).convert("RGB")
