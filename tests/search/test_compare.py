@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from search.compare.__main__ import main
+from search.compare.__main__ import comparison, main
 from search.compare.comparison import (
     Reading,
     Shared,
@@ -53,6 +53,27 @@ def told(capsys, *words):
 
 def flat(text):
     return " ".join(text.split())
+
+
+def test_a_rate_is_the_one_that_the_run_itself_has(tmp_path):
+    """Settled by turns, with a question mark where no interval is known."""
+    recorder = Recorder(name="one", constraints=[])
+    for trial_id, size, rate in (("t0001", 64, 100.0), ("t0002", 128, 110.0), ("t0003", 256, 90.0)):
+        recorder.start(trial_id, **config(size))
+        recorder.measure(trial_id, 3, val_accuracy=0.5, images_per_second=rate)
+        recorder.finish(trial_id)
+    for _ in range(12):
+        recorder.add("turn", trial_id="t0001", other="t0002", rates=[100.0, 200.0])
+    folders = [
+        write_run(tmp_path / name, [{**recorder.events[0], "name": name}, *recorder.events[1:]]) for name in "ab"
+    ]
+    run = load(folders[0])
+    rows = {row.config["batch_size"]: row for row in shared(named(*folders), "images_per_second")}
+    for size, trial in zip((64, 128, 256), run.state.trials.values(), strict=True):
+        assert rows[size].readings["A"].value == trial.rate
+    text = comparison(named(*folders))
+    assert text.count("90.0 ± ?") == 2
+    assert "1.00 ± ?" in text
 
 
 def test_rates_are_compared_where_only_what_bears_on_accuracy_differs(folders):

@@ -38,6 +38,14 @@ def test_a_probe_of_the_same_settings_counts_and_a_repeat_too():
     assert run_state.trials["p0001"].rate == run_state.trials["t0001"].rate == pytest.approx(309.3, rel=1e-3)
 
 
+def test_the_rates_of_trainings_with_other_seeds_count():
+    recorder = Recorder()
+    recorder.complete("t0001", [0.5], 48.0, config(128, 0.2))
+    for seed, rate in ((1, 194.0), (2, 190.0)):
+        recorder.add("again", trial_id="t0001", seed=seed, metrics={ACCURACY: 0.5, **interval(rate, 1.0)})
+    assert RunState(typed(recorder.events)).trials["t0001"].rate > 60.0
+
+
 def test_the_rate_of_a_training_too_short_to_measure_it_is_that_of_its_probe():
     recorder = Recorder(space={**INFO["space"], "evaluation": "decoupled"})
     recorder.start("p0001", "probe", **config(128, 0.1))
