@@ -15,8 +15,8 @@ import numpy as np
 from search.front.affects import is_learned
 from search.front.objective import Objective, measured
 from search.record.dataframes import Run
-from search.record.trial import Trial
-from search.report.causes import stages
+from search.record.trial import STAGES, Trial
+from search.report.causes import stage_milliseconds
 from search.report.importance import Importance, importance
 from search.report.picks import picks_by_trial
 from search.text.configurations import format_setting
@@ -198,13 +198,15 @@ def plot_stages(run: Run, ax: Axes | None = None) -> Axes:
         NothingToDrawError: no trial profiled its steps.
     """
     ax = _axes(ax)
-    trials = [t for t in run.state.front() or list(run.state.trials.values()) if sum(stages(t).values()) > 0]
+    trials = [
+        t for t in run.state.front() or list(run.state.trials.values()) if sum(stage_milliseconds(t).values()) > 0
+    ]
     if not trials:
         raise NothingToDrawError("no trial profiled its steps")
-    names = [name for name in stages(trials[0]) if any(stages(t).get(name) for t in trials)]
+    names = [name for name in STAGES if any(stage_milliseconds(t).get(name) for t in trials)]
     done = np.zeros(len(trials))
     for number, name in enumerate(names):
-        widths = np.array([stages(t).get(name, 0.0) for t in trials])
+        widths = np.array([stage_milliseconds(t).get(name, 0.0) for t in trials])
         ax.barh([t.trial_id for t in trials], widths, left=done, color=COLORS[number % len(COLORS)], label=name)
         done += widths
     ax.invert_yaxis()

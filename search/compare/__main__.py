@@ -13,6 +13,7 @@ Exit codes: 0 done, 1 a condition of --fail-if holds, 2 bad input, 130 interrupt
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -39,6 +40,7 @@ from search.exit_codes import DONE, FAILED, InputError, Parser
 from search.front.affects import is_learned
 from search.front.roles import metric_label
 from search.front.targets import is_duration
+from search.record.disk import describe_os_error
 from search.space.machine import describe_machine
 from search.text.configurations import format_setting, format_settings
 from search.text.durations import format_duration
@@ -92,6 +94,8 @@ def _answer(arguments: Sequence[str] | None, failed: list[Outcome]) -> str:
     figure: Path | None = options.figure
     if figure is not None and figure.suffix.lower() not in FIGURES:
         raise InputError(f"--figure {figure}: expected a name that ends in {', '.join(FIGURES)}")
+    if figure is not None and importlib.util.find_spec("matplotlib") is None:
+        raise InputError("--figure needs matplotlib: pip install 'training-search[plots]'")
     named = sides([load_run(folder) for folder in options.runs])
     conditions = [parsed(text, named) for text in options.fail_if]
     each_training = trainings(named, describe_machine()) if options.settle else []
@@ -113,17 +117,25 @@ def _answer(arguments: Sequence[str] | None, failed: list[Outcome]) -> str:
         failed += [each for each in told if each.failed]
         text += "\n\n## Conditions\n\n" + "\n".join(wrap(f"- {each.text}", "  ") for each in told)
     if figure is not None:
-        try:
-            from matplotlib.figure import Figure
-
-            from search.plots import plot_fronts
-        except ImportError:
-            raise InputError("--figure needs matplotlib: pip install 'training-search[plots]'") from None
-        drawn = Figure(figsize=(8, 5), layout="constrained")
-        plot_fronts({f"{side.letter}: {side.run.name}": side.run for side in named}, drawn.subplots())
-        drawn.savefig(figure)
-        text += f"\n\nDrawn: {figure}"
+        text += f"\n\n{_drawn(named, figure)}"
     return text
+
+
+def _drawn(named: Sequence[Side], path: Path) -> str:
+    """Draw the fronts; return where they are, or why that was not possible: what was measured is told in any case."""
+    from matplotlib.figure import Figure
+
+    from search.plots import NothingToDrawError, plot_fronts
+
+    drawn = Figure(figsize=(8, 5), layout="constrained")
+    try:
+        plot_fronts({f"{side.letter}: {side.run.name}": side.run for side in named}, drawn.subplots())
+        drawn.savefig(path)
+    except NothingToDrawError as error:
+        return wrap(f"Not drawn: {error}.")
+    except OSError as error:
+        return wrap(f"Not drawn: {describe_os_error(error)}")
+    return f"Drawn: {path}"
 
 
 def comparison(named: Sequence[Side]) -> str:
@@ -225,7 +237,7 @@ def _shared(named: Sequence[Side], metric: str) -> list[str]:
             _difference(row, side.letter, base, learned) for row in shown
         ]
     trials = [trial for side in named for trial in side.run.state.trials.values()]
-    every = dict.fromkeys([*named[0].run.state.parameters(), *(name for t in trials for name in t.config)])
+    every = named[0].run.state.setting_names(trials)
     names = [n for n in every if len(rows) == 1 or len({repr(row.config.get(n)) for row in rows}) > 1]
     more = [f"and {len(rows) - MOST_ROWS} more."] if len(rows) > MOST_ROWS else []
     means = []

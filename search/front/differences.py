@@ -25,7 +25,7 @@ DECIDED = 3.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean and standard error of a logarithm."""
+    """Mean and standard error of a quantity. `ratio`, `is_tie` and `is_decided` are for logarithms of ratios alone."""
 
     mean: float
     deviation: float

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from search.front.differences import MATTERS, Estimate
-from search.front.neighbour import Neighbour
 from search.page.front_status import FrontStatus
 from search.page.render import render
 from search.record.run_state import RunState
 from search.record.trial import Trial
-from search.text.configurations import format_optional
+from search.text.configurations import format_change
 from search.text.numbers import format_difference, format_ratio
 
 MOST_ROWS = 12  # of a figure
@@ -50,7 +49,11 @@ def difference_figures(status: FrontStatus) -> Markup:
     pairs = list(itertools.combinations(picked, 2))
     figures = [figure for o in state.objectives if (figure := _of_pairs(state, o.metric, pairs))]
     found = [(trial, each) for trial in picked for each in trial.neighbours]
-    rows = [(f"{trial.trial_id} {_change(each)}", estimate) for trial, each in found if (estimate := each.estimate)]
+    rows = [
+        (f"{trial.trial_id} {format_change(each.parameter, each.old, each.new)}", estimate)
+        for trial, each in found
+        if (estimate := each.estimate)
+    ]
     if rows:
         note = "Rate with the change over the rate without it, in turns."
         figures.append(_of_ratios("One setting changed", note, sorted(rows, key=lambda row: -row[1].mean)))
@@ -101,7 +104,3 @@ def _axis(estimates: Sequence[Estimate]) -> tuple[_Place, float]:
     ends = [end for each in estimates for end in (each.low, each.high) if math.isfinite(end)]
     place = _Place(min(0.0, *ends), max(0.0, *ends))
     return place, place(0.0)
-
-
-def _change(each: Neighbour) -> str:
-    return f"{each.parameter} {format_optional(each.old)} → {format_optional(each.new)}"

@@ -8,7 +8,7 @@ from search.front.affects import without_effect
 from search.page.front_status import FrontStatus
 from search.page.render import render
 from search.record.trial import STAGES, Trial
-from search.report.causes import bound, stages
+from search.report.causes import bound, stage_milliseconds
 from search.text.configurations import format_settings
 from search.text.numbers import format_percent, plural
 
@@ -18,7 +18,7 @@ MAX_BARS = 24
 def stage_bars(status: FrontStatus) -> Markup | None:
     """Render a bar for each trial whose steps were profiled, the fastest first; None: no trial was profiled."""
     run_state = status.run.state
-    known = sorted((t for t in run_state.trials.values() if sum(stages(t).values()) > 0), key=_microseconds)
+    known = sorted((t for t in run_state.trials.values() if sum(stage_milliseconds(t).values()) > 0), key=_microseconds)
     if not known:
         return None
     front = [t for t in known if status.of[t.trial_id] == "front"]
@@ -29,7 +29,7 @@ def stage_bars(status: FrontStatus) -> Markup | None:
     varying = [name for name in run_state.varying_parameters(known) if name not in ignored]
     bars, longest = [], max(map(_microseconds, shown))
     for trial in shown:
-        times = {stage: value for stage, value in stages(trial).items() if value}
+        times = {stage: value for stage, value in stage_milliseconds(trial).items() if value}
         whole, length = sum(times.values()), 100 * _microseconds(trial) / longest
         begin, parts = 0.0, []
         for stage, value in times.items():
@@ -48,7 +48,7 @@ def stage_bars(status: FrontStatus) -> Markup | None:
         )
     return render(
         "stage_times.html",
-        stages={stage: stage for stage in STAGES if any(stages(t).get(stage) for t in shown)},
+        stages={stage: stage for stage in STAGES if any(stage_milliseconds(t).get(stage) for t in shown)},
         slower=f" {plural(slower, 'slower trial')} only in the table of all trials." if slower else "",
         bars=bars,
     )
@@ -57,4 +57,4 @@ def stage_bars(status: FrontStatus) -> Markup | None:
 def _microseconds(trial: Trial) -> float:
     """Time per sample over all stages; per step, if the configuration has no batch size."""
     size = trial.config.get("batch_size")
-    return 1000 * sum(stages(trial).values()) / (size if type(size) is int and size > 0 else 1)
+    return 1000 * sum(stage_milliseconds(trial).values()) / (size if type(size) is int and size > 0 else 1)

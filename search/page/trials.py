@@ -14,7 +14,7 @@ from search.page.render import render
 from search.page.setting_axes import SettingAxis, setting_axes
 from search.record.run_state import STATES
 from search.record.trial import STAGES, Trial
-from search.report.causes import bound, stages
+from search.report.causes import bound, stage_milliseconds
 from search.text.configurations import format_setting
 from search.text.durations import format_duration
 from search.text.metrics import ARROWS
@@ -73,7 +73,7 @@ def _columns(status: FrontStatus) -> list[Column]:
         return Column(title, lambda t: text(t.metrics.get(name, math.nan)), lambda t: t.metrics.get(name, math.nan))
 
     def of_stage(stage: str) -> Column:
-        return Column(f"{stage} ms", lambda t: format_number(stages(t).get(stage, math.nan)), stage=stage)
+        return Column(f"{stage} ms", lambda t: format_number(stage_milliseconds(t).get(stage, math.nan)), stage=stage)
 
     def of_setting(setting: SettingAxis) -> Column:
         name, is_range = setting.name, setting.range is not None

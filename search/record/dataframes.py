@@ -62,7 +62,7 @@ class Run:
         """One row per trial started."""
         state, trials = self.state, list(self.state.trials.values())
         columns: dict[str, Any] = {name: _words(getattr(t, name) for t in trials) for name in WORDS}
-        for name in dict.fromkeys([*state.parameters(), *(name for t in trials for name in t.config)]):
+        for name in state.setting_names(trials):
             columns[f"config.{name}"] = _settings([t.config.get(name) for t in trials])
         measured = [t.metrics for t in trials]
         for name in _metrics(state):

@@ -413,8 +413,11 @@ class RunState:
     def varying_parameters(self, trials: Iterable[Trial]) -> list[str]:
         """Parameters that differ between these trials, in the space file's order. One that is absent differs too."""
         trials = list(trials)
-        names = dict.fromkeys([*self.parameters(), *(name for t in trials for name in t.config)])
-        return [name for name in names if len({repr(t.config.get(name)) for t in trials}) > 1]
+        return [name for name in self.setting_names(trials) if len({repr(t.config.get(name)) for t in trials}) > 1]
+
+    def setting_names(self, trials: Iterable[Trial]) -> list[str]:
+        """Names of all settings of these trials: those that the search chose come first, in the space file's order."""
+        return list(dict.fromkeys([*self.parameters(), *(name for trial in trials for name in trial.config)]))
 
     def ordered_config(self, trial: Trial) -> dict[str, Any]:
         """A trial's configuration: what was chosen, in the space file's order, then what was fixed."""

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Sequence
 
 from search.front.neighbour import MIN_GAIN, gains
 from search.record.trial import STAGES, Trial
-from search.text.configurations import format_optional, format_settings
+from search.text.configurations import format_change, format_settings
 from search.text.markdown import format_tables, wrap
 from search.text.numbers import format_number, format_percent, format_ratio, plural
 
 
-def stages(trial: Trial) -> dict[str, float]:
+def stage_milliseconds(trial: Trial) -> dict[str, float]:
     """Return milliseconds per step of each measured stage, in order; empty if no step was profiled."""
     return {stage: 1000 * seconds for stage, seconds in trial.stages.items()}
 
 
 def where_time_goes(trials: Sequence[Trial], front: Sequence[Trial], varying: Sequence[str]) -> list[str]:
     """Return stage times and shares of the profiled trials, with the settings that vary and the front's verdicts."""
-    trials = [trial for trial in trials if sum(stages(trial).values()) > 0]
+    trials = [trial for trial in trials if sum(stage_milliseconds(trial).values()) > 0]
     if not trials:
         return []
-    rows = [stages(trial) for trial in trials]
+    rows = [stage_milliseconds(trial) for trial in trials]
     totals = [sum(row.values()) for row in rows]
     names = [stage for stage in STAGES if any(row.get(stage) for row in rows)]
     times = {name: [format_number(row.get(name, math.nan)) for row in rows] for name in names}
@@ -61,10 +61,10 @@ def measured_advice(trial: Trial) -> str:
     found = []
     for each in gains(measured):
         assert each.estimate is not None  # it is measured
-        change = f"`{each.parameter}` {format_optional(each.old)} → {format_optional(each.new)}"
+        change = format_change(each.parameter, each.old, each.new)
         found.append(f"{change}: {format_ratio(*each.estimate.ratio)} times its rate")
     tried = f"{plural(len(measured), 'single change')} measured beside it"
-    return f"{', '.join(found)} ({tried})." if found else f"No gain above {MIN_GAIN:.0%}: {tried}."
+    return f"{', '.join(found)} ({tried})." if found else f"None surely gains more than {MIN_GAIN:.0%}: {tried}."
 
 
 def bound(trial: Trial) -> str:

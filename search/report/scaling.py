@@ -10,7 +10,7 @@ from typing import Any
 
 from search.front.roles import rate_unit
 from search.record.trial import Trial
-from search.report.causes import stages
+from search.report.causes import stage_milliseconds
 from search.report.sweeps import Ratio, alike, by_intervals, group_heading, measured, present, rate, utilization
 from search.text.configurations import format_setting, format_settings
 from search.text.markdown import format_tables, wrap
@@ -106,7 +106,7 @@ def _devices(rows: Sequence[Trial]) -> dict[str, list[str]]:
 
 def communication(trial: Trial) -> float:
     """Return the share of a step spent in communication or in waiting for other processes; NaN: not measured."""
-    row = stages(trial)
+    row = stage_milliseconds(trial)
     total = sum(row.values())
     return row.get("communicate", 0.0) / total if total else math.nan
 
@@ -193,7 +193,7 @@ def _losses(trial: Trial, alone: Trial, cores: int, gpus: int) -> str:
             text.append(f"They share the cores: each has {plural(threads, 'thread')}, one alone had {threads_alone}.")
         elif n * threads > cores:
             text.append(f"{n * threads} threads share {plural(cores, 'core')}.")
-    of_n, of_one = stages(trial), stages(alone)
+    of_n, of_one = stage_milliseconds(trial), stage_milliseconds(alone)
     if not of_n or not of_one:
         return " ".join([*text, "Its stages were not measured."])
     step, ideal = format_number(sum(of_n.values())), format_number(sum(of_one.values()) / n)

@@ -11,7 +11,7 @@ from search.front.differences import Estimate
 from search.front.intervals import half_interval
 from search.front.roles import FIRST_RATE, rate_unit
 from search.record.trial import Trial
-from search.report.causes import bound, stages, verdicts
+from search.report.causes import bound, stage_milliseconds, verdicts
 from search.text.configurations import format_setting
 from search.text.markdown import format_tables, wrap
 from search.text.numbers import format_number, format_percent, format_ratio, plus_minus
@@ -75,10 +75,12 @@ def loader_tables(
     `ratio`: the logarithm of the ratio of the rates of two trials.
     """
     blocks = []
-    for group in alike([t for t in trials if measured(t) and stages(t)], LOADING, without_effect)[:MOST_TABLES]:
+    for group in alike([t for t in trials if measured(t) and stage_milliseconds(t)], LOADING, without_effect)[
+        :MOST_TABLES
+    ]:
         names = [name for name in LOADING if len({repr(t.config.get(name)) for t in group}) > 1]
         rows = _sorted(group, names)
-        times = [stages(trial) for trial in rows]
+        times = [stage_milliseconds(trial) for trial in rows]
         settings = {n: [format_setting(t.config[n]) if n in t.config else "–" for t in rows] for n in names}
         columns = {
             "load": [format_number(row.get("load", math.nan)) for row in times],
@@ -112,7 +114,7 @@ def loader_tables(
 
 
 def _forward_backward(trial: Trial) -> float:
-    return _sum(stages(trial), "forward", "backward")
+    return _sum(stage_milliseconds(trial), "forward", "backward")
 
 
 def saturation(trials: Sequence[Trial], ratio: Ratio = by_intervals) -> Trial | None:
@@ -183,7 +185,7 @@ def batch_tables(
 
 def _why_saturated(trial: Trial, largest: Trial) -> list[str]:
     """Explain saturation by the time per sample: a larger batch shortens only the update and the communication."""
-    row, total = stages(trial), sum(stages(trial).values())
+    row, total = stage_milliseconds(trial), sum(stage_milliseconds(trial).values())
     if not total:
         return []
     parts = {

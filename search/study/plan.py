@@ -11,7 +11,7 @@ from typing import Any
 from search.space.machine import Machine, shm_warnings
 from search.space.parameters import Choice
 from search.space.space import Space
-from search.study.run_estimate import KEPT_CHECKPOINTS, PROBE_SECONDS, Estimate, Span
+from search.study.run_estimate import KEPT_CHECKPOINTS, PROBE_SECONDS, RunEstimate, Span
 from search.text.configurations import format_setting, format_settings
 from search.text.durations import rough_duration
 from search.text.markdown import WIDTH
@@ -28,7 +28,7 @@ FEW_TRIALS = 3  # of full length, with which nothing can be compared
 
 
 def describe_plan(
-    space: Space, data: str, machine: Machine, share: Resources, left_out: Sequence[str], guess: Estimate
+    space: Space, data: str, machine: Machine, share: Resources, left_out: Sequence[str], guess: RunEstimate
 ) -> str:
     """Return the plan as text, at most 80 columns wide where the names allow it."""
     lines = [
@@ -56,7 +56,7 @@ def describe_plan(
     return "\n".join([*lines, "", *_estimate_lines(space, guess, share)])
 
 
-def _estimate_lines(space: Space, guess: Estimate, share: Resources) -> list[str]:
+def _estimate_lines(space: Space, guess: RunEstimate, share: Resources) -> list[str]:
     if not guess.timed and space.evaluation != "probe":
         lines = _entry("epochs", f"{_between(guess.epochs)} in all") if guess.epochs else []
         ends = f"; {_limit(space, guess, share)}" if guess.seconds or space.budget.gpu_hours else ""
@@ -89,7 +89,7 @@ def _estimate_lines(space: Space, guess: Estimate, share: Resources) -> list[str
     return [*lines, *_entry("disk", disk)]
 
 
-def _time(space: Space, guess: Estimate, share: Resources) -> str:
+def _time(space: Space, guess: RunEstimate, share: Resources) -> str:
     """Return the range of the run's duration, and its meaning."""
     if guess.seconds is None:
         return _limit(space, guess, share)
@@ -104,7 +104,7 @@ def _time(space: Space, guess: Estimate, share: Resources) -> str:
     return f"{span}{ends}{ranging}. {within}"
 
 
-def _ranging(guess: Estimate) -> str:
+def _ranging(guess: RunEstimate) -> str:
     """Return what the two ends of a range stand for."""
     timed = plural(len(guess.costs), "configuration")
     if len(guess.costs) > 1:
@@ -114,7 +114,7 @@ def _ranging(guess: Estimate) -> str:
     return f"from {timed} that ran here for a moment; others differ"
 
 
-def _limit(space: Space, guess: Estimate, share: Resources) -> str:
+def _limit(space: Space, guess: RunEstimate, share: Resources) -> str:
     """Return how long the run takes at most, as far as that is known."""
     if guess.seconds is not None:
         return f"at most {rough_duration(guess.seconds[1])}"
@@ -125,7 +125,7 @@ def _limit(space: Space, guess: Estimate, share: Resources) -> str:
     return "until it is stopped"
 
 
-def _timings(space: Space, guess: Estimate) -> list[str]:
+def _timings(space: Space, guess: RunEstimate) -> list[str]:
     """Return a line for each timed configuration: its rate, and the settings that distinguish it."""
     configs = [timed.config for timed in guess.timed]
     affecting = space.affecting("probed")

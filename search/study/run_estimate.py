@@ -37,7 +37,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RunEstimate:
     """Ranges from least to most; None: unbounded or unknown."""
 
     timed: tuple[Timed, ...]  # none: nothing is trained
@@ -54,7 +54,7 @@ class Estimate:
         return [timed.cost for timed in self.timed if timed.cost is not None]
 
 
-def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_counter) -> Estimate:
+def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_counter) -> RunEstimate:
     """Time a few steps of up to three configurations in this process, and scale up; probes have a fixed range."""
     if space.evaluation == "probe":
         return untimed(space)
@@ -65,7 +65,7 @@ def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_co
     costs = [each.cost for each in timed if each.cost is not None]
     epochs, probes = _epochs(space), _probes(space)
     if not costs:
-        return Estimate(timed, None, epochs, probes, None, None, cores_of_others)
+        return RunEstimate(timed, None, epochs, probes, None, None, cores_of_others)
     epoch_seconds = [  # of training and validation
         (c.samples_per_epoch + FORWARD * data.val_images * (c.samples_per_epoch > 0)) / c.samples_per_second
         for c in costs
@@ -76,16 +76,16 @@ def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_co
     sizes = [cost.checkpoint_bytes for cost in costs if cost.checkpoint_bytes is not None]
     disk = kept * max(sizes) / GIB if sizes else None
     seconds = _bounded(space, working)
-    return Estimate(timed, _fitting(space, epoch), epochs, probes, seconds, disk, cores_of_others)
+    return RunEstimate(timed, _fitting(space, epoch), epochs, probes, seconds, disk, cores_of_others)
 
 
-def untimed(space: Space) -> Estimate:
+def untimed(space: Space) -> RunEstimate:
     """Return what is known of a run without timing anything, which is all of a run of probes."""
     if space.evaluation == "probe":
         trials = space.max_trials
         seconds = _bounded(space, None if trials is None else _scaled(PROBE_SECONDS, (trials, trials)))
-        return Estimate((), None, None, None, seconds, None)
-    return Estimate((), None, _epochs(space), _probes(space), _bounded(space, None), None)
+        return RunEstimate((), None, None, None, seconds, None)
+    return RunEstimate((), None, _epochs(space), _probes(space), _bounded(space, None), None)
 
 
 def samples(space: Space) -> Iterator[dict[str, Any]]:

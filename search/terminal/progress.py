@@ -36,7 +36,7 @@ from search.record.trial import Trial
 from search.terminal.budget_use import budget_use
 from search.terminal.trial_rows import activity, front_title
 from search.terminal.view import View
-from search.text.configurations import format_optional, format_settings
+from search.text.configurations import format_change, format_settings
 from search.text.durations import format_duration, rough_duration
 from search.text.markdown import wrap
 from search.text.numbers import format_number, format_ratio, plural, plus_minus
@@ -182,8 +182,8 @@ def _format_neighbour(trial: Trial, event: BesideNeighbour) -> str | None:
     change = {(each.parameter, each.new): each for each in trial.neighbours}[event.parameter, event.value]
     if len(change.rounds) % FEWEST_ROUNDS or (estimate := change.estimate) is None:
         return None
-    change_text = f"{event.parameter} {format_optional(event.old)} -> {format_optional(event.value)}"
-    return f"{trial.trial_id} with {change_text}: {format_ratio(*estimate.ratio)} times the rate"
+    text = format_change(event.parameter, event.old, event.value)
+    return f"{trial.trial_id} with {text}: {format_ratio(*estimate.ratio)} times the rate"
 
 
 def _format_config(run_state: RunState, trial: Trial) -> str:

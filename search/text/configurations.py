@@ -18,9 +18,10 @@ def format_setting(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def format_optional(value: Any) -> str:
-    """Return a setting as text."""
-    return DEFAULT if value is None else format_setting(value)
+def format_change(parameter: str, old: Any, new: Any) -> str:
+    """Return a change of a setting, as in `precision bf16 -> fp32`; None: the training's own default."""
+    before, after = (DEFAULT if value is None else format_setting(value) for value in (old, new))
+    return f"{parameter} {before} -> {after}"
 
 
 def with_all_digits(value: Any) -> str:

@@ -263,6 +263,18 @@ def test_one_run_and_a_figure_of_no_known_kind_are_refused(capsys, tmp_path, fol
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cloud", "local"]
 
 
+def test_what_was_compared_is_told_where_nothing_can_be_drawn(capsys, tmp_path, folders):
+    empty = [write_run(tmp_path / name, [{**story()[0], "name": name}]) for name in ("one", "two")]
+    for runs, path, reason in (
+        (empty, "a.png", "Not drawn: "),
+        (folders, "nowhere/a.png", "No such file or directory"),
+    ):
+        code, out, err = told(capsys, *runs, "--figure", tmp_path / path)
+        assert (code, err) == (0, "")
+        assert "## What differs" in out
+        assert reason in flat(out)
+
+
 def test_the_figure_is_written(capsys, tmp_path, folders):
     path = tmp_path / "fronts.svg"
     assert told(capsys, *folders, "--figure", path)[0] == 0

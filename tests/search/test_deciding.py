@@ -291,7 +291,7 @@ def test_what_is_left_of_the_time_goes_to_the_neighbours_of_the_picks(
     assert {"memory_format", "fused_optimizer", "threads"} <= names
     assert not {"strategy", "learning_rate"} & names  # another layout; without effect
     text = flat(causes.verdicts([replace(trial, verdict=Verdict("compute", 0.9, "90% of each step is training"))]))
-    assert "90% of each step is training. `num_workers` 0 → 1: 1.30 (1." in text
+    assert "90% of each step is training. num_workers 0 -> 1: 1.30 (1." in text
 
 
 def test_points_whose_accuracies_are_doubtful_are_trained_with_other_seeds(

@@ -30,7 +30,7 @@ def test_changes_of_one_setting_are_drawn_with_the_band_of_a_tie(tmp_path):
     for event in typed([*tried[0], *tried[1], *beside("num_workers", 0, 2, 1.8, again=True)]):
         state.apply(event)
     text = figures(tmp_path, state)
-    assert text.index("t0001 num_workers 0 → 2: 1.8") < text.index("t0001 threads default → 1: 0.6")
+    assert text.index("t0001 num_workers 0 -&gt; 2: 1.8") < text.index("t0001 threads default -&gt; 1: 0.6")
     assert 'class="tie"' in text
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from search.space.machine import Machine
 from search.space.parsing import parse_space
 from search.study.plan import describe_plan
-from search.study.run_estimate import Estimate, Timed
+from search.study.run_estimate import RunEstimate, Timed
 from tests.trainables.own_files import LINEAR
 from trainables.contract import Cost, Resources
 
@@ -30,7 +30,7 @@ def plan(guess, left_out=(), **changed):
     return describe_plan(parse_space({**MAPPING, **changed}), "pictures", MACHINE, Resources(2), left_out, guess)
 
 
-GUESS = Estimate((timed(256, "bf16", 1240.0), timed(64, "fp32", 302.4)), None, (9, 16), (1, 12), (50.0, 200.0), 0.02)
+GUESS = RunEstimate((timed(256, "bf16", 1240.0), timed(64, "fp32", 302.4)), None, (9, 16), (1, 12), (50.0, 200.0), 0.02)
 
 
 def test_time_is_a_range_with_its_meaning_and_what_it_is_from():
@@ -64,7 +64,7 @@ def test_the_stopping_rule_that_auto_stands_for_is_said():
 
 def test_gpu_hours_are_said_with_the_time_that_they_last_if_all_gpus_are_busy():
     space = parse_space({**MAPPING, "budget": {"gpu_hours": 4.0}})
-    nothing_timed = Estimate((), None, None, None, None, None)
+    nothing_timed = RunEstimate((), None, None, None, None, None)
     text = describe_plan(space, "pictures", MACHINE, Resources(16, 8), [], nothing_timed)
     words = " ".join(text.split())
     assert "budget 1 epoch a trial; 4 GPU hours" in words
@@ -72,7 +72,7 @@ def test_gpu_hours_are_said_with_the_time_that_they_last_if_all_gpus_are_busy():
 
 
 def test_hours_that_end_it_and_how_many_trials_they_hold_are_said():
-    guess = Estimate(GUESS.timed, (3.0, 11.0), None, None, (360.0, 360.0), 0.02)
+    guess = RunEstimate(GUESS.timed, (3.0, 11.0), None, None, (360.0, 360.0), 0.02)
     text = plan(guess, budget={"hours": 0.1})
     assert "trials       3 to 11 of full length in 0.1 h, if every trial is as slow as the" in text
     assert "time         about 6 min, when budget.hours is spent. Start, validation and" in text
@@ -87,14 +87,14 @@ def test_what_the_user_calls_likely_is_said():
 
 
 def test_one_configuration_alone_is_called_one_and_what_cannot_run_is_listed():
-    guess = Estimate((timed(256, "bf16", 1240.0), timed(64, "fp32", None)), None, (16, 16), None, (50.0, 50.0), 0.02)
+    guess = RunEstimate((timed(256, "bf16", 1240.0), timed(64, "fp32", None)), None, (16, 16), None, (50.0, 50.0), 0.02)
     text = plan(guess)
     assert "time         about 50 s: from 1 configuration that ran here for a moment; others" in text
     assert "    cannot run  batch=64 fp32: too large" in text
 
 
 def test_where_nothing_can_run_the_reason_is_given():
-    guess = Estimate((timed(64, "fp32", None),), None, (16, 16), None, None, None)
+    guess = RunEstimate((timed(64, "fp32", None),), None, (16, 16), None, None, None)
     assert plan(guess).splitlines()[-1] == (
         "time         not estimated: too large (width=0.5, batch_size=64, precision=fp32)"
     )
@@ -126,7 +126,7 @@ def test_what_auto_means_here_is_said_where_a_trial_may_have_it(monkeypatch):
 def test_no_line_is_wider_than_80_columns():
     names = [f"a_long_name_{i}" for i in range(20)]
     many = tuple(Timed(dict.fromkeys(names, k), Cost(1e5, 50000, 1)) for k in (1, 2))
-    guess = Estimate(many, (1.0, 1e6), (1.0, 1e6), (1.0, float("inf")), (50.0, 1e6), 1e4)
+    guess = RunEstimate(many, (1.0, 1e6), (1.0, 1e6), (1.0, float("inf")), (50.0, 1e6), 1e4)
     parameters = {name: {"values": [1, 2]} for name in names}
     text = plan(guess, ["a reason " * 30], parameters=parameters, budget={"hours": 1000.0, "total_epochs": 10**9})
     assert "a_long_name_0=1 a_long_name_1=1" in text
