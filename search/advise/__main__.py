@@ -164,13 +164,17 @@ def _changes(job: Job, only: str | None, resources: Resources, verdict: Verdict 
     """Return the changes to try, in order.
 
     Raises:
-        InputError: there are none.
+        InputError: there are none, or one of `only` is not among them.
     """
     found = neighbours(job.trainable, job.config, resources, job.searched, verdict.bound_by if verdict else None)
-    changes = [change for change in found if only is None or change.parameter in only.split(",")]
-    if not changes:
-        raise InputError(f"{job.title}: no setting can be changed{' of those in --only' if only else ''}")
-    return changes
+    if not found:
+        raise InputError(f"{job.title}: no setting can be changed")
+    possible = list(dict.fromkeys(change.parameter for change in found))
+    wanted = possible if only is None else only.split(",")
+    for name in wanted:
+        if name not in possible:
+            raise InputError(f"--only {name}: cannot be changed here; there are {', '.join(possible)}")
+    return [change for change in found if change.parameter in wanted]
 
 
 def _advise(job: Job, options: argparse.Namespace) -> int:

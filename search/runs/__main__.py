@@ -19,6 +19,7 @@ from pathlib import Path
 
 from search.commandline import print_output, run_command
 from search.exit_codes import InputError, Parser
+from search.record.journal import FILE_NAME as JOURNAL
 from search.runs.listed_run import WORDS, ListedRun, list_runs
 from search.space.validation import did_you_mean
 from search.text.durations import format_duration
@@ -52,6 +53,8 @@ def _answer(arguments: Sequence[str] | None, sleep: Callable[[float], None]) -> 
         raise InputError(f"--html {options.html}: there is no folder {options.html.parent}")
     if not options.folder.is_dir():
         raise InputError(f"{options.folder}: no such folder; expected the one that --results names")
+    if (options.folder / JOURNAL).is_file():
+        raise InputError(f"{options.folder}: is a run itself; give the folder that it lies in")
     every: list[ListedRun] = []
     while True:
         every = list_runs(options.folder, every)

@@ -344,7 +344,7 @@ def test_processes_take_turns_with_several_ranks_and_name_what_cannot_run(tmp_pa
         (["--trainable", "replay"], "recorded"),
         (
             ["--trainable", "vgg19_cifar10", "--data", "generated", "--only", "seed"],
-            "no setting can be changed",
+            "--only seed: cannot be changed here; there are ",
         ),
     ],
 )

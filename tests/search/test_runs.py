@@ -158,6 +158,7 @@ def test_every_writes_again_and_reads_only_journals_that_have_grown(capsys, fold
     ("arguments", "message"),
     [
         (["{}/nowhere"], "no such folder"),
+        (["{}/cifar"], "cifar: is a run itself; give the folder that it lies in"),
         (["{}", "--where", "stat=running"], 'did you mean "state"?'),
         (["{}", "--every", "5"], "expected --html FILE"),
         (["{}", "--html", "{}/no/index.html"], "there is no folder"),
