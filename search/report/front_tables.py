@@ -28,8 +28,8 @@ NO_SEEDS = "The variation between random seeds is not included."
 SEEDS = "The variation between random seeds is included, as estimated from those that were trained several times."
 ON_FRONT = "on the front"
 PROBABILITY = (
-    f"{ON_FRONT}: probability that the point belongs to the front, from the intervals of the rates, their ratios where "
-    "they were measured in turns, and the choice of validation samples."
+    f"{ON_FRONT.capitalize()}: probability that the point belongs to the front, from the intervals of the rates, their "
+    "ratios where they were measured in turns, and the choice of validation samples."
 )
 LEAST_NAMED = 0.01  # probability of a trial whose turns are named
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-SAYS_NOTHING = 100.0  # ratio of the ends of an interval of a ratio
+SAYS_NOTHING = 10.0  # ratio of the ends of an interval of a ratio
 UNKNOWN_INTERVAL = "A question mark: too few measurements for an interval."
 
 
@@ -41,9 +41,9 @@ def plus_minus(value: float, half_width: float | None) -> str:
 def format_ratio(ratio: float, low: float, high: float) -> str:
     """Return a ratio with its 95% interval, as in `1.28 (1.25 to 1.31)`; without one that is too narrow to be seen.
 
-    An interval that reaches over `SAYS_NOTHING` times its lower end is a question mark, as in `1.28 ± ?`.
+    An interval around 1 that reaches over `SAYS_NOTHING` times its lower end is a question mark, as in `1.28 ± ?`.
     """
-    if high > SAYS_NOTHING * low:
+    if low < 1 < high and high > SAYS_NOTHING * low:
         return f"{ratio:.2f} ± ?"
     interval = f" ({low:.2f} to {high:.2f})" if f"{low:.2f}" != f"{high:.2f}" else ""
     return f"{ratio:.2f}{interval}"

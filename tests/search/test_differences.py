@@ -9,7 +9,7 @@ from search.front.differences import FEWEST_ROUNDS, Estimate, log_ratio, reconci
 from search.record.columns import describe_columns
 from search.record.dataframes import Run
 from search.record.run_state import RunState
-from search.text.numbers import format_difference
+from search.text.numbers import format_difference, format_ratio
 from tests.search.runs import INFO, Recorder, config, interval, typed
 
 RATE = "images_per_second"
@@ -98,6 +98,20 @@ def test_a_front_is_uncertain_by_levels_and_certain_by_turns():
     ratio = by_turns.rate_ratio(*by_turns.trials.values())
     assert math.exp(ratio.mean) == pytest.approx(1.2, rel=0.03)
     assert by_turns.num_rounds(*reversed(by_turns.trials.values())) == 12
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "text"),
+    [
+        (1.28, 1.25, 1.31, "1.28 (1.25 to 1.31)"),
+        (0.15, 0.04, 0.64, "0.15 (0.04 to 0.64)"),  # wide, and surely below 1
+        (1.0, 0.44, 2.28, "1.00 (0.44 to 2.28)"),
+        (0.7, 0.0, 332.39, "0.70 ± ?"),
+        (2.0, 2.0, 2.0, "2.00"),
+    ],
+)
+def test_a_ratio_whose_interval_says_nothing_has_a_question_mark(ratio, low, high, text):
+    assert format_ratio(ratio, low, high) == text
 
 
 @pytest.fixture
