@@ -2,7 +2,7 @@
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import gamma, ndtr
 from scipy.stats import qmc
 
 from search.front.pareto import is_pareto_optimal
@@ -17,7 +17,7 @@ def expected_improvement(means: Array, deviations: Array, front: Array, referenc
 
     The losses of a point are independent and normal, `means` and `deviations` of shape (m, num_objectives); lower is
     better. Exact for two and three objectives (Emmerich et al. 2011, "Hypervolume-based expected improvement"), and
-    else by random hypervolume scalarizations (Golovin & Zhang 2020, arXiv 2006.04655), up to a constant factor.
+    else estimated by random hypervolume scalarizations (Golovin & Zhang 2020, arXiv 2006.04655).
     """
     front = front[(front < reference_point).all(axis=1)]
     if len(reference_point) > MOST_EXACT:
@@ -50,7 +50,7 @@ def expected_excess(bounds: Array, means: Array, deviations: Array) -> Array:
 def _scalarized(means: Array, deviations: Array, front: Array, reference_point: Array) -> Array:
     """Average, over rays from the reference point, the distance gained beyond the front to the power of k."""
     k = len(reference_point)
-    scale = np.maximum(reference_point - np.min(np.vstack([front, means]), axis=0), 1e-12)
+    scale = np.maximum(reference_point - np.min(front, axis=0), 1e-12) if len(front) else np.ones(k)
     directions = np.abs(qmc.MultivariateNormalQMC(np.zeros(k), rng=0).random(DIRECTIONS))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     draws = qmc.MultivariateNormalQMC(np.zeros(k), rng=1).random(DRAWS)
@@ -60,4 +60,6 @@ def _scalarized(means: Array, deviations: Array, front: Array, reference_point: 
     for direction in directions:
         best = (dominated / direction).min(axis=1).max(initial=0.0) ** k
         gained += np.maximum(np.maximum(reach / direction, 0.0).min(axis=2) ** k - best, 0.0).mean(axis=1)
-    return gained / DIRECTIONS
+    # the part of the ball of radius 1 in which all coordinates are positive
+    orthant = np.pi ** (k / 2) / 2**k / gamma(k / 2 + 1)
+    return np.asarray(gained / DIRECTIONS * orthant * scale.prod())

@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
@@ -17,6 +18,7 @@ from search.front.intervals import HALF_95, half_interval, merge_repeats
 from search.front.objective import Constraint, measured
 from search.record.events import Event, Finish, Known, KnownMeasurement, Measurement, Repeat, Start
 from search.space.space import Space
+from search.space.validation import SpaceError
 from trainables.contract import Scalar
 
 EPOCHS_SPENT = "budget.total_epochs is spent"
@@ -57,6 +59,7 @@ class Advisor:
         needs_model = space.searcher.name == "gp" or self._forecasts or space.evaluation == "decoupled"
         self._model = TrialModel(space) if needs_model else None
         self._probe_tuned = space.probe_tuned_parameters
+        self._num_configs = self._count_configs()
         self._gain_too_small: str | None = None  # why no further trial is worth its time
         self._pending: dict[str, Scalar] | None = None  # to be trained once probes have found its fastest settings
         self._optuna_study = OptunaStudy(space)
@@ -86,10 +89,12 @@ class Advisor:
         budget = self._space.budget
         if budget.trials is not None and self._num_trials >= budget.trials:
             return "budget.trials is spent"
-        if budget.total_epochs is not None and self._epochs >= budget.total_epochs:
-            return EPOCHS_SPENT
+        if budget.total_epochs is not None and budget.total_epochs - self._epochs < self._space.lengths[0]:
+            return EPOCHS_SPENT  # what may be left is too little for another trial
         if self._grid is not None and self._num_trials >= len(self._grid):
             return "the grid is complete"
+        if self._num_configs is not None and len(self._tried) >= self._num_configs:
+            return "every configuration was tried"
         return self._gain_too_small
 
     def observe(
@@ -120,7 +125,7 @@ class Advisor:
                 trial.stop = self._reason_to_stop(trial, epoch)
             elif earlier_decision == Decision.STOP:
                 trial.stop = "was stopped before"
-        return Decision.STOP if trial.stop else Decision.CONTINUE
+        return Decision.STOP if trial.stop and epoch < last_epoch else Decision.CONTINUE
 
     def why_stopped(self, trial_id: str) -> str | None:
         """Return the reason why a trial was told to stop; None: it was not.
@@ -166,10 +171,12 @@ class Advisor:
                 self._model.observe_excesses(trial_id, all_excesses)
             if final is not None and not preparatory:
                 self._model.complete(trial_id, final, self._errors(trial.metrics))
+            if trial_id == BASELINE and self._baseline_metrics():
+                self._judge_by_baseline()
             trained = [objective for objective in self._space.objectives if not self._space.is_probed(objective)]
             learned = preparatory or measured(trial.metrics, trained)
             self._model.observe_feasibility(trial_id, state == "stopped" or (state == "complete" and learned))
-        excesses = all_excesses if final is None else self._excesses(trial.metrics, self._space.constraints)
+        excesses = all_excesses if final is None else self._excesses(trial.metrics, self._space.stated_constraints)
         told = "failed" if preparatory else trial.state
         self._optuna_study.tell(trial.number, told, reason, None if final is None else final.tolist(), excesses)
 
@@ -210,6 +217,12 @@ class Advisor:
             model.observe_earlier_run(known.config, self._losses(metrics), excesses, self._errors(metrics))
         if elsewhere := _finite(known.elsewhere):
             model.observe_elsewhere(known.run, known.config, self._losses(elsewhere), self._errors(elsewhere))
+
+    def _count_configs(self) -> int | None:
+        """Return how many configurations the space has, as `_key` tells them apart; None: too many to be counted."""
+        with suppress(SpaceError):
+            return len({self._key(config) for config in self._space.grid()})
+        return None
 
     def _choose(self) -> dict[str, Scalar]:
         if self._grid is not None:
@@ -300,6 +313,14 @@ class Advisor:
         """Return excesses by constraint, without those whose metric or whose baseline is not measured yet."""
         given = {str(constraint): constraint.given(self._baseline_metrics()) for constraint in constraints}
         return {name: c.excess(metrics[c.metric]) for name, c in given.items() if c and c.metric in metrics}
+
+    def _judge_by_baseline(self) -> None:
+        """Learn the excesses of trials that ended before the baseline, by constraints that refer to it."""
+        assert self._model is not None
+        of_baseline = [constraint for constraint in self._space.all_constraints if constraint.of_baseline]
+        for trial_id, trial in self._trials.items():
+            if trial_id != BASELINE and trial.state not in (None, "failed") and trial.metrics:
+                self._model.observe_excesses(trial_id, self._excesses(trial.metrics, of_baseline))
 
     def _baseline_metrics(self) -> dict[str, float]:
         first = self._trials.get(BASELINE) if self._space.baseline else None

@@ -115,10 +115,13 @@ class MetricModel:
         means, _ = process.predict(self._points(rows))
         return (means - process.mean) / process.spread
 
-    def probability_below_zero(self, rows: Rows) -> Array:
-        """Return the probability that the metric is below zero at full length, shape (m,)."""
+    def probability_below_zero(self, rows: Rows, noise: float) -> Array:
+        """Return the probability that the metric is below zero at full length, shape (m,).
+
+        `noise`: the least standard error of a prediction.
+        """
         means, deviations = self.predict(rows)
-        return np.asarray(ndtr(-means / np.hypot(deviations, 0.1)))
+        return np.asarray(ndtr(-means / np.hypot(deviations, noise)))
 
     def _gaussian_process(self, count: int, hyperparameters: Hyperparameters | None) -> GaussianProcess:
         """Use the first `count` measurements, of too many those that `last_of_each` returns.
@@ -180,5 +183,7 @@ def warp_losses(losses: Array) -> tuple[Array, Array]:
 
 
 def log_rates(losses: Array) -> tuple[Array, Array]:
-    """Return rates as logarithms, where a difference of 0.01 is 1%, with their slopes; other losses stay unchanged."""
-    return (-np.log(-losses), -1 / losses) if (losses < 0).all() else (losses, np.ones(len(losses)))
+    """Return losses of one sign as logarithms, where a difference of 0.01 is 1%, with their slopes; else unchanged."""
+    if (losses < 0).all():
+        return -np.log(-losses), -1 / losses
+    return (np.log(losses), 1 / losses) if (losses > 0).all() else (losses, np.ones(len(losses)))

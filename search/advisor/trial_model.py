@@ -20,6 +20,7 @@ from search.advisor.rungs import progress, rungs
 from search.advisor.surrogate import rounded
 from search.front.affects import is_learned
 from search.front.pareto import Losses, hypervolume, is_pareto_optimal, pareto_rank
+from search.front.roles import rate_metric
 from search.front.targets import is_duration
 from search.space.space import Space
 from search.text.numbers import join_words
@@ -35,6 +36,8 @@ CLIMBERS = 5  # best candidates, each of which moves to its best neighbour while
 STEPS = 0.2 / 1.5 ** np.arange(8)  # to a neighbour, of a range, by round
 # Power of the probability of feasibility. On a toy problem 1 lost 18% of the trials to memory, 2 lost 14%, 4 lost 13%.
 FEASIBILITY_POWER = 2
+FAILURE_NOISE = 0.1  # least standard error of a prediction whether a configuration runs, which is -1 or 1
+EXCESS_NOISE = 0.01  # of a predicted excess, a logarithm: on toys, with 0.1 most trials lie just beyond a constraint
 CONSTRAINT_MARGIN = 0.7  # excess; a constraint satisfied everywhere by more than a factor of two needs no model
 RATES_DIFFER_BY = 0.3  # relative, between settings; the first few measurements may be alike by chance
 STEP = 0.15  # of a mutation, of a range
@@ -52,6 +55,7 @@ class _ModelledTrial:
     measured_epoch: int = 0  # of its last measurement at a rung
     has_rate: bool = True  # the last measurement has no NaN
     final: Array | None = None  # losses at full length
+    violates: bool = False  # a constraint; such a trial is on no front
     is_running: bool = True
 
 
@@ -85,9 +89,13 @@ class TrialModel:
             for o in space.objectives
         ]
         self._probe_tuner: ProbeTuner | None = None
+        self._tuned = -1  # index of the objective that probes tune
         if space.probe_tuned_parameters and self._is_probed.any():
-            rate = self._objectives[int(self._is_probed.argmax())]
-            self._probe_tuner = ProbeTuner(encoding, rate, space.probe_tuned_parameters, self._feasibility)
+            metrics = [objective.metric for objective in space.objectives]
+            rate = rate_metric(space.known_metrics) if space.known_metrics else ""
+            self._tuned = metrics.index(rate) if rate in metrics else int(self._is_probed.argmax())
+            of_rate_model = self._objectives[self._tuned]
+            self._probe_tuner = ProbeTuner(encoding, of_rate_model, space.probe_tuned_parameters, self._feasibility)
         self._failure = MetricModel(encoding, every)
         self._excesses = {str(constraint): MetricModel(encoding, every) for constraint in space.all_constraints}
         # objectives that the user bounds by the numbers of epochs in the space
@@ -182,11 +190,14 @@ class TrialModel:
     def observe_feasibility(self, trial_id: str, runs: bool) -> None:
         """Record that a trial has ended, and whether its configuration can run here."""
         self._trials[trial_id].is_running = False
+        if not runs and trial_id in self._to_the_end:
+            self._to_the_end.remove(trial_id)  # the next one that starts takes its place
         self._failure.learn(self._trials[trial_id].row, 1.0, -1.0 if runs else 1.0)
         self._invalidate()
 
     def observe_excesses(self, trial_id: str, excesses: Mapping[str, float]) -> None:
         """Record the size of each constraint violation; zero or less is satisfied."""
+        self._trials[trial_id].violates |= any(excess > 0 for excess in excesses.values())
         for name, excess in excesses.items():
             self._excesses[name].learn(self._trials[trial_id].row, 1.0, excess)
         self._invalidate()
@@ -196,14 +207,15 @@ class TrialModel:
         if not self._has_too_little_data(self._num_started):
             self._expect_others()
             return self._encoding.config(self._best_candidate(rng)[0])
-        rows = self._encoding.random(rng, 64)
+        choices = [self._encoding.random(rng, 64)]
         if self._elsewhere and self._num_started % 2 == 0:  # what was best there, in turn with what is random
             runs = (map(np.array, zip(*measured, strict=True)) for measured in self._elsewhere.values())
-            rows = np.vstack([rows[is_pareto_optimal(losses)] for rows, losses in runs])
-        rows = self._with_fastest_settings(rows)
-        untried = self._are_untried(rows)
-        rows = rows[untried] if untried.any() else rows
-        odds = self._feasibility(rows) ** FEASIBILITY_POWER
+            choices.insert(0, np.vstack([rows[is_pareto_optimal(losses)] for rows, losses in runs]))
+        choices = [self._with_fastest_settings(rows) for rows in choices]
+        untried = [rows[self._are_untried(rows)] for rows in choices]
+        rows = next((rows for rows in untried if len(rows)), choices[-1])
+        odds = self._feasibility(rows)
+        odds = (odds / odds.max()) ** FEASIBILITY_POWER if odds.max() > 0 else np.ones(len(rows))
         return self._encoding.config(np.asarray(rows[rng.choice(len(rows), p=odds / odds.sum())]))
 
     def tune(self, config: Mapping[str, Scalar], rng: np.random.Generator) -> tuple[dict[str, Scalar], bool]:
@@ -232,7 +244,7 @@ class TrialModel:
 
     def expected_gain(self, rng: np.random.Generator) -> float | None:
         """Return the expected gain of the next trial, relative to the front's hypervolume; None: too little data."""
-        if self._has_too_little_data(self._num_started) or all(t.final is None for t in self._trials.values()):
+        if self._has_too_little_data(self._num_started) or not self._final():
             return None
         self._expect_others()
         estimate = self._estimate_front()
@@ -260,10 +272,10 @@ class TrialModel:
 
     def _learn(self, row: Rows, progress: float, losses: Array, errors: Array | float) -> None:
         known = np.broadcast_to(errors, losses.shape)
-        for model, is_probed, loss, error in zip(self._objectives, self._is_probed, losses, known, strict=True):
+        for i, (model, loss, error) in enumerate(zip(self._objectives, losses, known, strict=True)):
             if np.isfinite(loss):
-                model.learn(row, 1.0 if is_probed else progress, float(loss), float(error))
-                if self._probe_tuner and is_probed:
+                model.learn(row, 1.0 if self._is_probed[i] else progress, float(loss), float(error))
+                if self._probe_tuner and i == self._tuned:
                     self._probe_tuner.learn(row, float(loss))
         self._invalidate()
 
@@ -295,16 +307,22 @@ class TrialModel:
 
     def _feasibility(self, rows: Rows) -> Array:
         """Return the probability of running here and of satisfying all constraints, shape (m,)."""
-        limits = [(self._failure, 0.0), *((model, -CONSTRAINT_MARGIN) for model in self._excesses.values())]
-        odds = [model.probability_below_zero(rows) for model, limit in limits if model.max_value > limit]
+        limits = [(self._failure, 0.0, FAILURE_NOISE)]
+        limits += [(model, -CONSTRAINT_MARGIN, EXCESS_NOISE) for model in self._excesses.values()]
+        odds = [model.probability_below_zero(rows, noise) for model, limit, noise in limits if model.max_value > limit]
         return np.prod(odds, axis=0) if odds else np.ones(len(rows))
+
+    def _final(self) -> list[_ModelledTrial]:
+        """Return the trials of full length that may be on the front."""
+        return [trial for trial in self._trials.values() if trial.final is not None and not trial.violates]
 
     def _estimate_front(self) -> _FrontEstimate:
         if self._estimate is None:
-            final = [trial for trial in self._trials.values() if trial.final is not None]
+            final = self._final()
             ranks = pareto_rank(np.stack([t.final for t in final])) if final else np.empty(0)  # type: ignore[misc]
             kept = [final[i] for i in np.argsort(ranks, kind="stable")[:MAX_ON_FRONT]]
-            others = [t for t in self._trials.values() if t.final is None and t.measured_epoch][-MAX_ON_FRONT:]
+            measured = (t for t in self._trials.values() if t.measured_epoch or t.final is not None)
+            others = [t for t in measured if t.final is None or t.violates][-MAX_ON_FRONT:]
             rows = np.stack([t.row for t in [*kept, *others]] + self._earlier[-MAX_ON_FRONT:])
             rows = np.vstack([self._expected, rows])
             means, _ = self._predict(rows)

@@ -105,7 +105,7 @@ def with_targets(
     found = dict(metrics)
     for target, lower in targets:
         value, best = metrics.get(target.metric, math.nan), before.get(target.best, math.nan)
-        spent = before.get(target.name, 0.0)
+        spent = before.get(target.name, math.nan if before else 0.0)
         if not _reached(best, target.value, lower):
             spent += _spent(target.quantity, metrics)
         candidates = [each for each in (value, best) if math.isfinite(each)]

@@ -48,6 +48,7 @@ from search.text.numbers import plus_minus
 from trainables.contract import EPOCHS
 
 DECIDING = (Again, BesideNeighbour, Turn)  # events of the time after the search
+AFTER_SEARCH = (*DECIDING, Repeat, OnTestSet)
 STATES = ("running", "complete", "stopped", "infeasible", "failed")
 
 
@@ -69,7 +70,7 @@ class RunState:
         self.objectives: list[Objective] = []
         self._constraints: list[Constraint] = []
         self._seconds = 0.0  # of the processes before this one
-        self.deciding_seconds = 0.0  # of the active ones
+        self.deciding_seconds = self.ending_seconds = 0.0  # of the active ones: `DECIDING`, `AFTER_SEARCH`
         self._resumed_at = self._last_at = math.nan
         self._front: list[Trial] | None = None
         self._draws: NDArray[np.bool_] | None = None
@@ -140,8 +141,9 @@ class RunState:
                     if one != other:
                         self._turns.add(one, other, event.rates)
                         self._settle()
-            if isinstance(event, DECIDING) and self._last_at > self._resumed_at:  # else a process was started since
-                self.deciding_seconds += max(0.0, event.time - self._last_at)
+            if isinstance(event, AFTER_SEARCH) and self._last_at > self._resumed_at:  # else a process was started since
+                self.ending_seconds += max(0.0, event.time - self._last_at)
+                self.deciding_seconds += max(0.0, event.time - self._last_at) * isinstance(event, DECIDING)
             self._last_at, self.latest = event.time, type(event)
 
     def _compare_seeds(self) -> None:
@@ -262,6 +264,10 @@ class RunState:
         """Wall time of the run without the gaps between its processes, up to the last event or to `now`."""
         since = (self._last_at if now is None else now) - self._resumed_at
         return self._seconds + (0.0 if since < 0 else since)  # below zero: a clock was set back
+
+    def searching_seconds(self, now: float | None = None) -> float:
+        """The `active_seconds` that `budget.hours` counts: without what follows the search."""
+        return self.active_seconds(now) - self.ending_seconds
 
     def gpu_seconds(self) -> float:
         """Seconds of all trials, each times the GPUs that it holds, up to their last measurements."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from search.front.roles import is_interval_end
+from search.front.targets import is_duration
 from search.record.defaults import stated_defaults
 from search.record.events import Event, Opening
 from search.record.journal import FILE_NAME, read_journal
@@ -83,7 +84,11 @@ def _known(
             if trial.state != "complete" or probed_only:
                 taken = [metric for metric in taken if probed[metric]]
             as_long = trial.epochs == space.last_epoch(trial.config)
-            holding = [m for m in taken if same_training and same_settings and (same_machine if probed[m] else as_long)]
+            holds = {
+                metric: (same_machine or not (probed[metric] or is_duration(metric))) and (as_long or probed[metric])
+                for metric in taken
+            }
+            holding = [metric for metric in taken if same_training and same_settings and holds[metric]]
             metrics = _with_intervals(trial.own_metrics, holding)
             elsewhere = _with_intervals(trial.own_metrics, set() if probed_only else {*taken} - {*holding})
             if metrics or elsewhere:

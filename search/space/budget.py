@@ -1,7 +1,7 @@
 """Searcher, stopping rule and budget of a space file, and the checks of their combination."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -80,6 +80,7 @@ def find_budget_problems(
     searcher: SearcherSettings,
     stopping: StoppingSettings,
     budget: Budget,
+    fixed_length: Any = None,
 ) -> Iterator[Problem]:
     """Find settings that exclude each other, and searches without an end."""
     if searcher.name == "grid":
@@ -101,8 +102,9 @@ def find_budget_problems(
                 yield Problem(("budget", name), f"found {epochs}; probes have no epochs; leave it out")
     if EPOCHS in parameters:
         yield from _find_length_problems(evaluation, parameters[EPOCHS], budget)
-    if budget.total_epochs is not None and budget.total_epochs < budget.epochs:
-        yield Problem(("budget", "total_epochs"), f"found {budget.total_epochs}; one trial alone has {budget.epochs}")
+    length = fixed_length if isinstance(fixed_length, int) else budget.epochs
+    if budget.total_epochs is not None and budget.total_epochs < length:
+        yield Problem(("budget", "total_epochs"), f"found {budget.total_epochs}; one trial alone has {length}")
 
 
 def _find_length_problems(evaluation: Evaluation, lengths: Choice | Range, budget: Budget) -> Iterator[Problem]:

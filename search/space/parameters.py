@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from pydantic_core import PydanticCustomError
 
 from search.front.objective import Constraint
+from search.limits import MAX_INTEGER
 from search.space.validation import KeyPath, Problem, did_you_mean, format_value
 from trainables import contract
 
@@ -243,6 +244,9 @@ def _domain_problems(parameter: Choice | Range, path: KeyPath) -> Iterator[Probl
             yield Problem((*path, end), f"found {value}; {whole}")
     if parameter.min >= parameter.max:
         yield Problem(path, f"an empty range: min {parameter.min} is not below max {parameter.max}")
+    too_large = parameter.type == "int" and max(abs(parameter.min), abs(parameter.max)) >= MAX_INTEGER
+    if too_large or not math.isfinite(parameter.max - parameter.min):
+        yield Problem(path, "a range too large to be searched; give its ends by smaller numbers")
     if parameter.log and parameter.min <= 0:
         yield Problem((*path, "min"), f"found {parameter.min}; a log range starts above 0")
     if parameter.likely and not parameter.min <= parameter.likely[0] < parameter.likely[1] <= parameter.max:

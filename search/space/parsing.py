@@ -25,7 +25,7 @@ from search.space.parameters import (
 from search.space.space import Space
 from search.space.space_file import OVERLAY, merge_settings, read_space_file
 from search.space.validation import KeyPath, Problem, Source, SpaceError, did_you_mean, format_value, translate_error
-from trainables.contract import TRAINABLES, Trainable, load_trainable
+from trainables.contract import EPOCHS, TRAINABLES, Trainable, load_trainable
 
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # to pydantic
 UNKNOWN_SOURCE = Source("space")
@@ -181,4 +181,6 @@ def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Proble
     for name in ("train_images", "val_images"):
         if (images := getattr(space.data, name)) is not None and images < 1:
             yield Problem(("data", name), f"found {images}; expected at least 1")
-    yield from find_budget_problems(space.evaluation, space.parameters, space.searcher, space.stopping, space.budget)
+    yield from find_budget_problems(
+        space.evaluation, space.parameters, space.searcher, space.stopping, space.budget, space.fixed.get(EPOCHS)
+    )

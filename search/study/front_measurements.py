@@ -111,8 +111,11 @@ class FrontMeasurements:
             if run_state.num_rounds(*pair) == before:
                 impossible.add(frozenset(trial.trial_id for trial in pair))
         middle = self._clock() + (end - self._clock()) / 2
-        for trial in {each.trial_id: each for each in run_state.picked()}.values():
-            self._try_neighbours(trial, middle)
+        knee = [run_state.knee] if run_state.knee else []  # first: it is recommended
+        picks = list({each.trial_id: each for each in (*knee, *run_state.picked())}.values())
+        for place, trial in enumerate(picks):
+            now = self._clock()
+            self._try_neighbours(trial, now + (middle - now) / (len(picks) - place))
 
     def _train_again(self, end: float) -> None:
         """Train points of the front with other seeds, the doubtful ones first, while there is time for one more."""

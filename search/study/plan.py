@@ -97,6 +97,8 @@ def _time(space: Space, guess: RunEstimate, share: Resources) -> str:
     hours = space.budget.hours
     ends = ", when budget.hours is spent" if hours and guess.seconds[1] >= hours * 3600 else ""
     span = most if least == most else f"{least} to {most.removeprefix('about ')}"
+    if math.isinf(guess.seconds[1]):
+        span = f"{least} or more"
     ranging = f": {_ranging(guess)}" if guess.trials is None or least != most else ""
     deciding = f"turns that decide the front (at most {format_percent(space.budget.deciding)} more)"
     apart = f"{deciding} and the test set are" if space.budget.deciding else "the reading of the test set is"

@@ -70,7 +70,7 @@ class Study:
         self._with_checkpoints = {path.name for path in folder.glob("trials/*")}  # trials that may have some
         self._failures: list[str | None] = []  # reasons, of this process
         self._clock = clock
-        used = self._run_state.active_seconds() if events else 0.0
+        used = self._run_state.searching_seconds() if events else 0.0
         hours = space.budget.hours
         self._deadline = None if hours is None else clock() + hours * 3600 - used
 
@@ -155,7 +155,7 @@ class Study:
         reason = self._advisor.why_stopped(trial_id)
         trial = self._run_state.trials[trial_id]
         over = self.why_over(trial.gpus * measured.seconds - trial.gpu_seconds)
-        if over and measured.epoch < self._space.last_epoch(trial.config):
+        if over and trial.kind != "probe" and measured.epoch < self._space.last_epoch(trial.config):
             decision, reason = Decision.STOP, over
         self._journal.append(
             "measurement",

@@ -28,7 +28,7 @@ def budget_use(run_state: RunState, now: float) -> BudgetUse | None:
     ended = [t for t in trials if t.state != "running"]
     epochs = sum(t.epochs for t in trials)
     parts = sum(t.epochs / run_state.length(t) for t in trials if t.state == "running")
-    used = run_state.active_seconds(now)
+    used = run_state.searching_seconds(now)
     start_seconds = next(iter(run_state.trials.values())).started_at - run_state.info.time
     working = max(used - start_seconds, 0.0)  # starting Ray happens once, so it says nothing about the trials to come
     most, most_epochs = max_trials(run_state), budget.total_epochs

@@ -126,3 +126,19 @@ def test_what_is_below_less_what_is_above_is_the_distance_to_the_mean(bound, mea
 def test_what_is_certain_is_below_by_its_distance_or_not_at_all():
     bounds, means = np.array([1.0, 1.0]), np.array([0.25, 3.0])
     assert expected_excess(bounds, means, np.full(2, 1e-9)) == pytest.approx([0.75, 0.0])
+
+
+def test_the_estimate_for_many_objectives_has_the_unit_of_the_exact_gain():
+    from search.advisor.acquisition import _by_slabs, _scalarized
+
+    means, deviations = np.array([[0.3, 0.3, 0.3], [0.2, 0.4, 0.3]]), np.full((2, 3), 0.05)
+    exact = _by_slabs(means, deviations, BOX, np.ones(3))
+    assert _scalarized(means, deviations, BOX, np.ones(3)) == pytest.approx(exact, rel=0.2)
+
+
+def test_the_gain_of_a_point_does_not_depend_on_the_others_that_are_asked_for():
+    front, corner = np.array([[0.1, 0.7, 0.6, 0.5], [0.6, 0.2, 0.5, 0.5]]), np.ones(4)
+    means = np.array([[0.3, 0.3, 0.3, 0.3], [-2.0, -2.0, -2.0, -2.0]])
+    alone = expected_improvement(means[:1], np.full((1, 4), 0.1), front, corner)
+    together = expected_improvement(means, np.full((2, 4), 0.1), front, corner)
+    assert alone[0] == pytest.approx(together[0])

@@ -217,10 +217,10 @@ def test_where_nothing_bears_on_the_rate_alone_there_are_no_probes(trained_only)
     assert {e["kind"] for e in starts(driver)} == {"train"}
 
 
-@pytest.mark.parametrize("only", ["learning_rate", "channels_last"])
-def test_an_objective_may_depend_on_no_parameter_at_all(only):
-    """On the rate nothing bears, or on the accuracy."""
-    assert len(starts(live(space({only: PARAMETERS[only]}, trials=10)), "train")) == 10
+@pytest.mark.parametrize(("only", "trainings"), [("learning_rate", 10), ("channels_last", 1)])
+def test_an_objective_may_depend_on_no_parameter_at_all(only, trainings):
+    """On the rate nothing bears, or on the accuracy: then one training is enough."""
+    assert len(starts(live(space({only: PARAMETERS[only]}, trials=10)), "train")) == trainings
 
 
 def test_without_a_probed_objective_there_are_no_probes():

@@ -212,7 +212,7 @@ def test_hyperparameters_are_looked_for_again_in_steps_that_grow(recorder):
 
 def test_odds_follow_the_sign_of_what_was_measured():
     model = taught([(row, 1.0, -1.0 if row[0] < 0.5 else 1.0) for row, _, _ in measurements(40)])
-    odds = model.probability_below_zero(np.array([[0.1, 0.5], [0.9, 0.5]]))
+    odds = model.probability_below_zero(np.array([[0.1, 0.5], [0.9, 0.5]]), noise=0.1)
     assert odds[0] > 0.95
     assert odds[1] < 0.05
 
@@ -269,7 +269,11 @@ def test_a_relative_difference_of_rates_is_their_ratio():
     assert np.diff(log_rates(-rates)[0]) == pytest.approx([-np.log(1.01), -np.log(200 / 101)])
 
 
-@pytest.mark.parametrize("values", [[1.0, 2.0], [0.0, -1.0], [-1.0, 1.0]])
+def test_a_relative_difference_of_times_is_their_ratio():
+    assert np.diff(log_rates(np.array([100.0, 101.0]))[0]) == pytest.approx([np.log(1.01)])
+
+
+@pytest.mark.parametrize("values", [[0.0, -1.0], [-1.0, 1.0]])
 def test_what_is_no_rate_stays_as_it_is(values):
     assert log_rates(np.array(values))[0].tolist() == values
 

@@ -534,3 +534,49 @@ def test_where_nothing_was_measured_no_gain_is_expected_and_nothing_is_worth_goi
     model, _ = searched(FIRST_TRIALS + 1, runs=lambda config: False)
     assert model.expected_gain(rng()) is None
     assert model.reason_to_stop("t8", 2, rng())
+
+
+def test_a_trial_that_violates_a_constraint_is_on_no_front():
+    """It would dominate all that satisfy it, so that nothing would promise a gain any more."""
+    limited = space(constraints=["memory <= 1"])
+    model, without = TrialModel(limited), TrialModel(limited)
+    for each in (model, without):
+        for number in range(8):
+            config = {"x": number / 8, "y": 0.5}
+            run(each, f"t{number:04d}", config)
+            each.observe_excesses(f"t{number:04d}", {"memory <= 1": -0.5})
+    run(model, "t0008", {"x": 0.9, "y": 0.9}, until=EPOCHS)
+    model.complete("t0008", np.array([-5.0, -5.0]))
+    model.observe_excesses("t0008", {"memory <= 1": 0.5})
+    assert len(model._final()) == 8
+    near = model._encoding.rows([{"x": 0.3, "y": 0.4}])
+    assert model.gain(near)[0] > 0
+
+
+@pytest.mark.parametrize("factor", [20.0, 1e6])
+def test_first_trials_that_all_violate_a_constraint_by_far_leave_others_to_be_proposed(factor):
+    model = TrialModel(space(constraints=["memory <= 1"]))
+    for number in range(3):
+        model.start(f"t{number:04d}", {"x": number / 3, "y": 0.5})
+        model.observe_excesses(f"t{number:04d}", {"memory <= 1": math.log(factor)})
+        model.observe_feasibility(f"t{number:04d}", runs=True)
+    assert model.propose(rng()).keys() == {"x", "y"}
+
+
+def test_another_first_trial_is_trained_to_its_end_where_one_cannot_run():
+    model = TrialModel(space())
+    for number in range(1, 40):
+        model.start(f"t{number:04d}", {"x": number / 40, "y": 0.5})
+    kept = list(model._to_the_end)
+    model.observe_feasibility(kept[0], runs=False)
+    model.start("t0050", {"x": 0.99, "y": 0.5})
+    assert model._to_the_end == [*kept[1:], "t0050"]
+
+
+def test_what_was_best_elsewhere_is_tried_once():
+    model = TrialModel(space())
+    model.observe_elsewhere("other", {"x": 0.5, "y": 0.5}, np.array([-1.0, -1.0]))
+    assert model.propose(rng()) == {"x": 0.5, "y": 0.5}
+    for number in range(2):
+        model.start(f"t{number:04d}", {"x": 0.5, "y": 0.5} if not number else {"x": 0.1, "y": 0.1})
+    assert model.propose(rng()) != {"x": 0.5, "y": 0.5}

@@ -189,3 +189,18 @@ def test_what_is_no_journal_is_passed_over_unless_it_was_asked_for(folder):
     assert warm_start.recent_rates(parse_space(SPACE), opening(), folder.parent)
     with pytest.raises(ValueError, match="torn"):
         warm_start.all_measurements(parse_space(SPACE), opening(), [folder.parent / "torn"])
+
+
+def test_the_time_to_a_target_is_that_of_its_machine(tmp_path):
+    target = {"time_to": {"val_accuracy": 0.5}}
+    searched = parse_space({**SPACE, "evaluation": "coupled", "objectives": [target, SPACE["objectives"][1]]})
+    name, best = searched.targets[0][0].name, searched.targets[0][0].best
+    events = story()
+    for event in events:
+        if event["event"] == "measurement" and event["trial_id"] == "t0001":
+            event["metrics"] |= {name: 15.0, best: 0.52}
+    folder = run_of(tmp_path, "before", events)
+    elsewhere = opening(machine={**INFO["machine"], "cores": 64})
+    for here, kind in ((opening(), "metrics"), (elsewhere, "elsewhere")):
+        known = warm_start.all_measurements(searched, here, [folder])
+        assert next(k for k in known if "t0001" in k["source"])[kind][name] == 15.0
