@@ -160,6 +160,8 @@ class Advisor:
         trial = self._running(trial_id)
         if state not in get_args(State):
             raise ValueError(f'{trial_id}: no state "{state}"; there are {", ".join(get_args(State))}')
+        if state == "complete" and 0 < trial.epochs < self._space.last_epoch(trial.proposal.config):
+            state = "stopped"  # budget.epochs was extended since
         trial.state = cast(State, state)
         trial.metrics |= _finite(metrics or {})
         preparatory = trial.proposal.kind != self._space.trial_kind

@@ -550,3 +550,12 @@ def test_a_trial_that_has_come_to_its_end_is_not_stopped():
     row = {"accuracy": 0.5, "seconds": 1.0}
     assert advisor.observe(proposal.trial_id, EPOCHS - 1, row, earlier_decision="stop") is Decision.STOP
     assert advisor.observe(proposal.trial_id, EPOCHS, row) is Decision.CONTINUE
+
+
+def test_a_trial_that_was_complete_with_fewer_epochs_is_no_result_of_the_longer_search():
+    """As where budget.epochs was raised when the run was resumed: the report does not compare it either."""
+    advisor = Advisor(space(searcher="gp"))
+    proposal = advisor.propose()
+    complete(advisor, proposal, 0.5, epoch=EPOCHS // 2)
+    assert advisor._model._final() == []
+    assert study_trials(advisor)[0].state is TrialState.PRUNED
