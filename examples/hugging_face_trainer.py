@@ -32,6 +32,7 @@ def train(config, trial):
         eval_strategy="epoch",
         save_strategy="epoch",
         save_total_limit=2,
+        dataloader_drop_last=True,  # each step counts as many units
         use_cpu=trial.device.type == "cpu",
         report_to="none",
         logging_strategy="no",

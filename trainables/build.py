@@ -14,6 +14,7 @@ from trainables.network.normalization import synchronised
 from trainables.parallel import ranks
 from trainables.parallel.layouts import samples_at_a_time
 from trainables.sample_shape import SampleShape
+from trainables.seeding import seed_all
 from trainables.settings import Settings
 from trainables.step import FORMATS, Step
 from trainables.strategies import get_strategy
@@ -22,9 +23,13 @@ from trainables.workload import workload_of
 
 def build(settings: Settings, shape: SampleShape, device: torch.device) -> Step:
     """Build the strategy's step around a new network, whose weights depend on the seed alone."""
-    torch.manual_seed(settings.seed)
+    seed_all(settings.seed)
+    torch.manual_seed(settings.seed)  # of GPUs, too
     processes = dist.get_world_size() if dist.is_initialized() else 1
     model = network(settings, shape, device, processes)
+    if processes > 1:  # a file may draw weights elsewhere
+        for tensor in itertools.chain(model.parameters(), model.buffers()):
+            dist.broadcast(tensor.detach(), src=0)
     ranks.meet(processes)
     if settings.batch_norm == "synchronised":
         model = synchronised(model)

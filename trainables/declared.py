@@ -77,7 +77,7 @@ def declaration_of(path: Path, reserved: Collection[str] = ()) -> Declaration:
     unit = names.literal("UNIT", "samples")
     if not isinstance(unit, str) or not unit.isidentifier():
         names.fail("UNIT", f'UNIT is {unit!r}; expected a word such as "images"')
-    parameters, metrics = _parameters(names, reserved, loop), _metrics(names, loop)
+    parameters, metrics = _parameters(names, reserved, loop), _metrics(names, loop, unit)
     known = LOOP if loop else {**REQUIRED, **OPTIONAL}
     for name, count in known.items():
         if count is not None and name in names.functions:
@@ -218,19 +218,19 @@ def _limits(details: Mapping[str, Any], default: Any) -> tuple[float | None, flo
     return low, high
 
 
-def _metrics(names: _Names, loop: bool) -> dict[str, Metric]:
+def _metrics(names: _Names, loop: bool, unit: str) -> dict[str, Metric]:
     found = {}
     help = "as the loop reports it after the epoch" if loop else "mean over the validation samples, after the epoch"
-    for name, (place, unit) in names.rows("METRICS", 'as {"val_loss": "nats"}').items():
+    for name, (place, stated) in names.rows("METRICS", 'as {"val_loss": "nats"}').items():
         if not loop and (not name.startswith("val_") or name == "val_"):
             names.fail_at(place, f'METRICS: "{name}" must begin with val_, as it is measured on the validation samples')
-        details = unit if isinstance(unit, dict) else {"unit": unit}
+        details = stated if isinstance(stated, dict) else {"unit": stated}
         if not isinstance(details.get("unit"), str):
-            names.fail_at(place, f'METRICS: {name}: {unit!r} is no unit; expected a string, such as "fraction"')
+            names.fail_at(place, f'METRICS: {name}: {stated!r} is no unit; expected a string, such as "fraction"')
         if set(details) - {"unit", "goal"} or details.get("goal") not in (None, *ROLES):
             expected = '{"unit": "m", "goal": "minimize"} or "maximize"'
-            names.fail_at(place, f"METRICS: {name}: {unit!r}; expected a unit, or {expected}")
-        if name.startswith("test_") or name in common_metrics("samples"):
+            names.fail_at(place, f"METRICS: {name}: {stated!r}; expected a unit, or {expected}")
+        if name.startswith("test_") or name in common_metrics(unit):
             names.fail_at(place, f'METRICS: every training has "{name}" already; choose another name')
         found[name] = Metric(details["unit"], help, probed=False, role=ROLES.get(details.get("goal", "")))
     if not found:

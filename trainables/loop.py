@@ -100,7 +100,7 @@ def probe(settings: Settings, worker: Worker) -> None:
         instruments.pause()
         metrics = {**instruments.metrics(), **step.metrics()}
         if settings.source:
-            _check_measures(training, inputs, targets)
+            _check_measures(training, *(training.batches.plain or (inputs, targets)))
         worker.report(Measurement(0, metrics))
 
 
@@ -222,10 +222,10 @@ def _step_work(
 def _training(settings: Settings, worker: Worker, shape: SampleShape, num_epochs: int | None) -> Iterator[Training]:
     """Build everything and close it afterwards; `num_epochs` None: the number is not known beforehand."""
     device = device_of(worker)
-    train_samples = len(workload_of(settings).training_indices(worker.data))
-    settings = memory_need.resolved(settings, memory_need.Job(shape, train_samples, worker.world_size, device))
+    indices = workload_of(settings).training_indices(worker.data)
+    settings = memory_need.resolved(settings, memory_need.Job(shape, len(indices), worker.world_size, device))
     workload, share = workload_of(settings), share_of(settings.strategy, worker.rank, worker.world_size)
-    plan = Plan(workload.training_indices(worker.data), settings.batch_size, settings.seed, share)
+    plan = Plan(indices, settings.batch_size, settings.seed, share)
     steps = None if num_epochs is None else num_epochs * plan.num_batches
     if worker.epochs * plan.num_batches < 2 and steps is not None:
         raise InfeasibleError(f"batch_size {settings.batch_size}: {worker.epochs} epoch of one step is all there is")

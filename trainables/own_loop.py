@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -194,7 +193,9 @@ class OwnLoop:
 
     def _tested(self, settings: LoopSettings, worker: Worker) -> Mapping[str, float]:
         from trainables.own_trial import measured
+        from trainables.parallel import ranks
 
+        ranks.meet(worker.world_size)  # rank 0 has written the checkpoint
         trial = self._trial(settings, worker)
         if trial.checkpoint is None:
             raise FileNotFoundError(f"{worker.folder}: no checkpoint to test")
@@ -214,10 +215,14 @@ class OwnLoop:
         import numpy as np
         import torch
 
+        from trainables.seeding import seed_all
+
         train, own = self._file.module().train, dict(settings.own)
-        seed = own.get("seed", 0)
-        for seeded in (random.seed, np.random.seed, torch.manual_seed):
-            seeded(seed if isinstance(seed, int) else 0)
+        seed = own["seed"] if isinstance(own.get("seed"), int) else 0
+        if trial.first_epoch > 1:  # else what is drawn in the first epoch would be drawn again
+            seed = int(np.random.SeedSequence([abs(seed), trial.first_epoch]).generate_state(1)[0])
+        seed_all(seed % 2**32)
+        torch.manual_seed(seed)  # of GPUs, too
         train(own, trial)
 
     def _train_until_end(self, settings: LoopSettings, trial: OwnTrial) -> None:

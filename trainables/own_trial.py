@@ -87,6 +87,11 @@ class OwnTrial:
         self._on_step = None if probe else getattr(worker, "on_step", None)
         self.turns: StepListener | None = None  # hears of the steps, in place of the end of a probe
 
+    @property
+    def first_epoch(self) -> int:
+        """The epoch after that of the checkpoint; 1 without one."""
+        return self._epoch + 1
+
     def epochs(self) -> Iterator[int]:
         """Yield the epochs after the checkpoint, up to `num_epochs` or until the trial is ended."""
         epoch = self._epoch + 1

@@ -66,6 +66,8 @@ class Plan:
 class Batches(Protocol):
     """Training batches, epoch by epoch."""
 
+    plain: Batch | None = None  # the latest batch before it was augmented; None: it was not, or not on its own
+
     @abstractmethod
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
         """Yield this share of the epoch's batches, on the device."""

@@ -39,6 +39,7 @@ from trainables.contract import (
     Data,
     DataError,
     DeviceLostError,
+    HelperLostError,
     InfeasibleError,
     Layout,
     Measurement,
@@ -59,7 +60,7 @@ ABORTED = -signal.SIGABRT  # by NCCL's watchdog, which ends the ranks that wait 
 STEP_SECONDS = 10.0  # between two messages within an epoch
 GRACE_SECONDS = 5.0  # for the lost rank to end, too
 BAD_INPUT = (ValueError, InfeasibleError, DataError)
-FAILURES = (FloatingPointError, OSError, OwnCodeError, DeviceLostError)
+FAILURES = (FloatingPointError, OSError, OwnCodeError, DeviceLostError, HelperLostError)
 DATA_NAMES = ("auto", "cifar10", "folder", "generated")
 
 
@@ -80,14 +81,15 @@ class Job:
     turns: tuple[dict[str, Any], ...] = ()  # configurations
 
     def listener(self, measurement: Measurement) -> bool:
-        """Write to curves.csv and print."""
+        """Write an epoch to curves.csv, and print it or the probe."""
         trainable = load_trainable(self.trainable)
         if self.probe:
             verdict = trainable.explain(self.config, measurement.metrics, machine())
             text = findings(measurement.metrics, trainable.METRICS or {}, verdict)
         else:
             text = line(measurement, self.epochs)
-        record(self.folder / "curves.csv", self.config, measurement)  # before the line: a reader may look it up
+        if not self.probe:  # before the line: a reader may look it up
+            record(self.folder / "curves.csv", self.config, measurement)
         report(text, self.as_json, epoch=measurement.epoch, metrics=dict(measurement.metrics))
         return True
 
@@ -184,7 +186,7 @@ def _job(options: argparse.Namespace) -> Job:
     pairs = [setting.partition("=") for setting in options.settings]
     for name, equals, _ in pairs:
         if not equals:
-            raise ValueError(f'"{name}" is no NAME=VALUE')
+            raise ValueError(f'"{name}": expected NAME=VALUE')
     config: dict[str, Any] = {name: parsed(value) for name, _, value in pairs}
     if trainable.PARAMETERS is not None:
         config = checked(config, trainable.PARAMETERS)
@@ -200,7 +202,7 @@ def _job(options: argparse.Namespace) -> Job:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "config.json"
     images = {"data": data.name, "train_images": data.train_images, "val_images": data.val_images}
-    about = {"trainable": options.trainable, **images, **config, "epochs": epochs}
+    about = {"trainable": options.trainable, **images, "data_found": description, **config, "epochs": epochs}
     mine = json.dumps(about, indent=1, sort_keys=True)
     if path.exists() and path.read_text() != mine:  # another configuration must not continue from the checkpoint
         raise ValueError(f"--folder {folder}: another configuration was trained there, see config.json")

@@ -36,13 +36,13 @@ def take_turns(alternatives: Sequence[Settings], worker: Worker) -> None:
     Raises:
         AlternativeError: see `trainables.loop.probe`; the alternatives are in memory together.
     """
-    with contextlib.ExitStack() as stack:
-        runners, loaders = [], PausedLoaders()
+    # loaders go on before the trainings are closed: a stopped process obeys no signal
+    with contextlib.ExitStack() as stack, contextlib.closing(PausedLoaders()) as loaders:
+        runners = list[_Runner]()
         for place, settings in enumerate(alternatives):
             with _blamed_on(place), loaders.turn(place):
                 runners.append(_Runner(*stack.enter_context(open_probe(settings, worker))))
                 runners[-1].warm_up()
-        stack.callback(loaders.close)
         rng = np.random.default_rng(0)  # equal on all ranks
         for number in itertools.count(1):
             rates = {}

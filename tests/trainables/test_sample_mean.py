@@ -8,6 +8,7 @@ import torch
 
 from trainables.kept_samples import MOST_KEPT, as_text, from_text
 from trainables.measure.sample_mean import mean_with_interval, of_each_sample, value_of_each
+from trainables.student_t import student_t
 
 
 def interval(values: torch.Tensor, samples: int) -> dict[str, float]:
@@ -16,13 +17,13 @@ def interval(values: torch.Tensor, samples: int) -> dict[str, float]:
 
 def test_the_interval_of_an_accuracy_is_the_binomial_one() -> None:
     found = interval(torch.tensor([True] * 300 + [False] * 100), 400)
-    half = 1.96 * math.sqrt(0.75 * 0.25 / 399)
+    half = student_t(399) * math.sqrt(0.75 * 0.25 / 399)
     assert found == pytest.approx({"x": 0.75, "x_low": 0.75 - half, "x_high": 0.75 + half})
 
 
 def test_the_interval_of_a_loss_is_that_of_its_standard_error() -> None:
     values = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    half = 1.96 * values.std().item() / math.sqrt(1000)
+    half = student_t(999) * values.std().item() / math.sqrt(1000)
     assert interval(values, 1000)["x_high"] == pytest.approx(values.mean().item() + half, rel=1e-4)
 
 
@@ -41,7 +42,7 @@ def test_sums_of_batches_of_different_lengths_add_up() -> None:
     found = mean_with_interval("x", together)
     mean = 14 / 11
     residuals = [6 - 3 * mean, 6 - 3 * mean, 2 - 5 * mean]
-    half = 1.96 * math.sqrt(sum(r * r for r in residuals) * 3 / 2) / 11
+    half = student_t(2) * math.sqrt(sum(r * r for r in residuals) * 3 / 2) / 11
     assert found == pytest.approx({"x": mean, "x_low": mean - half, "x_high": mean + half})
 
 
@@ -59,7 +60,7 @@ def test_values_of_single_samples_have_the_same_mean_and_interval() -> None:
     each = torch.cat([of_each_sample(part, len(part)) for part in rows]).numpy()
     found, values = mean_with_interval("x", each), value_of_each(each)
     assert values.mean() == pytest.approx(found["x"])
-    assert 1.96 * values.std(ddof=1) / math.sqrt(60) == pytest.approx(found["x_high"] - found["x"])
+    assert student_t(59) * values.std(ddof=1) / math.sqrt(60) == pytest.approx(found["x_high"] - found["x"])
 
 
 def test_what_is_right_or_wrong_is_kept_as_a_bit_each() -> None:

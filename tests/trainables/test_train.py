@@ -183,7 +183,7 @@ def test_nccl_waits_longer_than_those_who_name_the_rank_that_hangs() -> None:
         (["--trainable", "tests.vgg19"], 'no trainable "tests.vgg19"; there are vgg19_cifar10, image_folder, replay'),
         (["--data", "cifar"], 'no data "cifar"; did you mean "cifar10"?'),
         (["learning_rat=0.1"], 'no parameter "learning_rat"; did you mean "learning_rate"?'),
-        (["learning_rate"], '"learning_rate" is no NAME=VALUE'),
+        (["learning_rate"], '"learning_rate": expected NAME=VALUE'),
         (["batch_size=many"], "batch_size: 'many' is no int"),
         (["precision=fp16"], "precision fp16: needs a CUDA device"),
         (["--epochs", "0"], "--epochs 0: at least one is needed"),

@@ -2,7 +2,7 @@
 
     arguments = TrainingArguments(
         output_dir=trial.folder, num_train_epochs=trial.num_epochs, eval_strategy="epoch", save_strategy="epoch",
-        save_total_limit=2, ...
+        save_total_limit=2, dataloader_drop_last=True, ...
     )
     callback = SearchCallback(trial, units=arguments.per_device_train_batch_size)
     trainer = Trainer(network, arguments, train_dataset=..., eval_dataset=..., callbacks=[callback])
@@ -25,7 +25,7 @@ class SearchCallback(TrainerCallback):
     """Callback that measures each step, reports each saved epoch, and ends the training when told to."""
 
     def __init__(self, trial: OwnTrial, units: int) -> None:
-        """`units`: of a step, such as the samples or tokens of its batch."""
+        """`units`: of one update, such as the samples or tokens of its batches; all updates count as many."""
         self._trial, self._units = trial, units
         self._metrics: dict[str, float] = {}
 

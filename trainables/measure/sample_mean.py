@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-HALF_95 = 1.96  # standard errors in half of a 95% interval
+from trainables.student_t import student_t
 
 Values = NDArray[np.float64]
 OfSamples = NDArray[np.float64]  # sum and number of the values of each sample, shape (samples, 2)
@@ -40,7 +40,7 @@ def mean_with_interval(name: str, samples: OfSamples) -> dict[str, float]:
     found = {name: mean}
     if (count := len(samples)) > 1:
         squares = float(np.square(sums - mean * numbers).sum())
-        half = HALF_95 * math.sqrt(squares * count / (count - 1)) / float(numbers.sum())
+        half = student_t(count - 1) * math.sqrt(squares * count / (count - 1)) / float(numbers.sum())
         found |= {f"{name}_low": mean - half, f"{name}_high": mean + half}
     return found
 

@@ -78,7 +78,7 @@ def locate(data: Data) -> Data:
             raise DataError(f"data cifar10: {places[0]} cannot be written ({error.strerror})") from error
         _archive(places[0], "train", download=True)
         return replace(data, name="cifar10", root=str(places[0]))
-    if data.name == "auto" and data.root is None:
+    if data.name == "auto" and not named:
         return replace(data, name="generated", root=None)
     raise DataError(_not_found("folder" if data.name == "auto" else data.name, places))
 

@@ -98,17 +98,18 @@ def _sharded(model: nn.Module, device: torch.device) -> nn.Module:
     sharded = copy.deepcopy(model).to(memory_format=torch.contiguous_format)
     if isinstance(sharded, nn.Sequential):
         sharded = nn.Sequential(*_blocks(sharded))
-    for module in (*(block for block in _units(sharded) if list(block.parameters())), sharded):
+    units = dict.fromkeys(block for block in _units(sharded) if list(block.parameters()))  # one may occur twice
+    for module in (*units, sharded):
         unit = fully_shard(module, mesh=mesh)  # returns the same module
         unit.set_gradient_divide_factor(1.0)
         unit.set_force_sum_reduction_for_comms(True)  # Gloo supports no factor, not even 1
     return sharded
 
 
-def _blocks(layers: nn.Module) -> Iterator[nn.Sequential]:
+def _blocks(layers: nn.Sequential) -> Iterator[nn.Sequential]:
     """Split at each layer without weights, the pooling layers: one message per block is faster than one per layer."""
     block: list[nn.Module] = []
-    for layer in layers.children():
+    for layer in layers:  # `children` would leave out a layer that occurs twice
         block.append(layer)
         if not list(layer.parameters()):
             yield nn.Sequential(*block)

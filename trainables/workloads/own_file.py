@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from trainables.own_module import imported
 from trainables.plan import Batch, Batches, EmptyBatches, Indices, Plan
 from trainables.sample_shape import SampleShape, shape_of
 from trainables.samples.worker_batches import Collate, LoadError, LoadFailure, WorkerBatches
+from trainables.seeding import own_random_state, seed_all
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.workload import EvaluationPart
@@ -193,7 +193,8 @@ class OwnFile:
         key = part, data.root
         if key not in self._datasets:
             before = resident_bytes()
-            found = self._module.dataset(part, data.root)
+            with own_random_state(SUBSET_SEED):  # a file that divides at random gives all parts of one division
+                found = self._module.dataset(part, data.root)
             self._kept_bytes += max(0, resident_bytes() - before)
             what = f'{self._path.name}: dataset("{part}")'
             if not hasattr(found, "__getitem__") or not hasattr(found, "__len__"):
@@ -252,20 +253,13 @@ class _Samples(Dataset[Any]):
 
     def __getitems__(self, choices: list[tuple[int, int]]) -> Any:
         """Return the samples, or why one cannot be loaded."""
-        states = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
-        try:
+        with own_random_state(SUBSET_SEED):
             return self._loaded(choices)
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])
-            torch.random.set_rng_state(states[2])
 
     def _loaded(self, choices: list[tuple[int, int]]) -> Any:
         samples = []
         for index, seed in choices:
-            random.seed(seed)
-            np.random.seed(seed)
-            torch.default_generator.manual_seed(seed)
+            seed_all(seed)
             try:
                 sample = self._dataset[index]
             except Exception as error:
@@ -290,6 +284,7 @@ class _Augmented(Batches):
 
     def epoch(self, epoch: int, timeline: Timeline) -> Iterator[Batch]:
         for batch in self._batches.epoch(epoch, timeline):
+            self.plain = batch
             yield self._augment(batch)
 
     def close(self) -> None:
