@@ -13,6 +13,7 @@ Exit codes: 0 done, 1 failed, 2 bad input or a configuration that cannot run her
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import multiprocessing
@@ -204,11 +205,20 @@ def _job(options: argparse.Namespace) -> Job:
     images = {"data": data.name, "train_images": data.train_images, "val_images": data.val_images}
     about = {"trainable": options.trainable, **images, "data_found": description, **config, "epochs": epochs}
     mine = json.dumps(about, indent=1, sort_keys=True)
-    if path.exists() and path.read_text() != mine:  # another configuration must not continue from the checkpoint
-        raise ValueError(f"--folder {folder}: another configuration was trained there, see config.json")
+    earlier_version = {"data_found": description}  # did not write it
+    if path.exists() and {**earlier_version, **_read(path)} != json.loads(mine):  # its checkpoint is of something else
+        raise ValueError(f"--folder {folder}: another configuration or other data were trained there, see config.json")
     path.write_text(mine)
     flags = (options.probe, options.test, options.evaluate_every, options.json)
     return Job(options.trainable, config, data, folder, epochs, *flags, layout, turns)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return what a file of JSON holds; nothing where it is damaged."""
+    with contextlib.suppress(ValueError):
+        found = json.loads(path.read_text())
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _lock(folder: Path) -> AbstractContextManager[object]:

@@ -121,8 +121,9 @@ def test_no_trial_is_stopped_by_a_forecast_of_seconds() -> None:
     assert space({"time_to": {"val_accuracy": 0.9}}, RATE, budget={"hours": 1, "epochs": 3}).stopping_rule == "none"
 
 
-def test_energy_that_was_not_measured_in_one_epoch_stays_unknown():
-    first = with_targets([(ENERGY, True)], {}, {ENERGY.metric: 1.0})
+def test_energy_that_was_not_measured_in_one_epoch_stays_unknown() -> None:
+    epoch = {"val_loss": 0.9, "epoch_seconds": 10.0, "tokens_per_second": 50.0, "tokens_per_second_low": 40.0}
+    first = with_targets([(ENERGY, True)], {}, epoch)
     finite = {name: value for name, value in first.items() if math.isfinite(value)}  # as the Advisor keeps them
-    second = with_targets([(ENERGY, True)], finite, {ENERGY.metric: 1.0, "epoch_seconds": 2.0, "watts": 5.0})
+    second = with_targets([(ENERGY, True)], finite, {**epoch, "tokens_per_joule": 5.0})
     assert math.isnan(second[ENERGY.name])

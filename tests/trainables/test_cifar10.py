@@ -289,3 +289,11 @@ def test_a_split_is_always_the_same_and_fewer_training_pictures_leave_validation
 def test_validation_must_leave_training_pictures(val_images: int) -> None:
     with pytest.raises(DataError, match=f"data.val_images {val_images}"):
         cifar10.split(LABELS, Data(val_images=val_images))
+
+
+def test_a_variable_that_names_no_folder_is_not_replaced_by_generated_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINING_SEARCH_DATA", str(tmp_path / "nothing"))
+    with pytest.raises(DataError, match="no such folder"):
+        cifar10.locate(Data())

@@ -13,6 +13,7 @@ from tests.trainables.test_strategies import CPU, OFF, TOLERANCE, assert_same_we
 from trainables.network.vgg import vgg
 from trainables.stages import Stage, Timeline
 from trainables.strategies import get_strategy
+from trainables.strategies.fsdp import _blocks
 
 
 @pytest.mark.slow
@@ -117,3 +118,11 @@ def test_each_process_optimises_its_part_and_evaluates_the_whole(config: dict[st
         assert set(view["stages"]) == {"forward", "backward", "communicate", "update"}
         assert all(seconds > 0 for seconds in view["stages"].values())
         assert_same_weights(view["model"], views[0]["model"], atol=0.0)
+
+
+def test_a_layer_that_occurs_twice_in_a_chain_stays_in_both_places() -> None:
+    torch.manual_seed(0)
+    activation = nn.Tanh()
+    chain = nn.Sequential(nn.Linear(4, 8), activation, nn.Linear(8, 8), activation, nn.Linear(8, 1))
+    inputs = torch.randn(3, 4)
+    torch.testing.assert_close(nn.Sequential(*_blocks(chain))(inputs), chain(inputs))

@@ -59,3 +59,25 @@ def test_sixteen_bits_stay_sixteen_bits_and_evaluation_asks_nobody() -> None:
 def test_without_other_ranks_nothing_changes() -> None:
     network = nn.Sequential(nn.BatchNorm2d(3))
     assert type(synchronised(network)[0]) is nn.BatchNorm2d  # type: ignore[index]
+
+
+def of_any_kind(rank: int, world_size: int) -> list[Tensor]:
+    """By this rank's share, of layers with and without weights, momentum and running statistics."""
+    torch.manual_seed(0)
+    layers = [
+        (nn.BatchNorm1d(5), torch.randn(8, 5)),
+        (nn.BatchNorm1d(5, affine=False), torch.randn(8, 5, 3)),
+        (nn.BatchNorm2d(5, momentum=None), torch.randn(8, 5, 3, 3)),
+        (nn.BatchNorm3d(5, track_running_stats=False), torch.randn(8, 5, 2, 2, 2)),
+    ]
+    found = []
+    for layer, whole in layers:
+        share = whole[8 * rank // world_size : 8 * (rank + 1) // world_size]
+        found.append(synchronised(nn.Sequential(layer))(share).detach())
+    return found
+
+
+def test_layers_of_any_dimension_and_kind_are_normalised_as_the_whole_batch_would_be() -> None:
+    shares: list[list[Tensor]] = on_ranks(of_any_kind, 2)
+    for whole, *parts in zip(of_any_kind(0, 1), *shares, strict=True):
+        torch.testing.assert_close(torch.cat(parts), whole, atol=1e-5, rtol=0)

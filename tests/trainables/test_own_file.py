@@ -532,3 +532,50 @@ def test_loader_processes_of_any_rank_share_its_memory_as_predicted(
     measured, predicted = (found[1][m] - found[0][m] for m in ("peak_memory_gib", "predicted_memory_gib"))
     assert predicted - measured < 0.15 * found[1]["peak_memory_gib"]
     assert measured < 0.3
+
+
+def test_parts_that_are_drawn_at_random_are_parts_of_one_division(tmp_path: Path, name: str) -> None:
+    """Else validation samples would be trained on, and other ones in each trial."""
+    text = (
+        "import random\n\nimport numpy as np\nimport torch\n\n"
+        + """
+PARAMETERS = {}
+METRICS = {"val_loss": "1"}
+
+
+def network():
+    return torch.nn.Linear(1, 1)
+
+
+def loss(outputs, targets):
+    return (outputs - targets).square().mean()
+
+
+def measures(outputs, targets):
+    return {"val_loss": (outputs - targets).square().flatten(1).mean(1)}
+
+
+def dataset(part, root):
+    order = torch.randperm(60).tolist() + np.random.permutation(3).tolist() + [random.random()]
+    places = {"train": order[:40], "validation": order[40:50], "test": order[50:60]}[part]
+    with open(DRAWN, "a") as file:
+        file.write(f"{part}: {order}\\n")
+    return [(torch.tensor([float(place)]), torch.tensor([0.0])) for place in places]
+""".replace("DRAWN", repr(str(tmp_path / "drawn")))
+    )
+    (tmp_path / name).write_text(text)
+    for number in range(2):
+        torch.manual_seed(number)
+        trained(str(tmp_path / name), tmp_path / f"trial{number}")
+    orders = {line.partition(": ")[2] for line in (tmp_path / "drawn").read_text().splitlines()}
+    assert len(orders) == 1
+
+
+def test_what_augment_makes_of_targets_is_not_what_measures_is_tried_with(tmp_path: Path, name: str) -> None:
+    augment = "def augment(batch):\n    x, y = batch\n    return x, torch.cat([y, y, y], 1)\n\n\ndef loss("
+    first = ("mse_loss(outputs, targets)", "mse_loss(outputs, targets[:, :1])")
+    measures = ("(outputs - targets) ** 2", "(outputs - targets.view(len(outputs), 1)) ** 2")
+    trainable = load_trainable(written(tmp_path, name, ("def loss(", augment), first, measures))
+    worker = LocalWorker(tmp_path, 1, trainable.locate_data(Data()), Resources(1))
+    trainable.probe(CONFIG, worker)
+    assert worker.reported

@@ -69,7 +69,7 @@ def test_for_programs_each_line_is_one_json_object(folder: Path, capsys: pytest.
     assert test["test"]["test_accuracy"] == pytest.approx(0.99 * second["metrics"]["val_accuracy"])
     assert main([*command, "batch_size=3"]) == 2
     out, err = capsys.readouterr()
-    refusal = f"--folder {folder}: another configuration was trained there, see config.json"
+    refusal = f"--folder {folder}: another configuration or other data were trained there, see config.json"
     assert json.loads(out.splitlines()[-1]) == {"error": refusal}
     assert err == ""
 
@@ -211,7 +211,7 @@ def test_a_folder_of_another_configuration_is_not_gone_on_from(
     command = ["--trainable", "replay", "--folder", str(folder), "--epochs", "1"]
     assert main([*command, "batch_size=64"]) == 0
     assert main([*command, "batch_size=128"]) == 2
-    assert "another configuration was trained there" in capsys.readouterr().err
+    assert "another configuration or other data were trained there" in capsys.readouterr().err
 
 
 def test_what_the_test_set_says_is_kept(folder: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_folder_of_other_pictures_is_not_gone_on_from(folder: Path, capsys: py
     command = ["--trainable", "replay", "--folder", str(folder), "--epochs", "1"]
     assert main([*command, "--train-images", "100"]) == 0
     assert main([*command, "--train-images", "200"]) == 2
-    assert "another configuration was trained there" in capsys.readouterr().err
+    assert "another configuration or other data were trained there" in capsys.readouterr().err
 
 
 def test_a_folder_in_which_another_process_trains_is_left_alone(
@@ -248,3 +248,11 @@ def test_within_a_long_epoch_a_line_says_how_far_it_is(
         for step in range(1, 7):
             on_step(2, step, 6)
         assert capsys.readouterr().out.splitlines() == [first]  # the last step is that of the epoch's line
+
+
+def test_a_probe_leaves_the_curves_of_the_training(folder: Path) -> None:
+    command = ["--trainable", "replay", "--folder", str(folder), "--epochs", "2", "batch_size=64"]
+    assert main(command) == 0
+    before = rows_of(folder)
+    assert main([*command, "--probe"]) == 0
+    assert rows_of(folder) == before
