@@ -246,7 +246,7 @@ class MemoryNeed:
 
     @property
     def fits(self) -> bool:
-        """Comparison of both."""
+        """Whether `total` is at most `available`."""
         return self.total <= self.available
 
 

@@ -98,9 +98,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--val-samples", type=int, default=Data.val_images)
     options = parser.parse_intermixed_args(arguments)
     path, pairs = options.file.absolute(), (setting.partition("=") for setting in options.settings)
-    config = {name: parsed(value) for name, _, value in pairs}
     try:
         trainable = load_trainable(str(path))
+        config = {name: parsed(value, (trainable.PARAMETERS or {}).get(name)) for name, _, value in pairs}
         limits = {"train_images": options.train_samples, "val_images": options.val_samples}
         data = trainable.locate_data(Data(root=options.root, **limits))
         if isinstance(trainable, OwnLoop):

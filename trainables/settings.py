@@ -140,8 +140,13 @@ def did_you_mean(name: str, names: Sequence[str]) -> str:
     return f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(names)}"
 
 
-def parsed(text: str) -> Scalar | None:
-    """Return the value that a command line's text stands for: 128, 0.1, true, null, or a word."""
+def parsed(text: str, parameter: Parameter | None = None) -> Scalar | None:
+    """Return the value that a command line's text stands for: 128, 0.1, true, null, or a word.
+
+    A parameter that has words alone, such as `none`, takes the text as it is.
+    """
+    if parameter and parameter.type == "str" and parameter.default and all(type(x) is str for x in parameter.choices):
+        return text
     words: dict[str, Scalar | None] = {"true": True, "false": False, "null": None, "none": None}
     if text.lower() in words:
         return words[text.lower()]
@@ -160,7 +165,7 @@ def _checked(name: str, value: Any, parameter: Parameter) -> Any:
         value = float(value)
     types = {parameter.type: TYPES[parameter.type], **{type(each).__name__: type(each) for each in parameter.choices}}
     if type(value) not in types.values():  # a bool is equal to an int
-        raise ValueError(f"{name}: {value!r} is no {' or '.join(types)}")
+        raise ValueError(f"{name}: expected {' or '.join(types)}, found {value!r}")
     if parameter.choices and value not in parameter.choices:
         raise ValueError(f"{name}: {value!r} is none of {', '.join(map(str, parameter.choices))}")
     low, high = parameter.low, parameter.high

@@ -188,7 +188,7 @@ def _job(options: argparse.Namespace) -> Job:
     for name, equals, _ in pairs:
         if not equals:
             raise ValueError(f'"{name}": expected NAME=VALUE')
-    config: dict[str, Any] = {name: parsed(value) for name, _, value in pairs}
+    config: dict[str, Any] = {name: parsed(value, (trainable.PARAMETERS or {}).get(name)) for name, _, value in pairs}
     if trainable.PARAMETERS is not None:
         config = checked(config, trainable.PARAMETERS)
     turns = tuple({**config, **changed} for changed in options.turns or ())

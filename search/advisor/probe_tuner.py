@@ -15,6 +15,7 @@ Array = NDArray[np.float64]
 
 # A group is the set of configurations that share all settings but the tuned ones.
 MAX_VARIANTS, MAX_LOOKED_UP, MIN_VARIANTS = 256, 4096, 8  # per group; of all groups together; per group among many
+FEWEST_VALUES = 4  # measured of each setting, before the model may say that it has no effect
 MIN_PROBE_GAIN, CERTAIN = 0.03, 0.05  # relative to the rate: smallest gain worth a probe; deviation that needs none
 
 
@@ -120,12 +121,26 @@ class ProbeTuner:
         """
         tuned, other = rows[:, self._tuned], rows[best, self._tuned]
         num_changed = ((tuned != other) & (tuned != INACTIVE) & (other != INACTIVE)).sum(axis=1)
+        if (unvaried := self._of_unvaried(rows, possible & (num_changed == 1))).any():
+            return int(np.argmax(np.where(unvaried, gains, -1.0)))
         for expected in (gains * (num_changed == 1), gains):
             if expected.max() > MIN_PROBE_GAIN:
                 return int(np.argmax(expected))
         wins = Counter(settings for _, settings in self._winners.values())
         winners = {settings for settings, count in wins.items() if count == max(wins.values())}
         return next((int(i) for i in np.flatnonzero(possible) if rows[i, self._tuned].tobytes() in winners), None)
+
+    def _of_unvaried(self, rows: Rows, possible: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which rows have a new value of a setting of which too few were measured, in any group.
+
+        From fewer the model may take a setting for one without effect.
+        """
+        found, measured = np.zeros(len(rows), dtype=bool), np.stack(list(self._measured.values()))
+        for column in self._tuned:
+            known, values = np.unique(measured[:, column]), np.unique(rows[:, column])
+            if len(known) < min(FEWEST_VALUES, len(values)):
+                found |= possible & ~np.isin(rows[:, column], known) & (rows[:, column] != INACTIVE)
+        return found
 
     def _key(self, row: Rows) -> bytes:
         return bytes(row[self._rate.columns].tobytes())

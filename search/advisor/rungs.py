@@ -20,7 +20,7 @@ def rungs(last_epoch: int) -> list[int]:
 def progress(epoch: int, length: int, longest: int) -> float:
     """Return 1 at the end of a trial, and 0 after the first epoch of the longest that the space has.
 
-    It is logarithmic, because curves change most at the start. Trials of different lengths are alike at equal parts of
-    their lengths, on which the learning rate depends.
+    It is logarithmic, because curves change most at the start. Trials of different lengths are compared at equal
+    fractions of their lengths, because the schedule of the learning rate depends on that fraction.
     """
     return 1 + math.log(epoch / length) / math.log(longest)

@@ -65,7 +65,7 @@ def candidates(
 
 
 def fully_trained(trials: Iterable[T]) -> list[T]:
-    """Return the trials that no other with the same setting of `epochs`, or none, has more epochs than."""
+    """Return the trials with the most epochs among those with the same setting of `epochs`."""
     trials = list(trials)
     longest = dict[Any, int]()
     for trial in trials:

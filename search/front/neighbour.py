@@ -74,11 +74,11 @@ def gains(tried: Iterable[Neighbour]) -> list[Neighbour]:
 def updated(
     tried: Iterable[Neighbour], again: Mapping[tuple[str, Scalar], Neighbour], rate_deviation: float
 ) -> list[Neighbour]:
-    """Return the neighbours, those replaced that were measured again.
+    """Return the neighbours; a second measurement replaces the first.
 
-    What the two measurements of a change differ by more than their errors say, is of the time between them: a machine
-    that is shared gives a second thread now more and now less. It enters the intervals of all that were measured again.
-    So few pairs tell little of it, so it is at least PART_OF_DRIFT of the `rate_deviation`, or MOST_DRIFT: the
+    Where the two differ by more than their errors, the rest is drift between them: a shared machine gives a second
+    thread sometimes more and sometimes less. It enters the intervals of all that were measured again. So few pairs
+    tell little of it, so it is at least PART_OF_DRIFT of the `rate_deviation`, or MOST_DRIFT: the
     relative standard error of one measurement of the rate, the machine's drift included.
     """
     pairs = [(each, again.get((each.parameter, each.new))) for each in tried]

@@ -15,9 +15,9 @@ SETTLED = 0.9  # probability at which a place needs no further measurement
 class FrontPlace:
     """Point of the front. `alternatives`: trials, also of the front, not told apart from it, the most probable first.
 
-    `probability`: that the point belongs to the front; `together`: that at least one of them all does. `superior`:
-    other trials that are surely better in an objective, and in none surely worse; the point belongs to the front only
-    if it is better than each of them somewhere.
+    `probability`: that the point belongs to the front; `together`: that the point or at least one of its alternatives
+    does. `superior`: other trials that are surely better in an objective, and in none surely worse; the point belongs
+    to the front only if it is better than each of them somewhere.
     """
 
     point: Trial

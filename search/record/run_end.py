@@ -8,7 +8,7 @@ from typing import Literal
 from search.record.run_lock import is_locked
 
 BY_SIGNAL = "interrupted by "  # how the reason of such an end begins
-GAVE_UP = "Ray Tune gave up"  # the reason of an end that nobody wanted
+GAVE_UP = "Ray Tune gave up"  # reason of an end that is no decision of the search
 
 
 def is_wanted_end(reason: str | None) -> bool:

@@ -336,3 +336,23 @@ def test_rates_that_earlier_runs_know_are_not_probed_again():
     assert len(settings(before)) > 5
     assert not settings(before) & settings(after)
     assert len(starts(after, "probe")) <= len(starts(before, "probe")) / 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_setting_is_not_taken_for_one_without_effect_before_it_was_varied(seed):
+    """The best of 32 settings of two parameters, whose effects three probes do not show."""
+    threads, workers = [1, 2, 4, 8], list(range(8))
+    parameters = {
+        "learning_rate": PARAMETERS["learning_rate"],
+        "num_workers": {"values": workers, "affects": "probed"},
+        "threads": {"values": threads, "affects": "probed"},
+    }
+    advisor = Advisor(space(parameters, trials=4), seed=seed)
+    while (proposal := advisor.propose()) is not None:
+        seconds = 1 + 0.2 * abs(proposal.config["num_workers"] - 5) + 0.1 * abs(proposal.config["threads"] - 4)
+        metrics = {"rate": 1000 / seconds, "accuracy": 0.5}
+        advisor.observe(proposal.trial_id, EPOCHS if proposal.kind == "train" else 0, metrics)
+        advisor.finish(proposal.trial_id, "complete")
+        last = proposal
+    assert last.config["num_workers"] == 5
+    assert last.config["threads"] == 4

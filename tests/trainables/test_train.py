@@ -12,9 +12,10 @@ import pytest
 from filelock import FileLock
 
 from trainables import replay, train
-from trainables.contract import TIMEOUT_VARIABLE, Measurement, Resources, group_timeout_seconds
+from trainables.contract import TIMEOUT_VARIABLE, Measurement, Parameter, Resources, group_timeout_seconds
 from trainables.measure import probe_end
 from trainables.output import line
+from trainables.settings import parsed
 from trainables.train import LOST_ANOTHER, attribute_failure, main
 
 TINY = [
@@ -184,7 +185,7 @@ def test_nccl_waits_longer_than_those_who_name_the_rank_that_hangs() -> None:
         (["--data", "cifar"], 'no data "cifar"; did you mean "cifar10"?'),
         (["learning_rat=0.1"], 'no parameter "learning_rat"; did you mean "learning_rate"?'),
         (["learning_rate"], '"learning_rate": expected NAME=VALUE'),
-        (["batch_size=many"], "batch_size: 'many' is no int"),
+        (["batch_size=many"], "batch_size: expected int, found 'many'"),
         (["precision=fp16"], "precision fp16: needs a CUDA device"),
         (["--epochs", "0"], "--epochs 0: at least one is needed"),
         (["--evaluate-every", "0"], "--evaluate-every 0: at least one is needed"),
@@ -256,3 +257,9 @@ def test_a_probe_leaves_the_curves_of_the_training(folder: Path) -> None:
     before = rows_of(folder)
     assert main([*command, "--probe"]) == 0
     assert rows_of(folder) == before
+
+
+def test_a_parameter_of_words_takes_none_as_a_word() -> None:
+    norm, precision = Parameter("str", "batch", "", choices=("batch", "none")), Parameter("float", None, "")
+    assert parsed("none", norm) == "none"
+    assert parsed("none", precision) is None

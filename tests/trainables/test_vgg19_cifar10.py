@@ -36,14 +36,14 @@ def test_the_defaults_are_allowed_by_themselves() -> None:
     [
         ({"bach_size": 1}, 'no parameter "bach_size"; did you mean "batch_size"'),
         ({"batch_size": 0}, "batch_size: 0 is below 1"),
-        ({"batch_size": 1.5}, "batch_size: 1.5 is no int"),
-        ({"batch_size": True}, "batch_size: True is no int"),
-        ({"learning_rate": "fast"}, "learning_rate: 'fast' is no float"),
+        ({"batch_size": 1.5}, "batch_size: expected int, found 1.5"),
+        ({"batch_size": True}, "batch_size: expected int, found True"),
+        ({"learning_rate": "fast"}, "learning_rate: expected float, found 'fast'"),
         ({"learning_rate": 0.0}, "learning_rate: 0.0 is below 1e-08"),
         ({"learning_rate": float("nan")}, "learning_rate: nan is below"),
         ({"momentum": 1}, "momentum: 1.0 is above 0.9999"),
         ({"precision": "fp8"}, "precision: 'fp8' is none of auto, fp32, bf16, fp16"),
-        ({"seed": None}, "seed: None is no int"),
+        ({"seed": None}, "seed: expected int, found None"),
     ],
 )
 def test_a_config_that_makes_no_sense_is_refused_in_one_line(config: dict[str, Any], message: str) -> None:

@@ -92,8 +92,8 @@ def _words(settings: Settings, metrics: Mapping[str, float], bound: Bound) -> st
         by_sample = settings.loader == "workers"
     match bound:
         case "input" if settings.loader_processes:
-            processes = "1 loader process loads" if settings.num_workers == 1 else f"{settings.num_workers} load"
-            return f"waits for data, which {processes}"
+            more = "es" if settings.num_workers != 1 else ""
+            return f"waits for data from {settings.num_workers} loader process{more}"
         case "input" if by_sample:
             return "waits for data, which the training process itself loads, a sample at a time"
         case "input":

@@ -42,7 +42,7 @@ def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torc
             micro-batches, or two stages share a weight.
     """
     if not isinstance(model, nn.Sequential):
-        raise InfeasibleError("strategy pipeline: the network is no nn.Sequential, a chain of layers")
+        raise InfeasibleError("strategy pipeline: needs an nn.Sequential, or `blocks` in the file")
     if not isinstance(shape.inputs, Tensor) or not isinstance(shape.targets, Tensor):
         raise InfeasibleError("strategy pipeline: inputs and targets must be one tensor each")
     world_size = dist.get_world_size()
