@@ -349,7 +349,8 @@ def test_a_setting_is_not_taken_for_one_without_effect_before_it_was_varied(seed
     }
     advisor = Advisor(space(parameters, trials=4), seed=seed)
     while (proposal := advisor.propose()) is not None:
-        seconds = 1 + 0.2 * abs(proposal.config["num_workers"] - 5) + 0.1 * abs(proposal.config["threads"] - 4)
+        config: dict[str, Any] = proposal.config
+        seconds = 1 + 0.2 * abs(config["num_workers"] - 5) + 0.1 * abs(config["threads"] - 4)
         metrics = {"rate": 1000 / seconds, "accuracy": 0.5}
         advisor.observe(proposal.trial_id, EPOCHS if proposal.kind == "train" else 0, metrics)
         advisor.finish(proposal.trial_id, "complete")
