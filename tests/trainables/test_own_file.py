@@ -579,3 +579,16 @@ def test_what_augment_makes_of_targets_is_not_what_measures_is_tried_with(tmp_pa
     worker = LocalWorker(tmp_path, 1, trainable.locate_data(Data()), Resources(1))
     trainable.probe(CONFIG, worker)
     assert worker.reported
+
+
+def test_all_ranks_start_with_the_weights_of_rank_0(tmp_path: Path, name: str) -> None:
+    """Of a file that draws others in each process; DDP hands out those of rank 0 by itself."""
+    changes = (
+        ("def network(hidden):\n", "def network(hidden):\n    torch.manual_seed(torch.distributed.get_rank())\n"),
+        ("nn.Dropout(0.1)", "nn.Identity()"),
+    )
+    path = written(tmp_path, name, *changes)
+    configs = [{"strategy": strategy} for strategy in ("ddp", "ring_allreduce")]
+    ((ddp, ring), *_) = on_ranks(metrics_of_ranks, 2, path, tmp_path / "trial", configs)
+    assert ring["train_loss"] == pytest.approx(ddp["train_loss"], rel=1e-5)
+    assert ring["val_loss"] == pytest.approx(ddp["val_loss"], rel=1e-5)
