@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 # A group is the set of configurations that share all settings but the tuned ones.
 MAX_VARIANTS, MAX_LOOKED_UP, MIN_VARIANTS = 256, 4096, 8  # per group; of all groups together; per group among many
-FEWEST_VALUES = 4  # measured of each setting, before the model may say that it has no effect
+FEWEST_VALUES = 4  # measured of a setting with as many, before the model may say that it has no effect
 MIN_PROBE_GAIN, CERTAIN = 0.03, 0.05  # relative to the rate: smallest gain worth a probe; deviation that needs none
 
 
@@ -138,7 +138,7 @@ class ProbeTuner:
         found, measured = np.zeros(len(rows), dtype=bool), np.stack(list(self._measured.values()))
         for column in self._tuned:
             known, values = np.unique(measured[:, column]), np.unique(rows[:, column])
-            if len(known) < min(FEWEST_VALUES, len(values)):
+            if len(known) < FEWEST_VALUES <= len(values):
                 found |= possible & ~np.isin(rows[:, column], known) & (rows[:, column] != INACTIVE)
         return found
 
