@@ -53,7 +53,7 @@ def run_search(
         place = f"{file}:1: " if isinstance(space, Mapping) else ""
         raise ValueError("\n".join(line.removeprefix(place) for line in lines))
     if code:
-        raise RuntimeError(lines[-1])
+        raise RuntimeError(*lines[-1:])
     return load(Path(results) / name)
 
 
@@ -69,7 +69,7 @@ def _written(space: Mapping[str, Any], folder: Path) -> Path:
 
 def _printed(command: Sequence[str]) -> tuple[int, list[str]]:
     """Print what a command prints, as it does; return its exit code and its last lines. Ctrl-C is passed on to it."""
-    lines, interrupted = deque([""], maxlen=MOST_LINES), False
+    lines, interrupted = deque[str](maxlen=MOST_LINES), False
     # a session of its own: Ctrl-C in a terminal would reach it as well, and a second signal ends it without waiting
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
@@ -86,5 +86,5 @@ def _printed(command: Sequence[str]) -> tuple[int, list[str]]:
                 interrupted = True
                 child.send_signal(signal.SIGINT)
     if interrupted:
-        raise KeyboardInterrupt(lines[-1])
-    return child.returncode, [line for line in lines if line] or [""]
+        raise KeyboardInterrupt(*list(lines)[-1:])
+    return child.returncode, list(lines)

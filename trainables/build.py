@@ -14,7 +14,7 @@ from trainables.network.normalization import synchronised
 from trainables.parallel import ranks
 from trainables.parallel.layouts import samples_at_a_time
 from trainables.sample_shape import SampleShape
-from trainables.seeding import seed_all
+from trainables.seeding import seed_process
 from trainables.settings import Settings
 from trainables.step import FORMATS, Step
 from trainables.strategies import get_strategy
@@ -23,8 +23,7 @@ from trainables.workload import workload_of
 
 def build(settings: Settings, shape: SampleShape, device: torch.device) -> Step:
     """Build the strategy's step around a new network, whose weights depend on the seed alone."""
-    seed_all(settings.seed)
-    torch.manual_seed(settings.seed)  # of GPUs, too
+    seed_process(settings.seed)
     processes = dist.get_world_size() if dist.is_initialized() else 1
     model = network(settings, shape, device, processes)
     if processes > 1:  # a file may draw weights elsewhere

@@ -213,16 +213,14 @@ class OwnLoop:
     def _train(self, settings: LoopSettings, trial: OwnTrial) -> None:
         """Call the file's `train`, after seeding the generators of random numbers."""
         import numpy as np
-        import torch
 
-        from trainables.seeding import seed_all
+        from trainables.seeding import seed_process
 
         train, own = self._file.module().train, dict(settings.own)
         seed = own["seed"] if isinstance(own.get("seed"), int) else 0
-        if trial.first_epoch > 1:  # else what is drawn in the first epoch would be drawn again
-            seed = int(np.random.SeedSequence([abs(seed), trial.first_epoch]).generate_state(1)[0])
-        seed_all(seed % 2**32)
-        torch.manual_seed(seed)  # of GPUs, too
+        if trial.next_epoch > 1:  # else what is drawn in the first epoch would be drawn again
+            seed = int(np.random.SeedSequence([abs(seed), trial.next_epoch]).generate_state(1)[0])
+        seed_process(seed)
         train(own, trial)
 
     def _train_until_end(self, settings: LoopSettings, trial: OwnTrial) -> None:

@@ -87,14 +87,9 @@ class OwnTrial:
         self._on_step = None if probe else getattr(worker, "on_step", None)
         self.turns: StepListener | None = None  # hears of the steps, in place of the end of a probe
 
-    @property
-    def first_epoch(self) -> int:
-        """The epoch after that of the checkpoint; 1 without one."""
-        return self._epoch + 1
-
     def epochs(self) -> Iterator[int]:
         """Yield the epochs after the checkpoint, up to `num_epochs` or until the trial is ended."""
-        epoch = self._epoch + 1
+        epoch = self.next_epoch
         while self._going_on and epoch <= self.num_epochs:
             yield epoch
             if not self.probe and self._going_on and self._epoch != epoch:
@@ -224,6 +219,11 @@ class OwnTrial:
 
     # What the trainable uses.
 
+    @property
+    def next_epoch(self) -> int:
+        """Epoch that is reported next; at the start that after the checkpoint, or 1."""
+        return self._epoch + 1
+
     def probed(self) -> Measurement:
         """Return the metrics of a probe.
 
@@ -281,8 +281,8 @@ class OwnTrial:
         return may_stop(self._instruments, self._worker, self.device, self._steps, seconds)
 
     def _check(self, epoch: int, values: Mapping[str, float], names: Collection[str]) -> None:
-        if epoch != self._epoch + 1:
-            raise OwnCodeError(f"trial.report({epoch}, ...) where epoch {self._epoch + 1} is expected")
+        if epoch != self.next_epoch:
+            raise OwnCodeError(f"trial.report({epoch}, ...) where epoch {self.next_epoch} is expected")
         self._check_names(names)
         for name, value in values.items():
             if not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Random state of a process: the generators of Python, NumPy and PyTorch's CPU."""
+"""Random state of a process: the generators of Python, NumPy and PyTorch."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ import torch
 
 
 def seed_all(seed: int) -> None:
-    """Seed all three generators; `seed`: 0 to 2**32 - 1."""
+    """Seed the generators of the CPU; `seed`: 0 to 2**32 - 1. GPUs are left alone: a loader process has none."""
     random.seed(seed)
     np.random.seed(seed)
     torch.default_generator.manual_seed(seed)
 
 
+def seed_process(seed: int) -> None:
+    """Seed the generators of the CPU and of the GPUs; `seed`: any whole number."""
+    seed_all(seed % 2**32)
+    torch.manual_seed(seed)
+
+
 @contextlib.contextmanager
-def own_random_state(seed: int) -> Iterator[None]:
-    """Seed the generators for a while; afterwards they go on as if nothing had been drawn."""
+def restored_random_state() -> Iterator[None]:
+    """Afterwards the generators of the CPU go on as if nothing had been drawn meanwhile."""
     states = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
-    seed_all(seed)
     try:
         yield
     finally:

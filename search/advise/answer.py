@@ -89,12 +89,12 @@ def _verdict(tried: Neighbour) -> str:
     estimate = tried.estimate
     if tried.is_gain:
         return "faster"
-    if estimate is None or (estimate.low < 0 < estimate.high and not estimate.is_tie):
+    if estimate is not None and estimate.is_tie:
+        return "a tie"
+    if estimate is None or estimate.low < 0 < estimate.high:
         return "not decided"
     if not estimate.is_decided:
         return "perhaps slower" if estimate.mean < 0 else "perhaps faster"
-    if estimate.is_tie:
-        return "a tie"
     if estimate.mean < 0:
         return "slower"
     return "faster, by little" if tried.measured_again else "faster, not measured again"

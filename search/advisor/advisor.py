@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, cast, get_args
 
 import numpy as np
@@ -59,7 +60,6 @@ class Advisor:
         needs_model = space.searcher.name == "gp" or self._forecasts or space.evaluation == "decoupled"
         self._model = TrialModel(space) if needs_model else None
         self._probe_tuned = space.probe_tuned_parameters
-        self._num_configs = self._count_configs()
         self._gain_too_small: str | None = None  # why no further trial is worth its time
         self._pending: dict[str, Scalar] | None = None  # to be trained once probes have found its fastest settings
         self._optuna_study = OptunaStudy(space)
@@ -93,7 +93,7 @@ class Advisor:
             return EPOCHS_SPENT  # what may be left is too little for another trial
         if self._grid is not None and self._num_trials >= len(self._grid):
             return "the grid is complete"
-        if self._num_configs is not None and len(self._tried) >= self._num_configs:
+        if len(self._tried) >= self._num_configs:
             return "every configuration was tried"
         return self._gain_too_small
 
@@ -220,11 +220,12 @@ class Advisor:
         if elsewhere := _finite(known.elsewhere):
             model.observe_elsewhere(known.run, known.config, self._losses(elsewhere), self._errors(elsewhere))
 
-    def _count_configs(self) -> int | None:
-        """Return how many configurations the space has, as `_key` tells them apart; None: too many to be counted."""
+    @cached_property
+    def _num_configs(self) -> float:
+        """Number of configurations of the space, as `_key` tells them apart; infinite: too many to be counted."""
         with suppress(SpaceError):
-            return len({self._key(config) for config in self._space.grid()})
-        return None
+            return len({self._key(config) for config in self._grid or self._space.grid()})
+        return math.inf
 
     def _choose(self) -> dict[str, Scalar]:
         if self._grid is not None:

@@ -29,7 +29,7 @@ class ProbeTuner:
     def __init__(
         self, encoding: Encoding, rate: MetricModel, tuned_names: set[str], feasibility: Callable[[Rows], Array]
     ) -> None:
-        self._encoding, self._rate, self._tuned_names, self._feasibility = encoding, rate, tuned_names, feasibility
+        self._encoding, self.rate, self._tuned_names, self._feasibility = encoding, rate, tuned_names, feasibility
         self._tuned = encoding.columns(tuned_names)
         self._shared = np.setdiff1d(rate.columns, self._tuned)
         self._probed: set[bytes] = set()  # started probes, whatever their result
@@ -66,15 +66,15 @@ class ProbeTuner:
         known = np.array([key in self._measured for key in keys])
         untried = ~known & np.array([key not in self._probed for key in keys])
         probe = None
-        if not len(self._rate):
+        if not len(self.rate):
             score = np.where(untried, 1.0, 0.0) + 0.5 * feasibility + 1e-6 * rng.random(len(rows))
             best, probes = int(np.argmax(score)), bool(untried.any())
         else:
-            means, deviations = self._rate.predict(rows)
+            means, deviations = self.rate.predict(rows)
             best = _lowest(means, feasibility, known if known.any() else untried if untried.any() else ~known)
             if known.any():
                 # by how much a probe moves what is predicted: the noisier it is, the less
-                moves = deviations**2 / np.hypot(deviations, self._rate.noise)
+                moves = deviations**2 / np.hypot(deviations, self.rate.noise)
                 gains = untried * expected_excess(means[best], means, moves) * feasibility
                 probe = self._choose_probe(rows, best, gains, untried & (feasibility >= 0.5))
                 probes = probe is not None
@@ -86,7 +86,7 @@ class ProbeTuner:
 
     def fastest(self, rows: Rows) -> Rows:
         """Return the rows with the tuned settings that are predicted to be the fastest."""
-        if not len(self._rate):
+        if not len(self.rate):
             return rows
         groups = {row[self._shared].tobytes(): row for row in rows}
         if unknown := {key: row for key, row in groups.items() if key not in self._fastest}:
@@ -94,7 +94,7 @@ class ProbeTuner:
             rng, limit = np.random.default_rng(0), max(MIN_VARIANTS, MAX_LOOKED_UP // len(unknown))
             variants = [self._variants(row, rng, min(limit, MAX_VARIANTS)) for row in unknown.values()]
             together, ends = np.vstack(variants), np.cumsum([len(group) for group in variants])[:-1]
-            means = np.split(self._rate.predict(together)[0], ends)
+            means = np.split(self.rate.predict(together)[0], ends)
             feasibility = np.split(self._feasibility(together), ends)
             for key, group, mean, odds in zip(unknown, variants, means, feasibility, strict=True):
                 self._fastest[key] = group[_lowest(mean, odds, np.ones(len(group), dtype=bool))][self._tuned]
@@ -143,7 +143,7 @@ class ProbeTuner:
         return found
 
     def _key(self, row: Rows) -> bytes:
-        return bytes(row[self._rate.columns].tobytes())
+        return bytes(row[self.rate.columns].tobytes())
 
 
 def _lowest(means: Array, feasibility: Array, among: NDArray[np.bool_]) -> int:

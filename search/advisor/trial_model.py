@@ -89,13 +89,11 @@ class TrialModel:
             for o in space.objectives
         ]
         self._probe_tuner: ProbeTuner | None = None
-        self._tuned = -1  # index of the objective that probes tune
         if space.probe_tuned_parameters and self._is_probed.any():
-            metrics = [objective.metric for objective in space.objectives]
-            rate = rate_metric(space.known_metrics) if space.known_metrics else ""
-            self._tuned = metrics.index(rate) if rate in metrics else int(self._is_probed.argmax())
-            of_rate_model = self._objectives[self._tuned]
-            self._probe_tuner = ProbeTuner(encoding, of_rate_model, space.probe_tuned_parameters, self._feasibility)
+            rate = rate_metric(space.known_metrics)
+            tuned = min(np.flatnonzero(self._is_probed), key=lambda i: space.objectives[i].metric != rate)
+            by = self._objectives[tuned]
+            self._probe_tuner = ProbeTuner(encoding, by, space.probe_tuned_parameters, self._feasibility)
         self._failure = MetricModel(encoding, every)
         self._excesses = {str(constraint): MetricModel(encoding, every) for constraint in space.all_constraints}
         # objectives that the user bounds by the numbers of epochs in the space
@@ -272,10 +270,10 @@ class TrialModel:
 
     def _learn(self, row: Rows, progress: float, losses: Array, errors: Array | float) -> None:
         known = np.broadcast_to(errors, losses.shape)
-        for i, (model, loss, error) in enumerate(zip(self._objectives, losses, known, strict=True)):
+        for model, is_probed, loss, error in zip(self._objectives, self._is_probed, losses, known, strict=True):
             if np.isfinite(loss):
-                model.learn(row, 1.0 if self._is_probed[i] else progress, float(loss), float(error))
-                if self._probe_tuner and i == self._tuned:
+                model.learn(row, 1.0 if is_probed else progress, float(loss), float(error))
+                if self._probe_tuner and model is self._probe_tuner.rate:
                     self._probe_tuner.learn(row, float(loss))
         self._invalidate()
 

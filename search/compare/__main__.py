@@ -244,10 +244,12 @@ def _shared(named: Sequence[Side], metric: str) -> list[str]:
     for side in named[1:]:
         if not learned and (found := mean_ratio(rows, side.letter, base)):
             mean, low, high, size = found
-            over = f"over {plural(size, 'shared configuration')}" + (f", {low:.2f} to {high:.2f}" if size > 1 else "")
-            (times,) = (
-                {_difference(row, side.letter, base, learned) for row in rows} - {"–"} if size == 1 else {f"{mean:.2f}"}
-            )
+            over, times = f"over {plural(size, 'shared configuration')}", f"{mean:.2f}"
+            if size > 1:
+                over += f", {low:.2f} to {high:.2f}"
+            else:  # the ratio itself, with its interval
+                only = next(row for row in rows if {side.letter, base} <= row.readings.keys())
+                times = _difference(only, side.letter, base, learned)
             means.append(wrap(f"**{side.letter} reaches {times} times the {label} of {base}** ({over})."))
     short = {"configuration": [format_settings(row.config, names) for row in shown]}
     if fits({**short, **columns}):

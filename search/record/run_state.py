@@ -193,12 +193,9 @@ class RunState:
 
         Of these it is a point of the front or a candidate, where there is one.
         """
-
-        def best_known(name: str) -> Trial:
-            named = (trial for trial in (*self.front(), *self.candidates()) if self._source(trial.trial_id) == name)
-            return next(named, self.trials[name])
-
-        return [(best_known(one), best_known(other)) for one, other in self._turns.pairs]
+        compared = [*self.front(), *self.candidates()]
+        known = {**self.trials, **{self._source(trial.trial_id): trial for trial in reversed(compared)}}
+        return [(known[one], known[other]) for one, other in self._turns.pairs]
 
     def num_rounds(self, one: Trial, other: Trial) -> int:
         """Number of rounds in which the rates of the two, or of trials that share them, were measured in turns."""

@@ -11,10 +11,20 @@ from typing import Any
 from search.front.roles import rate_unit
 from search.record.trial import Trial
 from search.report.causes import stage_milliseconds
-from search.report.sweeps import Ratio, alike, by_intervals, group_heading, measured, present, rate, utilization
+from search.report.sweeps import (
+    Ratio,
+    alike,
+    by_intervals,
+    group_heading,
+    measured,
+    present,
+    rate,
+    told_ratio,
+    utilization,
+)
 from search.text.configurations import format_setting, format_settings
 from search.text.markdown import format_tables, wrap
-from search.text.numbers import format_number, format_percent, format_ratio, plural
+from search.text.numbers import format_number, format_percent, plural
 from trainables.contract import Strategy
 
 MOST_TABLES = 3
@@ -65,8 +75,7 @@ def strategy_tables(
         rows = list(filter(measured, ordered))
         if len({t.config["strategy"] for t in rows}) > 1:
             best, second = sorted(rows, key=lambda t: -t.rate)[:2]
-            lead = ratio(best, second)
-            told = format_ratio(*lead.ratio) if lead else "–"
+            told = told_ratio(ratio(best, second))
             notes = [f"Fastest: {_named(best, own)}, {told} times the rate of {_named(second, own)}."]
             notes += [f"{_named(t, own)} did not run: {t.reason}" for t in ordered if not measured(t)]
             single = next((t for t in rows if t.config["strategy"] == "single"), None)

@@ -64,6 +64,11 @@ def by_intervals(one: Trial, other: Trial) -> Estimate:
     return one.log_rate - other.log_rate
 
 
+def told_ratio(ratio: Estimate | None) -> str:
+    """Return a ratio of rates with its interval; a dash where it is not known."""
+    return format_ratio(*ratio.ratio) if ratio else "–"
+
+
 def loader_tables(
     trials: Sequence[Trial],
     varying: Sequence[str],
@@ -75,9 +80,8 @@ def loader_tables(
     `ratio`: the logarithm of the ratio of the rates of two trials.
     """
     blocks = []
-    for group in alike([t for t in trials if measured(t) and stage_milliseconds(t)], LOADING, without_effect)[
-        :MOST_TABLES
-    ]:
+    profiled = [trial for trial in trials if measured(trial) and trial.stages]
+    for group in alike(profiled, LOADING, without_effect)[:MOST_TABLES]:
         names = [name for name in LOADING if len({repr(t.config.get(name)) for t in group}) > 1]
         rows = _sorted(group, names)
         times = [stage_milliseconds(trial) for trial in rows]
@@ -95,7 +99,7 @@ def loader_tables(
         }
         slowest, fastest = ranked[0], ranked[-1]
         lead = ratio(fastest, slowest)
-        told = format_ratio(*lead.ratio) if lead else "–"
+        told = told_ratio(lead)
         note = f"Fastest: {named[fastest.trial_id]}, {told} times the rate of {named[slowest.trial_id]}."
         if not _surely_differ(lead):
             note = f"The rates cannot be told apart: the highest is {told} times the lowest."
@@ -161,7 +165,7 @@ def batch_tables(
             size = saturated.config["batch_size"]
             best = max((t for t in runs if t.config["batch_size"] > size), key=lambda t: t.rate)
             larger, lead = format_setting(best.config["batch_size"]), ratio(best, saturated)
-            told = format_ratio(*lead.ratio) if lead else "–"
+            told = told_ratio(lead)
             if lead is None or lead.high > math.log(FASTER):
                 text = [
                     f"Whether the rate is saturated at batch_size {format_setting(size)} is not known: of the larger "

@@ -26,6 +26,7 @@ from search.text.numbers import join_words, plural
 from trainables.contract import Config, InfeasibleError, Measurement, Resources, load_trainable
 
 ROUNDS_TOGETHER = 2 * FEWEST_ROUNDS  # of all trials in doubt; what is in doubt after them has more
+CHECKPOINTS = "checkpoint*"  # in the folder of a trial; those of other libraries are folders
 NO_CHECKPOINT = "no checkpoint was kept, as it was far from the front when it ended; search.train measures it"
 LEAST_DECIDING_SECONDS = 15.0  # of two configurations to start, and of some rounds
 MAX_MEMORY_TOGETHER = 0.9  # of what there is, for configurations that take turns
@@ -65,11 +66,10 @@ class FrontMeasurements:
     def plan(self) -> str | None:
         """Return what will be measured, and how long the part takes whose time is known; None: nothing."""
         front, is_trained = self._run_state.front(), self._space.trial_kind != "probe"
-        is_tested = is_trained and has_test(load_trainable(self._space.trainable or "").METRICS)
         seconds = self._seconds_for_deciding()
         steps = ["probed again"] * (is_trained and self._space.budget.repeats > 0)
         steps += [f"compared for up to {format_duration(seconds)} where it is in doubt"] * (seconds >= 1)
-        steps += ["tested"] * is_tested
+        steps += ["tested"] * self._is_tested
         return f"the front ({plural(len(front), 'point')}) is {join_words(steps)}" if front and steps else None
 
     def repeat(self) -> None:
@@ -111,8 +111,8 @@ class FrontMeasurements:
             if run_state.num_rounds(*pair) == before:
                 impossible.add(frozenset(trial.trial_id for trial in pair))
         middle = self._clock() + (end - self._clock()) / 2
-        knee = [run_state.knee] if run_state.knee else []  # first: it is recommended
-        picks = list({each.trial_id: each for each in (*knee, *run_state.picked())}.values())
+        knee = run_state.knee  # first, because it is recommended
+        picks = sorted({each.trial_id: each for each in run_state.picked()}.values(), key=lambda each: each is not knee)
         for place, trial in enumerate(picks):
             now = self._clock()
             self._try_neighbours(trial, now + (middle - now) / (len(picks) - place))
@@ -239,9 +239,14 @@ class FrontMeasurements:
             return ended if isinstance(ended, Ended) else None
         return None
 
+    @property
+    def _is_tested(self) -> bool:
+        """True if trials are trained and the training may have a test set."""
+        return self._space.trial_kind != "probe" and has_test(load_trainable(self._space.trainable or "").METRICS)
+
     def test(self) -> None:
         """Read the test set once for each trained point of the front, where the training has one."""
-        if self._space.trial_kind == "probe" or not has_test(load_trainable(self._space.trainable or "").METRICS):
+        if not self._is_tested:
             return
         for point in self._run_state.front():
             if not point.test_metrics:
@@ -255,7 +260,7 @@ class FrontMeasurements:
             event = "repeat" if function == "probe" else "test"
             self._journal.append(event, trial_id=point.trial_id, metrics=dict(ended.metrics))
         elif ended is not None and function == "test":
-            is_gone = not any(Path(task.folder).glob("checkpoint*"))
+            is_gone = not any(Path(task.folder).glob(CHECKPOINTS))
             reason = NO_CHECKPOINT if is_gone else ended.reason
             self._journal.append("test", trial_id=point.trial_id, metrics={}, reason=reason)
 

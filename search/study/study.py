@@ -23,7 +23,7 @@ from search.front.targets import with_targets
 from search.record.journal import Event, Journal
 from search.record.run_end import GAVE_UP
 from search.space.space import MOST_CONCURRENT_TRIALS, Space
-from search.study.front_measurements import FrontMeasurements
+from search.study.front_measurements import CHECKPOINTS, FrontMeasurements
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable, source_of
 
 OUT_OF_TIME, OUT_OF_GPU_HOURS = "budget.hours is spent", "budget.gpu_hours is spent"
@@ -263,7 +263,7 @@ class Study:
         front = {point.trial_id for point in self._run_state.fronts_among(self._with_checkpoints, layers=KEPT_FRONTS)}
         wanted = {*self._running, *front, *(proposal.trial_id for proposal in self._pending)}
         for trial_id in self._with_checkpoints - wanted:
-            for checkpoint in (self._folder / "trials" / trial_id).glob("checkpoint*"):  # other libraries' are folders
+            for checkpoint in (self._folder / "trials" / trial_id).glob(CHECKPOINTS):
                 if checkpoint.is_dir() and not checkpoint.is_symlink():
                     shutil.rmtree(checkpoint, ignore_errors=True)
                 else:

@@ -52,15 +52,15 @@ class _Synchronised(_BatchNorm):
 
 
 class SynchronisedBatchNorm1d(_Synchronised, nn.BatchNorm1d):
-    """Of (batch, channels) or (batch, channels, length)."""
+    """Normalisation of (batch, channels) or (batch, channels, length) over ranks."""
 
 
 class SynchronisedBatchNorm2d(_Synchronised, nn.BatchNorm2d):
-    """Of (batch, channels, height, width)."""
+    """Normalisation of (batch, channels, height, width) over ranks."""
 
 
 class SynchronisedBatchNorm3d(_Synchronised, nn.BatchNorm3d):
-    """Of (batch, channels, depth, height, width)."""
+    """Normalisation of (batch, channels, depth, height, width) over ranks."""
 
 
 SYNCHRONISED: dict[type, type[_Synchronised]] = {

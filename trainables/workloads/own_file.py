@@ -23,7 +23,7 @@ from trainables.own_module import imported
 from trainables.plan import Batch, Batches, EmptyBatches, Indices, Plan
 from trainables.sample_shape import SampleShape, shape_of
 from trainables.samples.worker_batches import Collate, LoadError, LoadFailure, WorkerBatches
-from trainables.seeding import own_random_state, seed_all
+from trainables.seeding import restored_random_state, seed_all
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.workload import EvaluationPart
@@ -193,7 +193,8 @@ class OwnFile:
         key = part, data.root
         if key not in self._datasets:
             before = resident_bytes()
-            with own_random_state(SUBSET_SEED):  # a file that divides at random gives all parts of one division
+            with restored_random_state():
+                seed_all(SUBSET_SEED)  # a file that divides at random gives all parts of one division
                 found = self._module.dataset(part, data.root)
             self._kept_bytes += max(0, resident_bytes() - before)
             what = f'{self._path.name}: dataset("{part}")'
@@ -253,7 +254,7 @@ class _Samples(Dataset[Any]):
 
     def __getitems__(self, choices: list[tuple[int, int]]) -> Any:
         """Return the samples, or why one cannot be loaded."""
-        with own_random_state(SUBSET_SEED):
+        with restored_random_state():
             return self._loaded(choices)
 
     def _loaded(self, choices: list[tuple[int, int]]) -> Any:
