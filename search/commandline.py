@@ -7,16 +7,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from typing import TYPE_CHECKING, Any
 
 from search.exit_codes import BAD_INPUT, DONE, FAILED, INTERRUPTED, InputError, Parser
 from search.record.trial import Trial
 from search.space.parameters import find_parameter_problems
 from search.space.validation import did_you_mean
 from trainables.contract import Scalar, Trainable
+from trainables.setting_text import parsed
 
 if TYPE_CHECKING:
     from search.record.dataframes import Run  # brings pandas, for which a wrong command should not wait
@@ -95,23 +93,17 @@ def find_trial(run: Run, trial_id: str) -> Trial:
 
 
 def given_settings(words: Sequence[str], trainable: Trainable, name: str) -> dict[str, Scalar]:
-    """Return settings given as NAME=VALUE, with the types of a space file; `name`: of the trainable.
+    """Return settings given as NAME=VALUE, read as `trainables.train` reads them; `name`: of the trainable.
 
     Raises:
         InputError: a word is no setting, or the trainable has no such parameter or value.
     """
-    config = dict(map(_setting, words))
+    config: dict[str, Any] = {}
+    for word in words:
+        parameter, equals, value = word.partition("=")
+        if not equals:
+            raise InputError(f'"{word}": expected NAME=VALUE, as in batch_size=512')
+        config[parameter] = parsed(value, (trainable.PARAMETERS or {}).get(parameter))
     for fault in find_parameter_problems({}, config, trainable.PARAMETERS, name):
         raise InputError(f"{'.'.join(map(str, fault.path[1:]))}: {fault.message}")
     return config
-
-
-def _setting(text: str) -> tuple[str, Scalar]:
-    name, equals, value = text.partition("=")
-    try:
-        parsed = YAML(typ="safe").load(value)
-    except YAMLError:
-        parsed = None
-    if not equals or not isinstance(parsed, int | float | str | bool):
-        raise InputError(f'"{text}": expected NAME=VALUE, as in batch_size=512')
-    return name, parsed

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from search.front.affects import is_learned
+from search.front.intervals import interval
 from search.front.objective import Objective, measured
 from search.record.dataframes import Run
 from search.record.trial import STAGES, Trial
@@ -29,6 +30,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 GREY = "#999999"
 MARKERS = "osD^vPX*"
 MAX_NAMED = 8  # curves in a legend
+INACTIVE_SHARE = 0.15  # of an axis, below the numbers, for a setting that is not active
 
 
 class NothingToDrawError(ValueError):
@@ -38,7 +40,8 @@ class NothingToDrawError(ValueError):
 def plot_front(run: Run, ax: Axes | None = None) -> Axes:
     """Plot the first two objectives of all trials: the front with 95% intervals, the dominated, the stopped, the picks.
 
-    A stopped trial is hollow, at its last measurement, and is never on the front.
+    A stopped trial is hollow, at its last measurement, and is never on the front. Complete trials that violate a
+    constraint, or that were trained for fewer epochs than others, are crosses: they are not compared.
 
     Raises:
         NothingToDrawError: no trial has both objectives.
@@ -48,13 +51,19 @@ def plot_front(run: Run, ax: Axes | None = None) -> Axes:
     shown = [t for t in run.state.trials.values() if measured(t.metrics, (x, y))]
     if not shown:
         raise NothingToDrawError(f"no trial has {y.metric} and {x.metric} measured")
-    front = run.state.front()
+    front, compared = run.state.front(), run.state.candidates()
+    dominated = [t for t in shown if t in compared and t not in front]
+    others = [t for t in shown if t not in compared and t.state == "complete"]
     stopped = [t for t in shown if t.state == "stopped"]
-    rest = [t for t in shown if t not in front and t.state == "complete"]
-    for trials, label, face in ((rest, "dominated", GREY), (stopped, "stopped early", "none")):
+    styles: Sequence[tuple[Sequence[Trial], Mapping[str, Any]]] = (
+        (dominated, {"label": "dominated", "marker": "o", "color": GREY}),
+        (others, {"label": "not compared", "marker": "x", "color": GREY}),
+        (stopped, {"label": "stopped early", "marker": "o", "facecolors": "none", "edgecolors": GREY}),
+    )
+    for trials, style in styles:
         if trials:
-            ax.scatter(*_at(trials, x, y), s=24, marker="o", facecolors=face, edgecolors=GREY, label=label)
-    _draw_front(ax, run, front, 0, f"front ({len(front)})")
+            ax.scatter(*_at(trials, x, y), s=24, **style)
+    _draw_front(ax, run, front, run.state.objectives, 0, f"front ({len(front)})")
     middle = sum(ax.get_xlim()) / 2
     for same in picks_by_trial(run):
         trial = same[0].trial
@@ -75,9 +84,10 @@ def plot_fronts(runs: Mapping[str, Run], ax: Axes | None = None) -> Axes:
     ax = _axes(ax)
     if not any(run.state.front() for run in runs.values()):
         raise NothingToDrawError("no run has a front")
+    first = next(iter(runs.values()))
     for number, (name, run) in enumerate(runs.items()):
-        _draw_front(ax, run, run.state.front(), number, name)
-    _finish(ax, next(iter(runs.values())), "")
+        _draw_front(ax, run, run.state.front(), first.state.objectives, number, name)
+    _finish(ax, first, "")
     return ax
 
 
@@ -225,36 +235,48 @@ class _Scale(NamedTuple):
 
 
 def _setting_scale(run: Run, name: str, trials: Sequence[Trial]) -> _Scale:
-    """Return numbers by size; words, and inactive values (None), by their order in the space file."""
+    """Return numbers by size; words by their order in the space file; inactive values (None) below."""
     found: list[Any] = [t.config.get(name) for t in trials]
     stated = run.info.parameters.get(name, {})
-    if "min" in stated and all(type(value) in (int, float) for value in found):
+    active = [value for value in found if value is not None]
+    if "min" in stated and all(type(value) in (int, float) for value in active):
         size = math.log10 if stated.get("log") else float
-        ends = {size(end): format_setting(end) for end in (min(found), max(found))}
-        return _Scale(name, [size(float(value)) for value in found], ends)
+        low, high = size(min(active)), size(max(active))
+        bottom = low - (INACTIVE_SHARE * (high - low) or 1.0)
+        ends = {low: format_setting(min(active)), high: format_setting(max(active))}
+        ends |= {bottom: "–"} if len(active) < len(found) else {}
+        return _Scale(name, [bottom if value is None else size(float(value)) for value in found], ends)
     order = [value for value in [None, *stated.get("values", [])] if value in found]
     order += [value for value in found if value not in order]
     labels = {float(i): "–" if value is None else format_setting(value) for i, value in enumerate(order)}
     return _Scale(name, [float(order.index(value)) for value in found], labels)
 
 
-def _draw_front(ax: Axes, run: Run, front: Sequence[Trial], number: int, label: str) -> None:
-    """Draw the points of a front with their intervals, and the boundary of the area that they dominate."""
+def _draw_front(
+    ax: Axes, run: Run, front: Sequence[Trial], objectives: Sequence[Objective], number: int, label: str
+) -> None:
+    """Draw a front with its intervals on the first two objectives; of two, the boundary of what it dominates, too."""
     if not front:
         return
-    y, x = run.state.objectives[:2]
+    y, x = objectives[:2]
     color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
     ordered = sorted(front, key=lambda t: t.metrics[x.metric])
-    where: Literal["post", "pre"] = "post" if y.goal == x.goal == "minimize" else "pre"
+    where: Literal["post", "pre"] = "post" if x.goal == "minimize" else "pre"
     horizontal, vertical = _at(ordered, x, y)
-    ax.step(horizontal, vertical, where=where, color=color, linewidth=0.9, alpha=0.6)
-    errors = []
-    for objective, values in ((x, horizontal), (y, vertical)):
-        halves = [run.state.half_interval(t, objective.metric) or 0.0 for t in ordered]
-        # 0, so not drawn, where the interval is as large as the value
-        errors.append([half if half < abs(value) else 0.0 for half, value in zip(halves, values, strict=True)])
+    if len(objectives) == 2:
+        ax.step(horizontal, vertical, where=where, color=color, linewidth=0.9, alpha=0.6)
+    errors = [np.transpose([_bar(run, trial, objective.metric) for trial in ordered]) for objective in (x, y)]
     bars: dict[str, Any] = {"xerr": errors[0], "yerr": errors[1], "fmt": marker, "color": color, "label": label}
     ax.errorbar(horizontal, vertical, **bars, markersize=6, capsize=2, elinewidth=0.8)
+
+
+def _bar(run: Run, trial: Trial, metric: str) -> tuple[float, float]:
+    """Return how far the 95% interval reaches below and above; zeros where it is as large as the value, or unknown."""
+    value, half = trial.metrics[metric], run.state.half_interval(trial, metric)
+    if not half or half >= abs(value):
+        return 0.0, 0.0
+    low, high = interval(trial.metrics, metric, half)
+    return max(0.0, value - low), max(0.0, high - value)
 
 
 def _finish(ax: Axes, run: Run, title: str) -> None:

@@ -140,24 +140,6 @@ def did_you_mean(name: str, names: Sequence[str]) -> str:
     return f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(names)}"
 
 
-def parsed(text: str, parameter: Parameter | None = None) -> Scalar | None:
-    """Return the value that a command line's text stands for: 128, 0.1, true, null, or a word.
-
-    A parameter that has words alone, such as `none`, takes the text as it is.
-    """
-    if parameter and parameter.type == "str" and parameter.default and all(type(x) is str for x in parameter.choices):
-        return text
-    words: dict[str, Scalar | None] = {"true": True, "false": False, "null": None, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
 def _checked(name: str, value: Any, parameter: Parameter) -> Any:
     if value is None and parameter.default is None:
         return None

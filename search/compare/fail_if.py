@@ -138,7 +138,9 @@ def _difference(row: Shared, letter: str, base: str) -> Estimate | None:
 
 def _log_ratio(row: Shared, letter: str, base: str) -> Estimate | None:
     ratio, half = row.ratio(letter, base)
-    return None if half is None or math.isinf(half) or ratio <= 0 else Estimate(math.log(ratio), half / ratio / HALF_95)
+    if not ratio > 0 or half == math.inf:
+        return None
+    return Estimate(math.log(ratio), (half or 0.0) / ratio / HALF_95)  # None: exact, as memory is
 
 
 def _mean(known: Sequence[Estimate]) -> Estimate:

@@ -11,6 +11,7 @@ The run is only read, finished or not. The same command again updates the copy, 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -65,8 +66,8 @@ def _to_optuna(run: Run, path: Path) -> str:
         raise
     except Exception as error:  # SQLAlchemy's, Optuna's or JSON's own, if the file is something else
         raise NoResultError(f"{path}: cannot be written as a study ({first_line(error)}); remove it?") from error
-    name = path if path.suffix in JOURNALS else f"sqlite:///{path}"
-    return f"{plural(trials, 'trial')}, {new} new: optuna-dashboard {name}"
+    name = str(path) if path.suffix in JOURNALS else f"sqlite:///{path}"
+    return f"{plural(trials, 'trial')}, {new} new: optuna-dashboard {shlex.quote(name)}"
 
 
 def _to_tensorboard(run: Run, folder: Path) -> str:
@@ -74,7 +75,7 @@ def _to_tensorboard(run: Run, folder: Path) -> str:
 
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--tensorboard {folder}: is a file; expected a folder, or a new name")
-    return f"{plural(export(run, folder), 'trial')}: tensorboard --logdir {folder}"
+    return f"{plural(export(run, folder), 'trial')}: tensorboard --logdir {shlex.quote(str(folder))}"
 
 
 if __name__ == "__main__":

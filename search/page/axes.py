@@ -54,9 +54,10 @@ def axis(values: Iterable[float], log: bool = False, whole: bool = False) -> Axi
 
 
 def tick_label(value: float) -> str:
-    """Return a short label: 0.55, 2,000, 1e-5."""
+    """Return a short label: 0.55, 2,000, 1e-5, 1.5e7."""
     if value and not 1e-4 <= abs(value) < 1e7:
-        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+        digits, power = f"{value:.3e}".split("e")
+        return f"{float(digits):g}e{int(power)}"
     return f"{value:,.10g}"
 
 

@@ -118,7 +118,7 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
     trial = pick.trial
     names = [p.name for p in picks(run) if p.trial is trial and p.name != pick.name]
     name = "best compromise" if pick.name == "knee" else pick.name
-    also = f" (also: {', '.join(names)})" if names else ""
+    also = f" (of all trials: {', '.join(names)})" if names else ""
     required = [constraint.metric for constraint in requirements.constraints]
     cells = outcome(run, trial) | {run.state.label(name): run.state.format_metric(trial, name) for name in required}
     cells["on the front"] = f"{format_percent(run.front_probabilities[trial.trial_id])} probable"

@@ -13,6 +13,7 @@ from search.front.candidates import pareto_front
 from search.front.intervals import HALF_95
 from search.front.objective import Constraint
 from search.front.pareto import knee
+from search.front.targets import is_duration
 from search.record.dataframes import Run
 from search.record.trial import Trial
 from search.report.picks import NEAREST, Pick, best_name, no_front, picks
@@ -120,7 +121,7 @@ def accuracy_objective(run: Run) -> str:
         InputError: the run has none.
     """
     for objective in run.state.objectives:
-        if "accuracy" in objective.metric:
+        if "accuracy" in objective.metric and not is_duration(objective.metric):
             return objective.metric
     raise InputError(f"--accuracy-within: {_take_any_metric(run)}")
 

@@ -23,6 +23,7 @@ from search.front.pareto import hypervolume, knee, reference_point
 from search.front.roles import FIRST_RATE, metric_label, rate_metric
 from search.front.seeds import seed_variance
 from search.front.shared import SharedMetrics, shared_metrics
+from search.front.targets import is_duration
 from search.record.events import (
     Again,
     BesideNeighbour,
@@ -387,7 +388,8 @@ class RunState:
 
     def is_fraction(self, metric: str) -> bool:
         """Return whether a metric is a fraction, whose differences are told in points."""
-        return "accuracy" in metric or self.unit(metric) == "fraction"
+        unit = self.unit(metric)
+        return unit == "fraction" or (not unit and "accuracy" in metric and not is_duration(metric))
 
     def label(self, metric: str) -> str:
         """Name of a metric, marked if it was learned from generated images."""

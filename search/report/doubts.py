@@ -36,7 +36,7 @@ def not_told_apart(run: Run, place: FrontPlace) -> str:
         return ""
     odds = run.front_probabilities
     named = [f"{trial.trial_id} ({format_percent(odds[trial.trial_id])})" for trial in place.alternatives]
-    which = "one of the two" if len(named) == 1 else "one of them"
+    which = "at least one of the two" if len(named) == 1 else "at least one of them"
     together = f"{which} is on the front with a probability of {format_percent(place.together)}"
     return f"{place.point.trial_id} cannot be told apart from {_listed(named)}; {together}."
 

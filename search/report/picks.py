@@ -54,7 +54,9 @@ def praise(run: Run) -> str:
     """Return what the recommended trial is among those that can be compared; there must be a front."""
     if len(run.state.candidates()) == 1:
         return "the only trial that can be compared"
-    return "the best compromise" if len({pick.trial.trial_id for pick in picks(run)}) > 1 else "best in everything"
+    if len({pick.trial.trial_id for pick in picks(run)}) > 1:
+        return "the best compromise"
+    return "best in everything" if len(run.state.front()) == 1 else "best or equal in everything"
 
 
 def picks_by_trial(run: Run) -> list[list[Pick]]:
@@ -67,11 +69,13 @@ def picks_by_trial(run: Run) -> list[list[Pick]]:
 
 def against(run: Run, trial: Trial) -> list[str]:
     """Return one sentence for each other picked trial and for the baseline that compares this trial with it."""
-    named = [(same[0].name, same[0].trial) for same in picks_by_trial(run)]
+    named = {same[0].trial.trial_id: same[0].name for same in picks_by_trial(run)}
     usual = run.state.baseline
     if usual is not None and usual.state == "complete" and measured(usual.metrics, run.state.objectives):
-        named.append((f"baseline, {usual.trial_id}", usual))
-    return [f"Against the {name}: {_beside(run, trial, other)}." for name, other in named if other is not trial]
+        also = named.get(usual.trial_id)
+        named[usual.trial_id] = f"{also}, which is the baseline" if also else f"baseline, {usual.trial_id}"
+    others = {name: run.state.trials[trial_id] for trial_id, name in named.items() if trial_id != trial.trial_id}
+    return [f"Against the {name}: {_beside(run, trial, other)}." for name, other in others.items()]
 
 
 def outcome(run: Run, trial: Trial) -> dict[str, str]:

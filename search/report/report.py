@@ -173,14 +173,18 @@ def _picks(run: Run) -> list[str]:
 
 
 def _example_requirement(run: Run) -> str:
-    """Return an option of `search.pick`: nearly the best of what the training learned."""
+    """Return an option of `search.pick`: nearly the best of what the training learned, or of the first objective."""
     learned = next((o.metric for o in run.state.objectives if sounds_learned(o.metric)), None)
     if learned is None:
-        return "--at-most peak_memory_fraction=0.5"
+        return f"--within {_nearly_best(run, run.state.objectives[0].metric)}"
     if learned == "val_accuracy":
         return "--accuracy-within 0.005"
-    value = min((abs(trial.metrics[learned]) for trial in run.state.front()), default=1.0)
-    return f"--within {learned}={0.02 * value:.1g}"
+    return f"--within {_nearly_best(run, learned)}"
+
+
+def _nearly_best(run: Run, metric: str) -> str:
+    smallest = min((abs(trial.metrics[metric]) for trial in run.state.front()), default=1.0)
+    return f"{metric}={0.02 * smallest or 0.01:.1g}"
 
 
 def _causes(run: Run) -> dict[str, list[str]]:

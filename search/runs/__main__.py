@@ -125,10 +125,10 @@ def _progress(runs: Sequence[ListedRun]) -> dict[str, list[str]]:
 
 def _results(runs: Sequence[ListedRun]) -> dict[str, list[str]]:
     metrics = dict.fromkeys((best.metric, best.goal) for run in runs for best in run.best)
-    of = [{best.metric: best.text for best in run.best} for run in runs]
+    of = [{(best.metric, best.goal): best.text for best in run.best} for run in runs]
     return {
         "front": [plural(len(run.front), "point") for run in runs],
-        **{f"{metric} {ARROWS[goal]}": [best.get(metric, "–") for best in of] for metric, goal in metrics},
+        **{f"{metric} {ARROWS[goal]}": [best.get((metric, goal), "–") for best in of] for metric, goal in metrics},
         "space": [run.space or "–" for run in runs],
         "owner": [run.owner for run in runs],
         "machine": [run.machine for run in runs],

@@ -74,7 +74,7 @@ def _columns(runs: Sequence[ListedRun]) -> dict[str, list[Cell]]:
         "GPU hours": [Cell(format_number(run.gpu_hours), run.gpu_hours) if run.num_gpus else Cell("") for run in runs],
         "complete": [_count(run, run.trials.get("complete", 0)) for run in runs],
         "front": [_count(run, len(run.front)) for run in runs],
-        **{f"{metric} {ARROWS[goal]}": [_best(run, metric) for run in runs] for metric, goal in metrics},
+        **{f"{metric} {ARROWS[goal]}": [_best(run, metric, goal) for run in runs] for metric, goal in metrics},
         "space": [Cell(run.space) for run in runs],
         "training": [Cell(Path(run.trainable).name) for run in runs],
         "owner": [Cell(run.owner) for run in runs],
@@ -88,8 +88,9 @@ def _count(run: ListedRun, number: int) -> Cell:
     return Cell(str(number), number) if run.began else Cell("")
 
 
-def _best(run: ListedRun, metric: str) -> Cell:
-    return next((Cell(best.text, best.value) for best in run.best if best.metric == metric), Cell(""))
+def _best(run: ListedRun, metric: str, goal: str) -> Cell:
+    found = (Cell(best.text, best.value) for best in run.best if (best.metric, best.goal) == (metric, goal))
+    return next(found, Cell(""))
 
 
 def _link(run: ListedRun, folder: Path) -> str:

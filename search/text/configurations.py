@@ -8,14 +8,20 @@ from typing import Any
 SHORT_NAMES = {"learning_rate": "lr", "batch_size": "batch", "weight_decay": "decay", "num_microbatches": "micro"}
 
 
+MOST_WRITTEN = 7  # characters of a float that someone wrote; a drawn one has more
 DEFAULT = "default"  # instead of None, with which the training chooses a value itself
 
 
 def format_setting(value: Any) -> str:
-    """Return a configuration's value as text, floats with three digits."""
+    """Return a configuration's value as text: a float as it was written, or with three digits, near 1 with six."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    text = f"{value:.3g}"
+    if float(text) == value or len(str(value)) > MOST_WRITTEN:
+        return text if text != "1" else f"{value:.6g}"
+    return str(value)
 
 
 def format_change(parameter: str, old: Any, new: Any) -> str:

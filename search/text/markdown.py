@@ -18,9 +18,9 @@ def wrap(text: str, indent: str = "") -> str:
 
 
 def format_table(columns: Columns) -> str:
-    """Return a table; columns of numbers are aligned to the right."""
+    """Return a table; columns of numbers are aligned to the right. In cells, bars are escaped and lines are joined."""
     lines: list[list[str]] = [[] for _ in range(2 + len(next(iter(columns.values()))))]
-    for name, cells in columns.items():
+    for name, *cells in (map(_cell, [heading, *below]) for heading, below in columns.items()):
         width = max(map(len, [name, *cells]))
         right = all(cell[:1].isdigit() or cell[:1] in "-–" for cell in cells)
         lines[0].append(name.rjust(width) if right else name.ljust(width))
@@ -28,6 +28,10 @@ def format_table(columns: Columns) -> str:
         for line, cell in zip(lines[2:], cells, strict=True):
             line.append(cell.rjust(width) if right else cell.ljust(width))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", r"\|").splitlines())
 
 
 def fits(columns: Columns) -> bool:

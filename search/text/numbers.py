@@ -33,7 +33,7 @@ def plus_minus(value: float, half_width: float | None) -> str:
     """
     if half_width is None or math.isnan(half_width):
         return format_number(value)
-    if half_width >= abs(value) > 0:
+    if math.isinf(half_width) or half_width >= abs(value) > 0:
         return f"{format_number(value)} ± ?"
     return f"{format_number(value)} ± " + (f"{half_width:,.0f}" if half_width >= 10 else f"{half_width:.2g}")
 

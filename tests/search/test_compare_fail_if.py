@@ -33,6 +33,21 @@ def code_of(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, st
     return code, " ".join((out + err).split())
 
 
+@pytest.mark.parametrize(("condition", "code"), [("memory_gib>1.1", 1), ("memory_gib>2.1", 0)])
+def test_what_has_no_interval_is_compared_as_it_is(tmp_path, capsys, condition, code):
+    goals = [INFO["objectives"][0], {"metric": "memory_gib", "goal": "minimize", "probed": True}]
+    runs = []
+    for name, memory in (("one", 2.0), ("two", 4.0)):
+        recorder = Recorder(name=name, objectives=goals, trainable="replay", metrics={"memory_gib": "GiB"})
+        recorder.start("t0001", **config())
+        recorder.measure("t0001", 1, val_accuracy=0.5, memory_gib=memory)
+        recorder.finish("t0001")
+        runs.append(write_run(tmp_path / name, recorder.events))
+    found, text = code_of(capsys, *runs, "--fail-if", condition)
+    assert found == code
+    assert "B has 2.00 times the memory_gib of A, over 1 shared configuration" in text
+
+
 @pytest.mark.parametrize(
     ("condition", "code", "text"),
     [

@@ -78,7 +78,8 @@ def test_a_place_is_told_in_words_and_in_the_table(tmp_path):
     (place,) = run.front_places
     other = f"{run.front_probabilities['t0002']:.0%}"
     assert not_told_apart(run, place) == (
-        f"t0001 cannot be told apart from t0002 ({other}); one of the two is on the front with a probability of 100%."
+        f"t0001 cannot be told apart from t0002 ({other}); at least one of the two is on the front with a probability "
+        "of 100%."
     )
     both = Run(tmp_path, state_of((0.700, 299.0), (0.698, 300.0)))
     assert " ".join(" ".join(front_section(both)).split()).count("cannot be told apart") == 1

@@ -72,14 +72,8 @@ def test_ticks_are_round():
 
 
 def test_tick_labels_are_short():
-    assert [tick_label(v) for v in (0, 0.55, 0.1 + 0.2, 2000, 1e-5, 2e9)] == [
-        "0",
-        "0.55",
-        "0.3",
-        "2,000",
-        "1e-5",
-        "2e9",
-    ]
+    values = (0, 0.55, 0.1 + 0.2, 2000, 1e-5, 2e9, 1.5e7, -2.5e-5)
+    assert [tick_label(v) for v in values] == ["0", "0.55", "0.3", "2,000", "1e-5", "2e9", "1.5e7", "-2.5e-5"]
 
 
 def test_a_log_axis_is_straight_in_ratios():

@@ -67,7 +67,7 @@ def test_the_answer_has_measurements_with_intervals_a_reason_and_the_command(cap
     out = told(capsys, folder, "--accuracy-within", "0.011")[1]
     text = flat(out)
     for fact in (
-        "the fastest that meets the requirements (also: knee)",
+        "the fastest that meets the requirements (of all trials: knee)",
         "val_accuracy 0.7000 ± 0.013",  # 1.96 √(0.7 · 0.3 / 5000)
         "images_per_second 352 ± 4",
         "test_accuracy 0.6940",
@@ -81,6 +81,17 @@ def test_the_answer_has_measurements_with_intervals_a_reason_and_the_command(cap
         assert fact in text
     words = shlex.split(out[out.index("python -m") :].replace("\\\n", " "))
     assert words == ["python", "-m", "search.train", str(folder), "--trial", "t0007", "--epochs", "200"]
+
+
+def test_seconds_to_an_accuracy_are_no_accuracy(capsys, tmp_path):
+    seconds = {"metric": "seconds_to_val_accuracy_0.5", "goal": "minimize"}
+    recorder = Recorder(objectives=[seconds, INFO["objectives"][1]])
+    recorder.start("t0001", **config())
+    recorder.measure("t0001", 3, **{"seconds_to_val_accuracy_0.5": 60.0, "images_per_second": 100.0})
+    recorder.finish("t0001")
+    code, _, error = told(capsys, write_run(tmp_path / "run", recorder.events), "--accuracy-within", "0.05")
+    assert code == 2
+    assert "the objectives of" in error
 
 
 def test_trials_that_the_pick_cannot_be_told_apart_from_are_named(capsys, tmp_path):

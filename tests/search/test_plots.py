@@ -3,6 +3,7 @@
 import random
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -10,7 +11,7 @@ from search.figures import main
 from search.plots import NothingToDrawError, plot_curves, plot_front, plot_fronts, plot_importance, plot_parallel
 from search.report.importance import importance
 from search.results import load
-from tests.search.runs import Recorder, config, interval, story, write_run
+from tests.search.runs import INFO, Recorder, config, interval, story, write_run
 from trainables.replay import closed_form
 
 
@@ -52,9 +53,10 @@ def legend(ax):
 def test_the_front_is_drawn_among_all_trials_with_its_picks_named(run, ax):
     assert plot_front(run, ax) is ax
     assert texts(ax) == ["t0003: most accurate", "t0007: knee", "t0011: fastest"]
-    assert legend(ax) == ["dominated", "stopped early", "front (3)"]
-    dominated, stopped = (cast(Any, collection) for collection in ax.collections[:2])
-    assert len(dominated.get_offsets()) == 3  # t0001, t0006, and t0010, which is beyond the constraint
+    assert legend(ax) == ["dominated", "not compared", "stopped early", "front (3)"]
+    dominated, others, stopped = (cast(Any, collection) for collection in ax.collections[:3])
+    assert len(dominated.get_offsets()) == 2  # t0001, t0006
+    assert others.get_offsets().tolist() == [[402, 0.72]]  # t0010, the best of all, is beyond the constraint
     assert stopped.get_facecolor().size == 0  # hollow
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("images_per_second (↑)", "val_accuracy (↑)")
 
@@ -64,6 +66,76 @@ def test_intervals_are_drawn_as_long_as_they_are(run, ax):
     (bars,) = ax.containers
     widths = [path[1][0] - path[0][0] for path in bars[2][0].get_segments()]
     assert widths == pytest.approx([3.6, 8.0, 8.02])  # 180 ± 1.8, 352 ± 4, 401 ± 4.01
+
+
+def run_of(tmp_path, objectives, points):
+    """A run whose trials have these values of the objectives."""
+    goals = dict(objectives)
+    recorder = Recorder(objectives=[{"metric": metric, "goal": goal} for metric, goal in goals.items()], constraints=[])
+    for number, values in enumerate(points, start=1):
+        recorder.start(f"t{number:04d}", **config(64 * number))
+        recorder.measure(f"t{number:04d}", 3, **dict(zip(goals, values, strict=True)))
+        recorder.finish(f"t{number:04d}")
+    return load(write_run(tmp_path, recorder.events))
+
+
+@pytest.mark.parametrize(
+    ("goals", "points", "boundary"),
+    [
+        (("maximize", "maximize"), [(0.5, 4.0), (0.7, 2.0)], (3.0, 0.5)),
+        (("maximize", "minimize"), [(0.5, 2.0), (0.7, 4.0)], (3.0, 0.5)),
+        (("minimize", "maximize"), [(0.5, 2.0), (0.7, 4.0)], (3.0, 0.7)),
+        (("minimize", "minimize"), [(0.5, 4.0), (0.7, 2.0)], (3.0, 0.7)),
+    ],
+)
+def test_the_boundary_passes_through_what_was_reached(tmp_path, ax, goals, points, boundary):
+    """Between two points of a front, the worse of the two in y is what a trial with that x or a better one has."""
+    run = run_of(tmp_path, zip(("quality", "cost"), goals, strict=True), points)
+    plot_front(run, ax)
+    line = cast(Any, ax.lines[0])
+    index = int(np.searchsorted(line.get_xdata(), boundary[0]))  # of the right one of its neighbours
+    assert line.get_ydata()[index - (line.get_drawstyle() == "steps-post")] == boundary[1]
+
+
+def test_a_front_of_three_objectives_has_no_boundary(tmp_path, ax):
+    goals = [("quality", "maximize"), ("cost", "minimize"), ("memory", "minimize")]
+    plot_front(run_of(tmp_path, goals, [(0.5, 2.0, 3.0), (0.7, 4.0, 2.0)]), ax)
+    assert not any(line.get_drawstyle().startswith("steps") for line in ax.lines)
+
+
+def test_runs_that_name_their_objectives_in_another_order_have_the_same_axes(tmp_path, ax):
+    goals, points = [("quality", "maximize"), ("cost", "minimize")], [(0.5, 2.0), (0.7, 4.0)]
+    first = run_of(tmp_path / "first", goals, points)
+    second = run_of(tmp_path / "second", goals[::-1], [point[::-1] for point in points])
+    plot_fronts({"A": first, "B": second}, ax)
+    steps = [line for line in ax.lines if line.get_drawstyle().startswith("steps")]
+    assert [list(line.get_xdata()) for line in steps] == [[2.0, 4.0]] * 2
+
+
+def test_bars_reach_to_the_ends_that_were_measured(tmp_path, ax):
+    recorder = Recorder()
+    recorder.start("t0001", **config())
+    ends = {"images_per_second": 200.0, "images_per_second_low": 190.0, "images_per_second_high": 240.0}
+    recorder.measure("t0001", 3, val_accuracy=0.5, **ends)
+    recorder.finish("t0001")
+    plot_front(load(write_run(tmp_path, recorder.events)), ax)
+    (bars,) = ax.containers
+    assert bars[2][0].get_segments()[0][:, 0].tolist() == [190.0, 240.0]
+
+
+def test_a_range_that_is_inactive_in_some_trials_is_still_by_size(tmp_path, ax):
+    space = {"loader": {"values": ["memory", "workers"]}, "dropout": {"min": 0.5, "max": 0.99}}
+    recorder = Recorder(space={**INFO["space"], "parameters": space}, constraints=[])
+    for number, dropout in enumerate([None, 0.95, 0.6, 0.9], start=1):
+        chosen = {"loader": "memory"} if dropout is None else {"loader": "workers", "dropout": dropout}
+        recorder.complete(f"t{number:04d}", [0.1, 0.2, 0.3 + number / 100], 300.0 - number, chosen)
+    run = load(write_run(tmp_path, recorder.events))
+    plot_parallel(run, ax)
+    heights = sorted(line.get_ydata()[1] for line in ax.lines if len(line.get_ydata()) > 2)
+    assert heights[0] == 0.0
+    assert [(height - heights[1]) / (heights[3] - heights[1]) for height in heights[1:]] == pytest.approx(
+        [0, (0.9 - 0.6) / (0.95 - 0.6), 1]
+    )
 
 
 def test_fronts_of_two_runs_have_a_name_and_a_mark_each(tmp_path, run, ax):

@@ -1,3 +1,4 @@
+import math
 import os
 import re
 import shlex
@@ -7,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from search.page.prose import prose
 from search.report.command import command
 from search.report.picks import picks
 from search.report.report import closing_lines, write_summary
 from search.results import load
+from search.text.configurations import format_setting
 from search.text.numbers import plus_minus
 from tests.search.runs import INFO, Recorder, config, interval, story, write_run
 
@@ -112,6 +115,74 @@ def test_a_spread_as_large_as_its_value_is_a_question_mark():
     assert plus_minus(3217.0, 11853.0) == "3,217 ± ?"
     assert plus_minus(3217.0, 185.0) == "3,217 ± 185"
     assert plus_minus(3217.0, None) == "3,217"
+    assert plus_minus(0.0, math.inf) == "0 ± ?"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.9995, "0.9995"),
+        (0.99951234567, "0.999512"),
+        (1.0, "1"),
+        (0.05, "0.05"),
+        (0.04786230092322637, "0.0479"),
+        (1e-05, "1e-05"),
+        (1234.5, "1234.5"),
+        (True, "true"),
+        (12345678, "12345678"),
+    ],
+)
+def test_a_setting_is_told_as_it_was_written_or_with_three_digits(value, text):
+    assert format_setting(value) == text
+
+
+def test_a_bar_in_a_value_starts_no_column(folder):
+    recorder = Recorder()
+    for number, value in enumerate(["crop|flip", "crop\nflip"], start=1):
+        recorder.complete(f"t{number:04d}", [0.3 + number / 10], 100.0 / number, config(mixed=value))
+    rows = [line for line in summary(folder, recorder.events).splitlines() if line.startswith("| t00")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
+    assert any(r"crop\|flip" in row for row in rows)
+    assert "<td>crop|flip</td>" in prose(["| a | b |\n| --- | --- |\n" + r"| crop\|flip | 1 |"])
+
+
+def test_seconds_to_an_accuracy_are_no_points(folder):
+    recorder = Recorder(
+        objectives=[{"metric": "seconds_to_val_accuracy_0.5", "goal": "minimize"}, INFO["objectives"][0]],
+        metrics={"seconds_to_val_accuracy_0.5": "s", "val_accuracy": "percent"},
+    )
+    for number, (seconds, accuracy) in enumerate([(60.0, 71.0), (30.0, 58.0)], start=1):
+        recorder.start(f"t{number:04d}", **config(64 * number))
+        recorder.measure(f"t{number:04d}", 3, **{"seconds_to_val_accuracy_0.5": seconds, "val_accuracy": accuracy})
+        recorder.finish(f"t{number:04d}")
+    text = flat(summary(folder, recorder.events))
+    assert "2.00 times its seconds_to_val_accuracy_0.5" in text
+    assert "1.22 times its val_accuracy" in text
+    assert "points" not in text
+
+
+def test_an_example_of_a_requirement_names_a_metric_that_the_run_has(folder):
+    recorder = Recorder(objectives=[INFO["objectives"][1], {"metric": "cost", "goal": "minimize"}], constraints=[])
+    recorder.start("t0001", **config())
+    recorder.measure("t0001", 3, images_per_second=100.0, cost=2.0)
+    recorder.finish("t0001")
+    assert "--within images_per_second=2" in summary(folder, recorder.events)
+
+
+def test_a_baseline_that_is_a_pick_is_compared_once(folder):
+    recorder = Recorder(space={**INFO["space"], "baseline": {"batch_size": 64}})
+    recorder.complete("t0001", [0.7], 100.0, config(64))
+    recorder.complete("t0002", [0.5], 200.0, config(256))
+    text = flat(summary(folder, recorder.events))
+    assert text.count("Against the most accurate and knee") + text.count("Against the most accurate, which is the") == 1
+    assert "Against the baseline" not in text
+
+
+def test_equal_trials_are_not_called_better_than_each_other(folder):
+    recorder = Recorder()
+    for number in (1, 2):
+        recorder.complete(f"t{number:04d}", [0.5], 100.0, config(64 * number))
+    assert "Run `t0001`, best or equal in everything" in summary(folder, recorder.events)
 
 
 def test_a_figure_and_its_spread_stay_on_one_line(folder):

@@ -11,7 +11,7 @@ from search.record.run_lock import is_locked, lock_run
 from search.runs.__main__ import main
 from search.runs.listed_run import list_runs
 from tests.search.page_runs import throughput
-from tests.search.runs import Recorder, config, interval, story, write_run
+from tests.search.runs import INFO, Recorder, config, interval, story, write_run
 
 
 @pytest.fixture
@@ -51,6 +51,17 @@ def test_json_has_each_run_with_its_state_front_and_cost(capsys, folder):
     assert gpu["machine"] == "1 x NVIDIA H200"
     assert 0 < gpu["gpu_hours"] < gpu["hours"]
     assert "expected" in found["damaged"]["reason"] or "run event" in found["damaged"]["reason"]
+
+
+def test_a_metric_that_runs_take_in_both_directions_has_two_columns(capsys, tmp_path):
+    for goal in ("maximize", "minimize"):
+        recorder = Recorder(name=goal, objectives=[{"metric": "val_accuracy", "goal": goal}, INFO["objectives"][1]])
+        recorder.complete("t0001", [0.5], 100.0, config())
+        write_run(tmp_path / goal, recorder.events)
+    text = " ".join(listed(capsys, tmp_path).split())
+    assert "val_accuracy ↑" in text
+    assert "val_accuracy ↓" in text
+    assert text.count("0.5000") == 2  # each run in one of the two
 
 
 def test_a_run_that_ray_tune_gave_up_was_interrupted(folder):

@@ -15,7 +15,7 @@ from trainables import replay, train
 from trainables.contract import TIMEOUT_VARIABLE, Measurement, Parameter, Resources, group_timeout_seconds
 from trainables.measure import probe_end
 from trainables.output import line
-from trainables.settings import parsed
+from trainables.setting_text import parsed
 from trainables.train import LOST_ANOTHER, attribute_failure, main
 
 TINY = [

@@ -8,7 +8,8 @@ import pytest
 
 from trainables.contract import Data, InfeasibleError, Layout, Resources, load_trainable
 from trainables.machine import processor
-from trainables.settings import checked, parsed
+from trainables.setting_text import parsed
+from trainables.settings import checked
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 
