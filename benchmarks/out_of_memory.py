@@ -10,6 +10,7 @@ for a trial that ran out. The others are told only whether the trial ran.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import statistics
@@ -18,13 +19,13 @@ from typing import Any
 
 import optuna
 from baselines import METHODS
-from method import End, Method, Setting
-from optuna_methods import TOLD, OptunaStudy
-from our_methods import OurAdvisor
-from problems import CANNOT_RUN, METRICS, Config, Point, Row
+from constrained import Limit, OptunaConstrained, OursConstrained
+from method import Method, Setting
+from optuna_methods import TOLD, optuna_tpe
+from problems import CANNOT_RUN, Config, Point, Row
 from race import trials_of
 
-from search.advisor.proposal import Decision, Proposal
+from search.front.objective import Constraint
 
 TRIALS = 40
 CAPACITY_GIB = 3.15
@@ -75,53 +76,20 @@ def outcome(config: Config) -> Point:
     return 0.95 - 0.15 * math.exp(-1.5 * config["width"]) - missed, rate
 
 
-class OursWithMemory(OurAdvisor):
-    """Advisor with a constraint on the memory."""
-
-    def __init__(self, problem: Toy, runs: int, seed: int, setting: Setting) -> None:
-        super().__init__(problem, runs, seed, setting, constraints=["memory_fraction <= 1"])
-        self._config: Config = {}
-
-    def propose(self) -> Proposal | None:
-        """Propose a trial and remember its configuration."""
-        proposal = super().propose()
-        self._config = proposal.config if proposal else {}
-        return proposal
-
-    def observe(self, trial_id: str, epoch: int, point: Point, half: float = 0.0) -> bool:
-        """Observe the metrics and the memory fraction."""
-        metrics = {**dict(zip(METRICS, point, strict=True)), "memory_fraction": memory_fraction(self._config)}
-        return self.advisor.observe(trial_id, epoch, metrics) is Decision.CONTINUE
-
-    def finish(self, trial_id: str, end: End, point: Point) -> None:
-        """Finish the trial with its memory fraction."""
-        self.advisor.finish(trial_id, end, metrics={"memory_fraction": memory_fraction(self._config)})
-
-
-class OptunaWithMemory(OptunaStudy):
-    """TPE with a constraint on the memory; Optuna takes the excess."""
-
-    def __init__(self, problem: Toy, runs: int, seed: int, setting: Setting) -> None:
-        super().__init__(problem, optuna.samplers.TPESampler(seed=seed))
-
-    def finish(self, trial_id: str, end: End, point: Point) -> None:
-        """Set the constraint, then finish the trial."""
-        trial = self.trials[trial_id]
-        trial.set_constraint("memory", memory_fraction(trial.params) - 1.0)
-        super().finish(trial_id, end, point)
-
-
 def memory_fraction(config: Config) -> float:
     """Return the used fraction of the memory, or TOO_MUCH where the trial ran out."""
     fraction = needed_gib(config) / CAPACITY_GIB
     return fraction if fraction <= 1 else TOO_MUCH
 
 
+LIMIT = Limit(Constraint("memory_fraction", "<=", 1.0), lambda config, _: memory_fraction(config))
+
+
 def methods_of() -> Mapping[str, Callable[[Any, int, int, Setting], Method]]:
     """Return the methods by name."""
     told: Mapping[str, Callable[[Any, int, int, Setting], Method]] = {
-        "ours_memory": OursWithMemory,
-        "optuna_tpe_memory": OptunaWithMemory,
+        "ours_memory": functools.partial(OursConstrained, limit=LIMIT),
+        "optuna_tpe_memory": lambda *search: OptunaConstrained(optuna_tpe(*search), LIMIT),
     }
     return {"ours": METHODS["ours"], "random": METHODS["random"], **TOLD, **told}
 

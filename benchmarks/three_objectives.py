@@ -28,7 +28,7 @@ import numpy as np
 import optuna
 from numpy.typing import NDArray
 from optuna_methods import distributions
-from problems import Problem, family, sample, space_mapping
+from problems import Config, Problem, family, sample, space_mapping
 from recorded import load, names
 
 from search.advisor import acquisition
@@ -58,17 +58,20 @@ class Recorded:
     def measured(self, config: dict[str, Any]) -> Measured:
         """Return the objectives of a configuration at full length."""
         _, accuracy, throughput, _ = self.problem.curve(config)[-1]
-        if family(self.problem.name) == "hpolib":
-            first, second = config["n_units_1"], config["n_units_2"]
-            weights = float((HPOLIB_INPUTS + 1) * first + (first + 1) * second + second + 1)
-        else:
-            rows: Any = self.problem  # its table, which the interface of problems does not have
-            weights = float(rows.rows[rows._i(config)]["num_param"])
-        return accuracy, throughput, weights
+        return accuracy, throughput, num_weights(self.problem, config)
 
     def score(self, found: list[Measured]) -> float:
         """Return the hypervolume of these, relative to that of all configurations."""
         return hypervolume(_losses(found), self._corner) / self._most
+
+
+def num_weights(problem: Problem, config: Config) -> float:
+    """Return the number of weights of a configuration's network."""
+    if family(problem.name) == "hpolib":
+        first, second = config["n_units_1"], config["n_units_2"]
+        return float((HPOLIB_INPUTS + 1) * first + (first + 1) * second + second + 1)
+    rows: Any = problem  # its table, which the interface of problems does not have
+    return float(rows.rows[rows._i(config)]["num_param"])
 
 
 def main() -> None:

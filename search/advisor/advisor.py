@@ -119,7 +119,8 @@ class Advisor:
         if self._model is not None and trial.proposal.kind != self._space.trial_kind:
             self._model.observe_probe(trial_id, self._losses(trial.metrics), self._errors(trial.metrics))
         elif self._model is not None:
-            self._model.observe(trial_id, epoch, self._losses(trial.metrics), self._errors(trial.metrics))
+            excesses = self._excesses(trial.metrics, self._learned_constraints)
+            self._model.observe(trial_id, epoch, self._losses(trial.metrics), self._errors(trial.metrics), excesses)
         if epoch < last_epoch and trial.stop is None:
             if earlier_decision is None or not self._forecasts:
                 trial.stop = self._reason_to_stop(trial, epoch)
@@ -167,7 +168,7 @@ class Advisor:
         preparatory = trial.proposal.kind != self._space.trial_kind
         is_measured = state == "complete" and measured(trial.metrics, self._space.objectives)
         final = self._losses(trial.metrics) if is_measured else None
-        all_excesses = self._excesses(trial.metrics, self._space.all_constraints)
+        all_excesses = self._final_excesses(trial, self._space.all_constraints)
         if self._model is not None:
             if trial.metrics and state != "failed":
                 self._model.observe_excesses(trial_id, all_excesses)
@@ -226,6 +227,12 @@ class Advisor:
         with suppress(SpaceError):
             return len({self._key(config) for config in self._grid or self._space.grid()})
         return math.inf
+
+    @cached_property
+    def _learned_constraints(self) -> list[Constraint]:
+        """Constraints on metrics that take training, so that early measurements of them can mislead."""
+        trainable = self._space.trainable or ""
+        return [limit for limit in self._space.all_constraints if is_learned(trainable, limit.metric)]
 
     def _choose(self) -> dict[str, Scalar]:
         if self._grid is not None:
@@ -317,13 +324,18 @@ class Advisor:
         given = {str(constraint): constraint.given(self._baseline_metrics()) for constraint in constraints}
         return {name: c.excess(metrics[c.metric]) for name, c in given.items() if c and c.metric in metrics}
 
+    def _final_excesses(self, trial: _ObservedTrial, constraints: Iterable[Constraint]) -> dict[str, float]:
+        """Return those of a trial that has ended; of one that ended early, not those of what takes training."""
+        early = [] if trial.state == "complete" else self._learned_constraints
+        return self._excesses(trial.metrics, [limit for limit in constraints if limit not in early])
+
     def _judge_by_baseline(self) -> None:
         """Learn the excesses of trials that ended before the baseline, by constraints that refer to it."""
         assert self._model is not None
         of_baseline = [constraint for constraint in self._space.all_constraints if constraint.of_baseline]
         for trial_id, trial in self._trials.items():
             if trial_id != BASELINE and trial.state not in (None, "failed") and trial.metrics:
-                self._model.observe_excesses(trial_id, self._excesses(trial.metrics, of_baseline))
+                self._model.observe_excesses(trial_id, self._final_excesses(trial, of_baseline))
 
     def _baseline_metrics(self) -> dict[str, float]:
         first = self._trials.get(BASELINE) if self._space.baseline else None

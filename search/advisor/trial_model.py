@@ -95,7 +95,8 @@ class TrialModel:
             by = self._objectives[tuned]
             self._probe_tuner = ProbeTuner(encoding, by, space.probe_tuned_parameters, self._feasibility)
         self._failure = MetricModel(encoding, every)
-        self._excesses = {str(constraint): MetricModel(encoding, every) for constraint in space.all_constraints}
+        limits = map(str, space.all_constraints)
+        self._excesses = {limit: MetricModel(encoding, every, equal_lengths=not lengths_differ) for limit in limits}
         # objectives that the user bounds by the numbers of epochs in the space
         self._set_by_length = [i for i, o in enumerate(space.objectives) if lengths_differ and is_duration(o.metric)]
         # random configurations, which stand for the space; needed for these objectives alone
@@ -131,18 +132,29 @@ class TrialModel:
         """Return whether the trial may be judged at this epoch, see `rungs`."""
         return self._learns_curves and epoch in rungs(self._trials[trial_id].length)
 
-    def observe(self, trial_id: str, epoch: int, losses: Array, errors: Array | float = 0.0) -> None:
+    def observe(
+        self,
+        trial_id: str,
+        epoch: int,
+        losses: Array,
+        errors: Array | float = 0.0,
+        excesses: Mapping[str, float] | None = None,
+    ) -> None:
         """Record a measurement at one of the `rungs`; other epochs add no information.
 
         A loss is NaN where nothing finite was measured. After a short epoch, that is so for rates. Without one of the
-        other losses the measurement does not count. `errors`: their standard errors, 0 where unknown.
+        other losses the measurement does not count. `errors`: their standard errors, 0 where unknown. `excesses`: of
+        constraints on metrics that take training.
         """
         trial, finite = self._trials[trial_id], np.isfinite(losses)
         if self.is_rung(trial_id, epoch) and epoch > trial.measured_epoch and finite[~self._is_probed].all():
             trial.measured_epoch, trial.has_rate = epoch, bool(finite.all())
             if trial.has_rate:
                 self._measured.add(trial_id)
-            self._learn(trial.row, progress(epoch, trial.length, self._space.lengths[1]), losses, errors)
+            part = progress(epoch, trial.length, self._space.lengths[1])
+            self._learn(trial.row, part, losses, errors)
+            for name, excess in (excesses or {}).items():
+                self._excesses[name].learn(trial.row, part, excess)
 
     def complete(self, trial_id: str, losses: Array, errors: Array | float = 0.0) -> None:
         """Record the losses of a trial at full length; `errors` as for `observe`."""
@@ -194,7 +206,7 @@ class TrialModel:
         self._invalidate()
 
     def observe_excesses(self, trial_id: str, excesses: Mapping[str, float]) -> None:
-        """Record the size of each constraint violation; zero or less is satisfied."""
+        """Record the size of each constraint violation at full length; zero or less is satisfied."""
         self._trials[trial_id].violates |= any(excess > 0 for excess in excesses.values())
         for name, excess in excesses.items():
             self._excesses[name].learn(self._trials[trial_id].row, 1.0, excess)

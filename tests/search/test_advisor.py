@@ -543,6 +543,22 @@ def test_trials_that_ended_before_the_baseline_are_judged_by_it():
     assert len(excess) == 2
 
 
+def test_an_early_accuracy_is_no_violation_at_full_length():
+    limited = space(RANGES, constraints=["accuracy >= 0.8"], searcher="gp", stopping="forecast")
+    advisor = Advisor(limited)
+    for final in (0.9, 0.85):
+        proposal = advisor.propose()
+        advisor.observe(proposal.trial_id, 1, {"accuracy": final / 4, "seconds": 1.0})
+        complete(advisor, proposal, final)
+    stopped = advisor.propose()
+    advisor.observe(stopped.trial_id, 1, {"accuracy": 0.22, "seconds": 1.0})
+    advisor.finish(stopped.trial_id, "stopped")
+    (excess,) = advisor._model._excesses.values()
+    means, _ = excess.predict(advisor._model._encoding.rows([stopped.config]))
+    assert len(excess) == 5  # three after the first epoch, two at the end
+    assert means[0] < 0
+
+
 def test_a_trial_that_has_come_to_its_end_is_not_stopped():
     """The process was killed after the journal had the stop, and before the trial's end was in it."""
     advisor = Advisor(space(stopping="forecast", searcher="gp"))
