@@ -16,6 +16,13 @@ from typing import Any
 from search.exit_codes import BAD_INPUT
 from search.results import Run, load
 
+NOT_OPTIONS = {
+    "--name": "is the argument `name`",
+    "--results": "is the argument `results`",
+    "--resume": 'is `name` and options=["--go-on"]',
+    "--dry-run": "is for the command line: python -m search.run SPACE --dry-run",
+    "--parameters": "is for the command line: python -m search.run --parameters TRAINABLE",
+}
 MOST_LINES = 100  # of what a command printed that are kept
 
 
@@ -38,10 +45,17 @@ def run_search(
 
     Raises:
         ValueError: the space file, a setting or an option is wrong; the message says where, and nothing was created.
+        TypeError: an argument has another type.
         RuntimeError: the search failed, or no trial came to its end; finished trials are kept. The message is the last
             line that was printed: the command to resume, where the search can go on.
         KeyboardInterrupt: the search was interrupted, likewise.
     """
+    if not isinstance(space, str | Path | Mapping):
+        raise TypeError(f"space: found {space!r}; expected a path or a mapping")
+    if isinstance(options, str):
+        raise TypeError(f'options: found "{options}"; expected a list of words, such as ["--go-on"]')
+    if given := next((word for word in options if word.partition("=")[0] in NOT_OPTIONS), None):
+        raise ValueError(f"options: {given}: {NOT_OPTIONS[given.partition('=')[0]]}")
     with TemporaryDirectory() as folder:
         file = Path(space) if isinstance(space, str | Path) else _written(space, Path(folder))
         name = name or f"{file.stem}-{datetime.datetime.now():%Y-%m-%d-%H%M%S}"

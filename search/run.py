@@ -40,6 +40,7 @@ from search.space.validation import SpaceError
 from search.study.interrupt import Interrupted, Interrupts
 from search.study.opening import description, known_measurements
 from search.study.resumed import (
+    budget_changes,
     changed_budget,
     check_replay,
     check_same_defaults,
@@ -221,6 +222,8 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
         run_state = RunState(events)
         space = resume_space(run_state, options.set, folder)
         check_same_defaults(folder, run_state.info)
+        for line in budget_changes(run_state.budget, space.budget):
+            print(f"{folder}: {line}", file=sys.stderr)
         machine = describe_machine()
         if not options.address:
             check_same_machine(run_state.info.machine, machine)

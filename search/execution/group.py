@@ -180,7 +180,10 @@ class Group:
         if error is not None:
             what = type(error).__name__ if rank is None else f"the worker of rank {rank} died{self._where(rank)}"
             places = {place.node_id for place in self.places.values()}
-            lost = bool(self._on_cluster and await asyncio.to_thread(lost_nodes, places))
+            lost = False
+            if self._on_cluster:
+                with contextlib.suppress(ray.exceptions.RayError, OSError, RuntimeError):
+                    lost = bool(await asyncio.to_thread(lost_nodes, places))
             end, kills = Died(f"{what}: {first_line(error)}", lost), kernel_oom_kills()
             oom = isinstance(error, ray.exceptions.OutOfMemoryError)
             # the kernel counts the kills of this node alone

@@ -40,6 +40,7 @@ def measure_work() -> Work:
         with contextlib.suppress(psutil.Error, NotImplementedError):
             times = process.cpu_times()
             cpu_seconds += times.user + times.system
+            cpu_seconds += getattr(times, "children_user", 0) + getattr(times, "children_system", 0)  # that have ended
         with contextlib.suppress(psutil.Error, AttributeError):  # a container may hide it
             counted = process.io_counters()
             bytes_moved += counted.read_bytes + counted.write_bytes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 import threading
 from typing import Any
@@ -35,6 +36,7 @@ BUSY_AFTER_SECONDS = 3.0  # Ray takes a moment to free what a group has used
 MAX_IDLE_GROUPS = 3  # each of their processes keeps about half a GiB
 MOST_STARTING_GROUPS = 2 * (os.cpu_count() or 1)  # at a time: more would each be slower, not all together faster
 IDLE_CPUS = 0.001  # per process, where the pool itself shares out the cores; Ray Train refuses 0
+log = logging.getLogger(__name__)
 
 
 class WorkerPool:
@@ -62,6 +64,7 @@ class WorkerPool:
         self._following_nodes: asyncio.Task[None] | None = None
         self._leasing = asyncio.Lock()
         self._asking: dict[str, asyncio.Task[Any] | None] = {}  # by trial: its call of `lease`
+        self._asked_since: dict[str, float] = {}  # by trial: time of the loop of its first call without a group
         self._itself = ray.get_runtime_context().current_actor
 
     async def lease(self, layout: Layout, trial_id: str) -> int:
@@ -78,13 +81,17 @@ class WorkerPool:
         if self._nodes.kind is not None and self._following_nodes is None:
             self._following_nodes = asyncio.create_task(self._follow_nodes())
         self._asking[trial_id] = asyncio.current_task()
+        since = self._asked_since.pop(trial_id, asyncio.get_running_loop().time())
         try:
             while True:
-                await self._wait_for_nodes(layout)
+                await self._wait_for_nodes(layout, since)
                 async with self._leasing:
                     group = await self._lease_when_it_fits(layout, trial_id)
                 if group is not None and (group.is_ready or await self._is_started(group)):
                     return group.number
+        except BusyError:
+            self._asked_since[trial_id] = since
+            raise
         finally:
             self._asking.pop(trial_id, None)
 
@@ -128,12 +135,15 @@ class WorkerPool:
 
     async def _follow_nodes(self) -> None:
         while True:
-            self._take_in(await asyncio.to_thread(self._nodes.live))
-            draining = await asyncio.to_thread(draining_nodes)
-            for group in list(self._groups.values()):
-                group.leave_nodes(draining)
-                if not group.is_ready:
-                    await group.notify()  # its nodes may be gone
+            try:
+                self._take_in(await asyncio.to_thread(self._nodes.live))
+                draining = await asyncio.to_thread(draining_nodes)
+                for group in list(self._groups.values()):
+                    group.leave_nodes(draining)
+                    if not group.is_ready:
+                        await group.notify()  # its nodes may be gone
+            except Exception:
+                log.warning("nodes of the cluster are not known for a moment", exc_info=True)
             await asyncio.sleep(NODES_POLL_SECONDS)
 
     def _take_in(self, nodes: list[Node]) -> None:
@@ -144,8 +154,8 @@ class WorkerPool:
         elif self._short_since is None:
             self._short_since = asyncio.get_running_loop().time()
 
-    async def _wait_for_nodes(self, layout: Layout) -> None:
-        """Wait a moment for the nodes of a layout.
+    async def _wait_for_nodes(self, layout: Layout, since: float) -> None:
+        """Wait a moment for the nodes of a layout, for which a trial has asked `since` then.
 
         Raises:
             BusyError: the cluster lost some of them; ask again.
@@ -155,7 +165,7 @@ class WorkerPool:
         deadline, patience = now() + BUSY_AFTER_SECONDS, max(self._timeout_seconds, self._nodes.wait_seconds)
         while not self._fits(layout, []):
             left = describe_resources(self._capacity)
-            if self._short_since is not None and now() > self._short_since + patience:
+            if self._short_since is not None and now() > max(self._short_since, since) + patience:
                 raise GroupError(f"{describe_layout(layout)}: more than the {left} that the cluster still has")
             if now() > deadline:
                 raise BusyError(f"waits for {describe_layout(layout)}; the cluster has lost nodes, and {left} left")
@@ -176,7 +186,12 @@ class WorkerPool:
             elif self._fits(layout, list(self._groups.values())) and len(idle) <= MAX_IDLE_GROUPS:
                 if not await self._is_free(layout):
                     if not idle:
-                        raise BusyError(f"waits for {describe_layout(layout)}, which others on the cluster use")
+                        who = (
+                            "which no node has free beside other trials"
+                            if leased
+                            else "which others on the cluster use"
+                        )
+                        raise BusyError(f"waits for {describe_layout(layout)}, {who}")
                     await self._close(idle[0])
                     continue
                 group = self._start(layout)

@@ -6,6 +6,7 @@ It also ends Ray's processes: some of them would look for their parent for half 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ POLL_SECONDS = 1.0
 CONNECT_TIMEOUT_SECONDS = 2.0
 MAX_FAILED_CONNECTS = 3  # in a row
 
+log = logging.getLogger(__name__)
 _process_groups: list[int] = []  # started by `in_own_process_group`
 
 
@@ -30,12 +32,19 @@ _process_groups: list[int] = []  # started by `in_own_process_group`
 def watchdog(
     question: Callable[[], T | None], react: Callable[[T], object], poll_seconds: float = POLL_SECONDS
 ) -> Iterator[None]:
-    """Ask a question again and again, in a thread; call `react` with the first answer that is not None."""
+    """Ask a question again and again, in a thread; call `react` with the first answer that is not None.
+
+    A question that raises has no answer this time.
+    """
     over = threading.Event()
 
     def watch() -> None:
         while not over.wait(poll_seconds):
-            answer = question()
+            answer = None
+            try:
+                answer = question()
+            except Exception:
+                log.warning("a check failed", exc_info=True)
             if answer is not None and not over.is_set():
                 react(answer)
                 return

@@ -111,4 +111,5 @@ def _run_task(task: Task, worker: RayWorker) -> Ended:
 
 def _save_traceback(worker: RayWorker) -> None:
     with contextlib.suppress(OSError):
-        (worker.folder / f"error-rank{worker.rank}.txt").write_text(traceback.format_exc())
+        path = worker.folder / f"error-rank{worker.rank}.txt"
+        path.write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from search.execution import ray_hooks
 from search.execution.nodes import NodesOfOneKind
 from search.execution.pool import WorkerPool
-from search.execution.protocol import BusyError, Died, Ended, PoolClient, Task
+from search.execution.protocol import BusyError, Died, Ended, GroupError, PoolClient, Task
 from trainables.contract import Layout, Measurement, Resources, timeout_seconds
 
 PENDING_CALLS = 100_000  # of all trials and ranks; further ones would wait for answers that they must bring themselves
@@ -64,7 +65,7 @@ def run_task(
     Return the end with the metrics that it reported last. `check` is called all the while.
 
     Raises:
-        InfeasibleError, GroupError: as `WorkerPool.lease`.
+        InfeasibleError, GroupError: as `WorkerPool.lease`; also, others on the cluster use what it needs for too long.
     """
 
     def wait(reference: ray.ObjectRef) -> Any:
@@ -73,10 +74,14 @@ def run_task(
         return ray.get(reference)
 
     client = PoolClient(pool, wait)
+    last_try = time.monotonic() + timeout_seconds()
     while not client.has_group:
         check()
-        with contextlib.suppress(BusyError):
+        try:
             client.submit(layout, task)
+        except BusyError as busy:
+            if time.monotonic() > last_try:
+                raise GroupError(f"{busy}") from busy
     try:
         reported: Mapping[str, float] = {}
         while isinstance(message := client.next_message(), Measurement):

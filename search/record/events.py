@@ -271,11 +271,12 @@ class Repeat(_TrialEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again(_TrialEvent):
-    """A point of the front was trained again with another seed; `metrics` after its last epoch."""
+    """A point of the front was trained again with another seed; `metrics` after its last epoch, or why it failed."""
 
     event: Literal["again"]
     seed: int
     metrics: Metrics
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

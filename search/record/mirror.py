@@ -31,6 +31,8 @@ SECONDS_BETWEEN = 30.0  # two copies, unless a trial finishes
 PIECE_BYTES = 2**20
 SILENT_SECONDS = 90.0  # after which a writer that changes nothing is taken to be gone
 UNFINISHED = (".part", ".partial")
+OTHER_SEED = "-seed-"  # in the name of the folder of a training with another seed
+UNKNOWN = (-1, -1)  # size and time of change of a file that an earlier process has copied
 log = logging.getLogger(__name__)
 
 
@@ -91,6 +93,7 @@ class Mirror:
             self._sign()
             if not self._is_ours():
                 raise MirrorError(f"--mirror {self.uri}: another process began to write there at the same moment")
+            self._copied = dict.fromkeys(self._files_there(), UNKNOWN)
         except OSError as error:
             raise MirrorError(f"--mirror {self.uri}: {first_line(error)}") from error
 
@@ -109,11 +112,8 @@ class Mirror:
                 return False
             if not there.startswith(here[: here.rfind(b"\n") + 1]):
                 raise MirrorError(f"--mirror {self.uri}: {folder} has another run of this name")
-            from pyarrow import fs
-
-            for entry in self._files.get_file_info(fs.FileSelector(self._base, recursive=True)):
-                name = entry.path.removeprefix(f"{self._base}/")
-                if entry.type == fs.FileType.File and name not in (WRITER, JOURNAL):
+            for name in self._files_there():
+                if name != JOURNAL:
                     self._fetch(name, folder / name)
             self._fetch(JOURNAL, path)  # last: with it the folder is that of a run
         except OSError as error:
@@ -146,6 +146,14 @@ class Mirror:
         with suppress(OSError):
             if self._is_ours():
                 self._files.delete_file(self._path(WRITER))
+
+    def _files_there(self) -> list[str]:
+        """Return the paths within the copy of its files."""
+        from pyarrow import fs
+
+        entries = self._files.get_file_info(fs.FileSelector(self._base, allow_not_found=True, recursive=True))
+        names = (entry.path.removeprefix(f"{self._base}/") for entry in entries if entry.type == fs.FileType.File)
+        return [name for name in names if name != WRITER]
 
     def _fetch(self, name: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,6 +222,7 @@ class Mirroring:
     def __init__(self, mirror: Mirror, folder: Path, run_state: RunState) -> None:
         self._mirror, self._folder, self._run_state = mirror, folder, run_state
         self._due, self._ended, self._failed = threading.Event(), False, False
+        self.patience_seconds: float | None = None  # for the last copy; None: as long as it takes
         self._thread = threading.Thread(target=self._watch, name="mirror", daemon=True)
 
     def __call__(self, event: Event) -> None:
@@ -232,11 +241,18 @@ class Mirroring:
         """End the thread."""
         self._ended = True
         self._due.set()
-        self._thread.join()
+        self._thread.join(self.patience_seconds)
 
     def finish(self) -> None:
-        """Copy everything a last time, and say that nobody writes any more."""
+        """Copy everything a last time, and say that nobody writes any more. A store that hangs is left at last."""
         self.stop()
+        last = threading.Thread(target=self._finish, daemon=True)
+        last.start()
+        last.join(self.patience_seconds)
+        if last.is_alive():
+            log.warning("%s", f"not copied: {self._mirror.uri} does not answer")
+
+    def _finish(self) -> None:
         self.copy(everything=True)
         self._mirror.release()
 
@@ -245,7 +261,7 @@ class Mirroring:
         try:
             self._mirror.copy(self._folder, set() if everything else self._unfinished())
             self._failed = False
-        except (OSError, MirrorError) as error:
+        except Exception as error:
             log.log(logging.DEBUG if self._failed else logging.WARNING, "%s", f"not copied: {first_line(error)}")
             self._failed = True
 
@@ -264,6 +280,8 @@ def _kept_files(folder: Path, unfinished: AbstractSet[str]) -> Iterator[tuple[st
     """Yield the path within the folder, the size and the time of change of each file that is copied."""
     for path in folder.rglob("*"):
         name = path.relative_to(folder)
+        if name.parts[0] == "trials" and OTHER_SEED in "".join(name.parts[1:2]):
+            continue  # it is deleted when it ends
         if name.parts[0] == "trials" and not unfinished.isdisjoint(name.parts[1:2]):
             continue
         if path.name.startswith(".") or path.name.endswith(UNFINISHED) or path.is_symlink():

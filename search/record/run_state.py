@@ -110,6 +110,8 @@ class RunState:
                     else:  # the time between two processes is not counted
                         self._seconds += max(0.0, self._last_at - self._resumed_at)
                         self.end = None
+                        for trial in self.trials.values():
+                            trial.waits_for = None
                     self.budget = event.budget or self.budget
                     self.last_command = event.command
                     self._resumed_at = event.time
@@ -122,8 +124,6 @@ class RunState:
                     trial = Trial(event.trial_id, config, event.kind, event.time, rate_metric=rate, gpus=event.gpus)
                     self.trials[event.trial_id] = trial
                     self._join(trial)
-                case Start():
-                    self.trials[event.trial_id].waits_for = None
                 case BesideNeighbour() if event.trial_id in self.trials:
                     self.trials[event.trial_id].apply(event)
                 case Wait() if event.trial_id in self.trials:
@@ -142,10 +142,15 @@ class RunState:
                     if one != other:
                         self._turns.add(one, other, event.rates)
                         self._settle()
-            if isinstance(event, AFTER_SEARCH) and self._last_at > self._resumed_at:  # else a process was started since
+            if isinstance(event, (*AFTER_SEARCH, End)) and not self._is_searching:
                 self.ending_seconds += max(0.0, event.time - self._last_at)
-                self.deciding_seconds += max(0.0, event.time - self._last_at) * isinstance(event, DECIDING)
+                # an interruption counts for what takes the longest
+                self.deciding_seconds += max(0.0, event.time - self._last_at) * isinstance(event, (*DECIDING, End))
             self._last_at, self.latest = event.time, type(event)
+
+    @property
+    def _is_searching(self) -> bool:
+        return not self.trials or any(trial.state == "running" for trial in self.trials.values())
 
     def _compare_seeds(self) -> None:
         """Estimate the spread between seeds, which enters the intervals of all trials."""

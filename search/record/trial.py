@@ -40,6 +40,7 @@ class Trial:
     test_failure: str | None = None
     repeats: list[dict[str, float]] = field(default_factory=list)  # what probes of it measured again, at the end
     again: list[Again] = field(default_factory=list)  # trained with other seeds, at the end
+    failed_again: list[Again] = field(default_factory=list)  # likewise, but they failed
     finished_at: float = math.nan  # seconds since 1970
     verdict: Verdict | None = None
     rate_metric: str = FIRST_RATE
@@ -97,12 +98,11 @@ class Trial:
             metrics |= group.metrics(self.epochs)
         return metrics
 
-    @property
-    def next_seed(self) -> int:
-        """Seed with which no trial was trained that shares what this one learned."""
+    def next_seed(self, default: int) -> int:
+        """Return a seed that no trial has whose metrics this one shares; `default`: of the training."""
         learned = next((group.trials for group in self.groups if group.shares.learned), [self])
-        seeds = (event.seed for trial in learned for event in trial.again)
-        return 1 + max(seeds, default=int(self.config.get("seed", 0)))
+        seeds = (event.seed for trial in learned for event in (*trial.again, *trial.failed_again))
+        return 1 + max(seeds, default=int(self.config.get("seed", default)))
 
     def source(self, metric: str) -> str:
         """Name of the first trial that shares the metric with this one."""
@@ -118,8 +118,9 @@ class Trial:
     def copied(self) -> Trial:
         """Return a copy for another thread, which belongs to no group."""
         beside = copy.deepcopy(self._neighbours)
-        curve, repeats, again = dict(self.curve), list(self.repeats), list(self.again)
-        return replace(self, curve=curve, repeats=repeats, again=again, _neighbours=beside, groups=())
+        repeats, again, failed = list(self.repeats), list(self.again), list(self.failed_again)
+        copied = replace(self, curve=dict(self.curve), repeats=repeats, again=again, failed_again=failed)
+        return replace(copied, _neighbours=beside, groups=())
 
     @property
     def neighbours(self) -> list[Neighbour]:
@@ -131,11 +132,13 @@ class Trial:
         """Take in an event of this trial."""
         match event:
             case Measurement():
+                self.waits_for = None
                 self.curve[event.epoch] = event
                 self.seconds = math.nan if event.seconds is None else event.seconds
             case Retry():
                 self.retries += 1
             case Finish():
+                self.waits_for = None
                 self.state, self.reason, self.finished_at = event.state, event.reason, event.time
                 if event.seconds is not None:  # else the time of the last measurement stands
                     self.seconds = event.seconds
@@ -144,7 +147,7 @@ class Trial:
             case Repeat():
                 self.repeats.append(event.metrics)
             case Again():
-                self.again.append(event)
+                (self.failed_again if event.reason else self.again).append(event)
             case BesideNeighbour(parameter=name, value=value):
                 known = self._neighbours[event.again]
                 if (name, value) not in known:

@@ -56,6 +56,9 @@ def front_section(run: Run) -> list[str]:
     doubtful = " ".join(doubts(run))
     several = [f"{t.trial_id} ({1 + len(t.again)} seeds)" for t in state.trials.values() if t.again]
     trained = f"Trained several times: {join_words(several)}; all others once." if several else ONE_RUN
+    trained += "".join(
+        f" {t.trial_id} failed with seed {failed.seed}: {failed.reason}." for t in front for failed in t.failed_again
+    )
     odds = f"{PROBABILITY} {SEEDS if several else NO_SEEDS}"
     notes = [legend + same, doubtful, f"{trained}{repeats}{_turns(run, front)} {odds}"]
     if any(half_interval(trial.metrics, trial.rate_metric) for trial in front):

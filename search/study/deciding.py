@@ -60,6 +60,7 @@ def next_to_train_again(run_state: RunState, seconds: float) -> Trial | None:
         for trial in run_state.candidates()
         if (trial.trial_id in front or odds[trial.trial_id] >= LEAST_DOUBT)
         and trial.seconds <= seconds
+        and not trial.failed_again
         and len(trial.again) < MOST_SEEDS - 1
     ]
 

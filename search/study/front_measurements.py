@@ -17,6 +17,7 @@ from search.front.neighbour import Neighbour, promising
 from search.front.roles import has_test
 from search.front.settings_to_try import neighbours
 from search.record.journal import Journal
+from search.record.mirror import OTHER_SEED
 from search.record.trial import Trial
 from search.space.parameters import Choice
 from search.space.space import Space
@@ -122,10 +123,11 @@ class FrontMeasurements:
         trainable, run_state = load_trainable(self._space.trainable or ""), self._run_state
         if self._space.trial_kind == "probe" or "seed" not in (trainable.PARAMETERS or {}):
             return
+        default = int(trainable.PARAMETERS["seed"].default or 0)  # type: ignore[index]
         while (trial := next_to_train_again(run_state, end - self._clock())) is not None:
-            seed = trial.next_seed
+            seed = trial.next_seed(default)
             task = self._make_task(trial.trial_id, {**trial.config, "seed": seed}, "train")
-            task = replace(task, folder=f"{task.folder}-seed-{seed}")
+            task = replace(task, folder=f"{task.folder}{OTHER_SEED}{seed}", epochs=trial.epochs)
             Path(task.folder).mkdir(parents=True, exist_ok=True)
             epochs = list[int]()
 
@@ -135,9 +137,12 @@ class FrontMeasurements:
 
             ended = self._run(task, goes_on)
             shutil.rmtree(task.folder, ignore_errors=True)
-            if ended is None or ended.state != "complete" or max(epochs, default=0) < task.epochs:
+            if ended is None or (ended.state == "complete" and max(epochs, default=0) < task.epochs):
                 return
-            self._journal.append("again", trial_id=trial.trial_id, seed=seed, metrics=dict(ended.metrics))
+            failed = ended.state != "complete"
+            found = {"reason": ended.reason or ended.state} if failed else {}
+            metrics = {} if failed else dict(ended.metrics)
+            self._journal.append("again", trial_id=trial.trial_id, seed=seed, metrics=metrics, **found)
 
     def _try_neighbours(self, trial: Trial, end: float) -> None:
         """Measure which change of one setting makes a trial faster, in turns; the promising ones a second time.
@@ -249,7 +254,7 @@ class FrontMeasurements:
         if not self._is_tested:
             return
         for point in self._run_state.front():
-            if not point.test_metrics:
+            if not point.test_metrics and point.test_failure != NO_CHECKPOINT:
                 self._measure(point, "test")
 
     def _measure(self, point: Trial, function: Literal["probe", "test"]) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -37,7 +36,7 @@ from trainables.contract import Data, source_of
 
 LEAVE_SECONDS = 5.0  # for the shutdown of Ray, which takes two to three if no part of it is lost
 ON_END_SECONDS = 60.0  # for the command of --on-end
-LAST_COPY_SECONDS = 30.0  # where Ray is lost, which may end this process a minute later
+LAST_COPY_SECONDS = 30.0  # after a signal, or where Ray is lost, which may end this process a minute later
 OBEY_SECONDS = 8.0  # for a signal to end the study, which waits for no epoch
 
 
@@ -79,6 +78,8 @@ def run_job(job: Job, cluster: Cluster, interrupts: Interrupts) -> int:
                     run_study(job.space, job.data, job.folder, journal, cluster, check, events, say)
             except Interrupted as request:
                 interrupted = request.exit_code
+                if mirroring:
+                    mirroring.patience_seconds = LAST_COPY_SECONDS
                 with contextlib.suppress(OSError):  # the event only informs
                     journal.append("end", reason=str(request))
             except Exception as error:
@@ -88,10 +89,12 @@ def run_job(job: Job, cluster: Cluster, interrupts: Interrupts) -> int:
     if broken is not None:
         code = report_failure(job.folder, job.resume_command, broken)
     else:
-        interrupts.ignore()  # what is left takes a second
+        interrupts.ignore()  # the last lines take a second
         code = finish_run(job.folder, job.resume_command, interrupted)
     if mirroring:
-        mirroring.copy(everything=True)
+        interrupts.install()
+        interrupts.deferred = False
+        mirroring.finish()
     if job.on_end:
         _run_on_end(job.on_end, job.folder, code)
     interrupts.exit_within(LEAVE_SECONDS, code)
@@ -129,9 +132,8 @@ def _last_acts(job: Job, mirroring: Mirroring | None, exit_code: Callable[[], in
     `exit_code` is called after the copy: the signal that ended Ray may be a moment behind.
     """
     if mirroring:
-        copying = threading.Thread(target=mirroring.finish, daemon=True)  # the store may hang
-        copying.start()
-        copying.join(LAST_COPY_SECONDS)
+        mirroring.patience_seconds = LAST_COPY_SECONDS
+        mirroring.finish()
     code = exit_code()
     if job.on_end:
         with contextlib.suppress(Exception):

@@ -11,11 +11,12 @@ from typing import Any
 from search.exit_codes import InputError
 from search.front.objective import read_constraint
 from search.record.defaults import changed_defaults
-from search.record.events import NO_MACHINE, End, Event, Opening
+from search.record.events import NO_MACHINE, End, Event, Opening, RecordedBudget
 from search.record.journal import FILE_NAME, read_journal
 from search.record.run_end import is_wanted_end
 from search.record.run_state import RunState
 from search.record.source import recorded_file
+from search.space.budget import Budget
 from search.space.machine import Machine
 from search.space.parsing import parse_space
 from search.space.space import Space
@@ -117,6 +118,13 @@ def changed_budget(info: Opening, asked: Space) -> list[str]:
         given = merge_settings(given, asked.without_gpu)
     began: Any = (info.space or {}).get("budget", {})
     return [f"budget.{name}={json.dumps(value)}" for name, value in given["budget"].items() if value != began.get(name)]
+
+
+def budget_changes(before: RecordedBudget, now: Budget) -> list[str]:
+    """Return a line for each setting of the budget that is no longer what the run had."""
+    known = before.model_dump(exclude_unset=True)
+    settings = ((name, known.get(name, value), value) for name, value in now.model_dump().items())
+    return [f"budget.{name} was {old}, and is {new} now" for name, old, new in settings if old != new]
 
 
 def check_same_defaults(folder: Path, info: Opening) -> None:

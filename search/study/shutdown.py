@@ -63,7 +63,8 @@ def report_failure(folder: Path, resume_command: str, error: Exception) -> int:
     else:
         what = f"the run broke off: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         with contextlib.suppress(OSError):
-            (folder / ERROR_FILE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+            text = "".join(traceback.format_exception(error))
+            (folder / ERROR_FILE).write_text(text, encoding="utf-8", errors="backslashreplace")
             what += f" (see {folder / ERROR_FILE})"
     how = "free some space, then" if code == OUT_OF_DISK else "to go on"
     if folder.is_dir():

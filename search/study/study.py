@@ -206,6 +206,17 @@ class Study:
         self._with_checkpoints.add(trial_id)
         self._drop_checkpoints()
 
+    def finish_pending(self) -> None:
+        """Journal the end of trials of an earlier process that the hours of the budget do not allow to go on."""
+        while self._pending and (over := self.why_over()):
+            proposal = self._pending.pop(0)
+            self._running[proposal.trial_id] = proposal
+            trial = self._run_state.trials[proposal.trial_id]
+            if proposal.kind == "train" and trial.epochs >= self._space.last_epoch(proposal.config):
+                self.finish(proposal.trial_id, Finished("complete", None, None, None))
+            else:
+                self.finish(proposal.trial_id, Finished("stopped", over, None, None))
+
     def crash(self, trial_id: str, reason: str) -> None:
         """Journal that the trial's own actor is gone; its worker group must not stay leased to it."""
         # first: it raises if Ray itself is gone, which is not the trial's failure
@@ -300,6 +311,7 @@ def complete_study(
         pool.actor.warm.remote(layout)  # the group starts while Tune does; both take seconds
     tune.run_trials(study, study.most_at_a_time, pool.storage, check)
     study.ask_for_no_nodes()
+    study.finish_pending()
     reason = study.why_ended()
     front = study.front_measurements(pool.actor, check)
     if (plan := front.plan()) is not None:

@@ -155,7 +155,8 @@ def event_line(run_state: RunState, event: Event) -> str | None:
         case Repeat():
             return f"{event.trial_id} probed again{_format_metrics(run_state, event.metrics)}"
         case Again():
-            return f"{event.trial_id} with seed {event.seed}{_format_metrics(run_state, event.metrics)}"
+            failed = f" failed: {event.reason}" if event.reason else ""
+            return f"{event.trial_id} with seed {event.seed}{failed}{_format_metrics(run_state, event.metrics)}"
         case Turn() if trial is not None and (other := run_state.trials.get(event.other)):
             return _format_turn(run_state, trial, other)
         case BesideNeighbour() if trial is not None:

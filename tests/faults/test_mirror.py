@@ -10,6 +10,8 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,24 @@ def test_files_of_trials_are_copied_when_these_have_finished(uri: str, run: Path
     mirror.copy(run)
     mirror.fetch(tmp_path / "two")
     assert (tmp_path / "two" / "trials" / "t0003" / "checkpoint.pt").exists()
+
+
+def test_what_an_earlier_process_copied_and_is_gone_since_is_deleted(uri: str, run: Path, tmp_path: Path) -> None:
+    first = claimed(uri)
+    first.copy(run)
+    first.release()
+    (run / "trials" / "t0003" / "checkpoint.pt").unlink()
+    claimed(uri).copy(run)
+    Mirror(uri, "run").fetch(tmp_path / "one")
+    assert not (tmp_path / "one" / "trials").exists()
+
+
+def test_a_training_with_another_seed_is_not_copied(uri: str, run: Path, tmp_path: Path) -> None:
+    (run / "trials" / "t0003-seed-1").mkdir()
+    (run / "trials" / "t0003-seed-1" / "checkpoint.pt").write_bytes(b"...")
+    claimed(uri).copy(run)
+    Mirror(uri, "run").fetch(tmp_path / "one")
+    assert [path.name for path in (tmp_path / "one" / "trials").iterdir()] == ["t0003"]
 
 
 def test_a_second_writer_is_refused_and_one_that_is_gone_is_replaced(uri: str) -> None:
@@ -229,6 +249,31 @@ def test_a_store_that_fails_is_told_once_and_tried_again(
     ]
     mirroring.copy(everything=True)
     assert mirror.has_run()
+
+
+def test_no_error_of_a_store_ends_the_copying(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror = claimed((tmp_path / "bucket").as_uri())
+    mirroring = Mirroring(mirror, run, RunState(read_journal(run / FILE_NAME)))
+    with monkeypatch.context() as broken:
+        broken.setattr(Mirror, "copy", lambda *arguments: "\udcff".encode())
+        mirroring.copy()
+    mirroring.copy()
+    assert mirror.has_run()
+
+
+def test_a_store_that_hangs_is_left_after_a_signal(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, over = claimed((tmp_path / "bucket").as_uri()), threading.Event()
+    monkeypatch.setattr(Mirror, "copy", lambda *arguments: over.wait(20))
+    began = time.monotonic()
+    with Mirroring(mirror, run, RunState([])) as mirroring:
+        mirroring._due.set()
+        mirroring.patience_seconds = 0.1
+    mirroring.finish()
+    assert time.monotonic() - began < 10
+    over.set()
+    assert "does not answer" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,22 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import psutil
 import pytest
 from filelock import FileLock
 
-from search.execution.hang_detector import Work, hang_detector
+from search.execution import worker_loop
+from search.execution.hang_detector import Work, hang_detector, measure_work
+from search.execution.ray_watchdog import watchdog
 from search.record.events import Finish, Measurement, Retry, Start
 from search.record.journal import FILE_NAME, Event, read_journal
 from search.results import Run, load
@@ -290,3 +296,36 @@ def test_where_ray_is_killed_the_command_that_goes_on_is_told_within_60_seconds(
         assert sorted(path.stem for path in folder.glob("*.parquet")) == ["curves", "differences", "front", "trials"]
         starts = [e.trial_id for e in read_journal(folder / FILE_NAME) if isinstance(e, Start)]
         assert len(starts) == len(set(starts)) == 9
+
+
+def test_the_work_of_children_that_have_ended_counts() -> None:
+    before = measure_work()
+    work = "import time\nwhile time.process_time() < 0.5: pass"
+    subprocess.run([sys.executable, "-S", "-c", work], check=True)
+    assert measure_work().cpu_seconds - before.cpu_seconds >= 0.4
+
+
+def test_a_watchdog_goes_on_after_a_question_that_fails() -> None:
+    answers: Iterator[OSError | str | None] = iter([OSError("too many open files"), None, "gone"])
+    found = threading.Event()
+
+    def question() -> str | None:
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    with watchdog(question, lambda answer: found.set(), poll_seconds=0.01):
+        assert found.wait(5)
+
+
+def test_an_error_with_a_name_that_is_no_text_keeps_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(config: object, worker: object) -> None:
+        raise RuntimeError("cannot read \udcff.png")
+
+    monkeypatch.setattr(worker_loop, "load_trainable", lambda name: SimpleNamespace(train=fail))
+    task: Any = SimpleNamespace(trainable_here="x", function="train", config={}, rivals=())
+    ended = worker_loop._run_task(task, cast(Any, SimpleNamespace(folder=tmp_path, rank=0)))
+    assert ended.reason is not None
+    assert ended.reason.startswith("RuntimeError: cannot read \udcff.png")
+    assert (tmp_path / "error-rank0.txt").is_file()

@@ -18,13 +18,15 @@ from search.front.neighbour import gains
 from search.record.journal import FILE_NAME, Journal
 from search.record.run_state import RunState
 from search.report import causes
+from search.report.front_tables import front_section
 from search.results import load
 from search.space.parsing import parse_space
+from search.space.space import Space
 from search.study.deciding import ROUNDS_AT_A_TIME
 from search.study.front_measurements import FrontMeasurements
 from search.study.study import Study
 from tests.search.runs import interval
-from trainables.contract import Measurement, Resources, Verdict
+from trainables.contract import Measurement, Resources, Verdict, load_trainable
 
 OBJECTIVES = [
     {"metric": "val_accuracy", "goal": "maximize"},
@@ -56,12 +58,13 @@ def decided(
     beside: Callable[[Task], Sequence[float]] | None = None,
     seconds: float = 0.0,
     clock: Clock | None = None,
+    fails: Callable[[Task], str | None] = lambda task: None,
     **keys: Any,
 ) -> tuple[RunState, list[Task]]:
     """State after deciding, of trials with these accuracies and rates, and the tasks that ran.
 
     A round takes 1 s; without a `turn`, tasks end before their first round. `beside`: rates with neighbours, else they
-    have no turns. `seconds`: of a training, else there is none with another seed.
+    have no turns. `seconds`: of a training, else there is none with another seed. `fails`: why one fails.
     """
     clock, tasks = clock or Clock(), []
     if not beside:
@@ -74,6 +77,8 @@ def decided(
         if task.function == "train":
             clock.now += seconds
             metrics = {"val_accuracy": 0.70 + 0.01 * (task.config["seed"] % 3), "images_per_second": 100.0}
+            if reason := fails(task):
+                return Ended("failed", reason)
             goes_on(Measurement(1, metrics))
             assert Path(task.folder).is_dir()
             return Ended("complete", metrics=metrics)
@@ -334,6 +339,41 @@ def test_trials_that_share_an_accuracy_are_trained_with_different_seeds(
     trained = [(task.trial_id, task.config["seed"]) for task in tasks if task.function == "train"]
     assert len(trained) == len({seed for _, seed in trained}) == 3
     assert {trial_id for trial_id, _ in trained} == {"t0001", "t0002"}
+
+
+def test_a_training_with_another_seed_that_fails_is_told_and_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(task: Task) -> str | None:
+        return "the loss is not finite" if task.trial_id == "t0001" else None
+
+    measured = [(0.700, interval(100.0, 1.0)), (0.50, interval(200.0, 1.0))]
+    state, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.1), seconds=20.0, fails=fails)
+    seeds = [(task.trial_id, task.config["seed"]) for task in tasks if task.function == "train"]
+    assert seeds == [("t0001", 1), ("t0002", 1), ("t0002", 2)]
+    trial = state.trials["t0001"]
+    assert (trial.again, [event.reason for event in trial.failed_again]) == ([], ["the loss is not finite"])
+    assert trial.metrics["val_accuracy"] == 0.7
+    assert "t0001 failed with seed 1: the loss is not finite." in flat(front_section(load(tmp_path)))
+
+
+def test_another_seed_is_another_than_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainable = load_trainable("vgg19_cifar10")
+    usual = {**trainable.PARAMETERS, "seed": replace(trainable.PARAMETERS["seed"], default=1)}
+    monkeypatch.setattr(trainable, "PARAMETERS", usual)
+    measured = [(0.700, interval(100.0, 1.0)), (0.50, interval(200.0, 1.0))]
+    _, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.1), seconds=40.0)
+    assert [task.config["seed"] for task in tasks if task.function == "train"] == [2, 2]
+
+
+def test_another_seed_is_trained_for_as_many_epochs_as_the_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """budget.epochs was raised since, and no further trial was complete."""
+    measured = [(0.700, interval(100.0, 1.0)), (0.50, interval(200.0, 1.0))]
+    monkeypatch.setattr(Space, "last_epoch", lambda space, config: 1 if "seed" not in config else 3)
+    _, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.1), seconds=40.0)
+    assert [task.epochs for task in tasks if task.function == "train"] == [1, 1]
 
 
 def test_nothing_is_trained_again_for_which_there_is_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ from search.execution import group as group_module
 from search.execution import pool as pool_module
 from search.execution import trainer
 from search.execution.group import Group
-from search.execution.nodes import NodesOfOneKind
+from search.execution.nodes import Kind, Node, NodesOfOneKind
 from search.execution.pool import WorkerPool
-from search.execution.protocol import BusyError, Died, Ended, Place
+from search.execution.protocol import BusyError, Died, Ended, GroupError, Place
 from trainables.contract import Layout, Resources
 
 WORKER = SimpleNamespace(__ray_ready__=SimpleNamespace(remote=lambda: asyncio.sleep(0)))
@@ -176,3 +176,74 @@ def test_the_kernels_count_is_of_this_node_and_explains_no_death_on_another_or_a
     monkeypatch.setattr(group_module, "lost_nodes", lambda node_ids: lost)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "here"))
     assert isinstance(asyncio.run(bury()), state)
+
+
+def pool_of_nodes(monkeypatch, live, patience_seconds=0.4):
+    """Pool of a cluster that had two nodes of four cores."""
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(current_actor=None))
+    monkeypatch.setattr(NodesOfOneKind, "live", live)
+    monkeypatch.setattr(pool_module, "draining_nodes", list)
+    monkeypatch.setattr(pool_module, "BUSY_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(pool_module, "NODES_POLL_SECONDS", 0.02)
+    kind = NodesOfOneKind(kind=Kind("cpu", ()))
+    return WorkerPool(Resources(8, 0, 2), kind, "", True, patience_seconds, False)
+
+
+def test_each_trial_waits_for_lost_nodes_anew(monkeypatch):
+    async def main():
+        pool = pool_of_nodes(monkeypatch, lambda nodes: [Node("a", Resources(4))])
+        pool._take_in([Node("a", Resources(4))])
+        now, waited = asyncio.get_running_loop().time, []
+        for trial_id in ("t0001", "t0002"):
+            since, refused = now(), None
+            while refused is None:
+                try:
+                    await pool.lease(Layout(2, 4), trial_id)
+                except BusyError:
+                    continue
+                except GroupError as error:
+                    refused = str(error)
+            assert "that the cluster still has" in refused
+            waited.append(now() - since)
+        pool._following_nodes.cancel()
+        return waited
+
+    assert min(asyncio.run(main())) >= 0.4
+
+
+def test_a_question_about_nodes_that_fails_is_asked_again(monkeypatch):
+    answers = iter([RuntimeError("no answer"), *([[Node("a", Resources(4))]] * 1000)])
+
+    def live(nodes):
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def main():
+        pool = pool_of_nodes(monkeypatch, live)
+        following = asyncio.create_task(pool._follow_nodes())
+        while pool._capacity.cpus != 4:
+            assert not following.done()
+            await asyncio.sleep(0.01)
+        following.cancel()
+
+    asyncio.run(main())
+
+
+def test_a_trial_hears_of_the_end_of_its_processes_where_ray_does_not_say_which_nodes_are_lost(monkeypatch):
+    def lost_nodes(nodes):
+        raise RuntimeError("no answer")
+
+    monkeypatch.setattr(group_module, "lost_nodes", lost_nodes)
+    monkeypatch.setattr(
+        ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "here", current_actor=None)
+    )
+
+    async def main():
+        group = Group(1, Layout(1), 1.0, True)
+        await group.submit(None)
+        await group.bury(0, RuntimeError("killed"))
+        return await asyncio.wait_for(group.next_message(), 3)
+
+    assert asyncio.run(main()) == Died("the worker of rank 0 died: killed", False)

@@ -51,6 +51,24 @@ def test_a_wrong_space_is_a_value_error_with_its_place_and_nothing_is_created(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ({"options": ["--results", "x"]}, ValueError, "options: --results: is the argument `results`"),
+        ({"options": ["--name=x"]}, ValueError, "options: --name=x: is the argument `name`"),
+        ({"options": ["--dry-run"]}, ValueError, "is for the command line: python -m search.run SPACE --dry-run"),
+        ({"options": "--go-on"}, TypeError, r'options: found "--go-on"; expected a list of words'),
+        ({"space": None}, TypeError, "space: found None; expected a path or a mapping"),
+    ],
+)
+def test_an_argument_that_would_lead_elsewhere_is_refused_before_anything_runs(
+    arguments: dict[str, Any], kind: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python, "_printed", lambda command: pytest.fail("it ran"))
+    with pytest.raises(kind, match=message):
+        run_search(**{"space": SPACE, **arguments})
+
+
 def test_settings_and_options_become_words_of_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

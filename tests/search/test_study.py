@@ -5,15 +5,16 @@ from __future__ import annotations
 import errno
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from search.advisor.proposal import Decision
 from search.execution import workers
-from search.execution.protocol import Ended, Task
+from search.execution.protocol import BusyError, Ended, GroupError, PoolClient, Task
 from search.execution.trial_actor import Finished, Measured
-from search.record.journal import FILE_NAME, Event, Journal
+from search.record.journal import FILE_NAME, Event, Journal, read_journal
 from search.record.run_state import RunState
 from search.results import load
 from search.space.parsing import parse_space
@@ -159,6 +160,69 @@ def test_the_hours_of_earlier_processes_count(tmp_path: Path) -> None:
         assert study.why_over()
 
 
+def test_trials_that_are_left_when_the_hours_are_spent_have_an_end(tmp_path: Path) -> None:
+    """The process was killed when one had measured its last epoch and the other had not."""
+    budget, now = {"hours": 1, "epochs": 3}, [0.0]
+    row = {"val_accuracy": 0.1, "images_per_second": 1.0}
+    opening = {"name": "r", "objectives": OBJECTIVES, "data": {"name": "d"}, "trainable": "replay", "budget": budget}
+    with Journal(tmp_path / FILE_NAME, clock=lambda: now[0]) as journal:
+        journal.append("run", **opening)
+        study = decider(tmp_path, journal, Clock(), budget=budget)
+        for epoch in (1, 3):
+            trial = study.propose()
+            assert trial is not None
+            now[0] += 1801.0
+            study.observe(trial.trial_id, Measured(epoch, row, 1801.0, 0.0))
+    events = read_journal(tmp_path / FILE_NAME)
+    with Journal(tmp_path / FILE_NAME, clock=lambda: now[0], run_state=RunState(events)) as journal:
+        events.append(journal.append("resume", budget=budget))
+        study = decider(tmp_path, journal, Clock(), events, budget=budget)
+        assert study.next_layout() is None
+        study.finish_pending()
+    ends = [event for event in events_of(tmp_path) if event["event"] == "finish"]
+    assert [(e["trial_id"], e["state"], e["reason"]) for e in ends] == [
+        ("t0001", "stopped", "budget.hours is spent"),
+        ("t0002", "complete", None),
+    ]
+
+
+def test_a_trial_that_goes_on_after_a_resume_waits_no_longer(tmp_path: Path) -> None:
+    opening = {"name": "r", "objectives": OBJECTIVES, "data": {"name": "d"}, "trainable": "replay"}
+    with Journal(tmp_path / FILE_NAME) as journal:
+        journal.append("run", **opening)
+        study = decider(tmp_path, journal, Clock(), budget={"trials": 2})
+        trial = study.propose()
+        assert trial is not None
+        study.wait(trial.trial_id, "waits for 1 core")
+        assert journal.run_state.trials[trial.trial_id].waits_for
+        journal.append("resume")
+        assert journal.run_state.trials[trial.trial_id].waits_for is None
+
+
+def test_time_after_the_search_is_not_of_the_search_where_it_is_interrupted() -> None:
+    metrics = {"val_accuracy": 0.5, "images_per_second": 10.0}
+    state = RunState(
+        typed(
+            [
+                {"event": "run", "time": 0.0, "name": "r", "objectives": OBJECTIVES, "data": {"name": "d"}},
+                {"event": "start", "time": 0.0, "trial_id": "t0001", "config": {}},
+                {"event": "measurement", "time": 3600.0, "trial_id": "t0001", "epoch": 1, "metrics": metrics},
+                {"event": "finish", "time": 3600.0, "trial_id": "t0001", "state": "complete"},
+                {"event": "end", "time": 5400.0, "reason": "interrupted by SIGTERM"},  # in a training with another seed
+            ]
+        )
+    )
+    assert (state.searching_seconds(), state.deciding_seconds) == (3600.0, 1800.0)
+    for event in typed(
+        [
+            {"event": "resume", "time": 6000.0},
+            {"event": "again", "time": 7800.0, "trial_id": "t0001", "seed": 1, "metrics": metrics},
+        ]
+    ):
+        state.apply(event)
+    assert (state.searching_seconds(), state.deciding_seconds) == (3600.0, 3600.0)
+
+
 def test_a_wait_is_written_once_and_ends_with_the_hours(tmp_path: Path) -> None:
     clock = Clock()
     with Journal(tmp_path / FILE_NAME, clock=clock) as journal:
@@ -221,9 +285,22 @@ def test_who_comes_to_the_front_because_another_proves_slower_is_probed_and_test
             (tmp_path / "trials" / "t0003").mkdir(parents=True, exist_ok=True)
             (tmp_path / "trials" / "t0003" / "checkpoint.pt").touch()
         front.test()
+        if not is_kept:
+            front.test()  # as where the run is extended: the reason stands
     assert asked == [("probe", "t0001"), ("probe", "t0002"), ("probe", "t0003"), ("test", "t0003")]
     assert load(tmp_path).front.trial_id.tolist() == ["t0003"]
     assert [event["reason"] for event in events_of(tmp_path) if event["event"] == "test"] == [reason]
+
+
+def test_what_others_use_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def submit(client: Any, layout: Layout, task: Task) -> None:
+        raise BusyError("waits for 1 core, which others on the cluster use")
+
+    monkeypatch.setattr(PoolClient, "submit", submit)
+    monkeypatch.setattr(workers, "timeout_seconds", lambda: 0.1)
+    task = Task("t0001", "replay", "test", {}, parse_space(PROBES).data, "folder", 1)
+    with pytest.raises(GroupError, match="waits for 1 core"):
+        workers.run_task(SimpleNamespace(), Layout(1), task, lambda: None)
 
 
 @pytest.mark.parametrize(
