@@ -7,8 +7,20 @@ import pytest
 import torch
 
 from tests.trainables.test_strategies import settings_of
+from trainables.contract import InfeasibleError
 from trainables.network.vgg import vgg
 from trainables.parallel.balance import cuts, layer_costs
+
+
+class Pair(torch.nn.Module):
+    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return inputs, inputs
+
+
+def test_a_layer_that_returns_no_tensor_is_named() -> None:
+    chain = torch.nn.Sequential(torch.nn.Flatten(), Pair())
+    with pytest.raises(InfeasibleError, match="strategy pipeline: a Pair of the chain returns a tuple"):
+        layer_costs(chain, torch.zeros(2, 3), settings_of("pipeline", precision="fp32"))
 
 
 @pytest.mark.parametrize(

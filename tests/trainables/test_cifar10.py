@@ -167,6 +167,49 @@ def test_hidden_files_and_files_that_are_no_pictures_are_skipped(tree: Path) -> 
     assert np.bincount(pictures.labels).tolist() == [5, 5, 5]
 
 
+def test_names_of_data_files_that_the_library_only_recognises_are_no_pictures(tree: Path) -> None:
+    for name in ("features.h5", "film.mpg"):
+        (tree / "train" / "ant" / name).write_bytes(b"x")
+    pictures = cifar10.training_pictures(Data(name="folder", root=str(tree)))
+    assert np.bincount(pictures.labels).tolist() == [5, 5, 5]
+
+
+def test_a_damaged_header_is_no_lack_of_memory(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Image.Image, *arguments: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Image.Image, "convert", fail)
+    with pytest.raises(DataError, match=r"\.png cannot be read as a picture; remove it"):
+        cifar10.training_pictures(Data(name="folder", root=str(tree)))
+
+
+def test_a_picture_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.png is gone since the data were listed; start again"):
+        cifar10.rgb(tmp_path / "gone.png")
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_what_is_transparent_is_white(tmp_path: Path, mode: str) -> None:
+    """Black ink on nothing is black on white."""
+    picture = Image.new("RGBA", (4, 4), (0, 0, 0, 0))
+    picture.putpixel((0, 0), (0, 0, 0, 255))
+    picture.convert(mode).save(path := tmp_path / "ink.png")
+    pixels = np.asarray(cifar10.rgb(path))
+    assert pixels[0, 0].tolist() == [0, 0, 0]
+    assert pixels[3, 3].tolist() == [255, 255, 255]
+
+
+def test_a_picture_is_turned_as_its_camera_says(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (4, 2), "black")
+    picture.putpixel((0, 0), (255, 0, 0))
+    exif = picture.getexif()
+    exif[0x0112] = 6  # turned by a quarter
+    picture.save(path := tmp_path / "turned.png", exif=exif)
+    pixels = np.asarray(cifar10.rgb(path))
+    assert pixels.shape == (4, 2, 3)
+    assert pixels[0, 1].tolist() == [255, 0, 0]
+
+
 def test_a_picture_that_cannot_be_read_is_named(tree: Path) -> None:
     (tree / "train" / "ant" / "torn.png").write_bytes(b"\x89PNG")
     with pytest.raises(DataError, match=r"torn\.png cannot be read"):

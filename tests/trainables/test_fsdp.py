@@ -126,3 +126,40 @@ def test_a_layer_that_occurs_twice_in_a_chain_stays_in_both_places() -> None:
     chain = nn.Sequential(nn.Linear(4, 8), activation, nn.Linear(8, 8), activation, nn.Linear(8, 1))
     inputs = torch.randn(3, 4)
     torch.testing.assert_close(nn.Sequential(*_blocks(chain))(inputs), chain(inputs))
+
+
+def chain(shared: str) -> nn.Sequential:
+    """Chain with a weight of two layers, or with a layer that occurs twice; a layer without weights is between."""
+    torch.manual_seed(0)
+    first, last = nn.Linear(12, 12, bias=False), nn.Linear(12, 12, bias=False)
+    last.weight = first.weight
+    between = [nn.AdaptiveAvgPool2d(2), nn.Flatten(), first, nn.Tanh(), nn.Linear(12, 12), nn.Tanh()]
+    return nn.Sequential(*between, last if shared == "weight" else first, nn.Linear(12, 10))
+
+
+def losses_of_chain(rank: int, world_size: int, strategy: str, shared: str) -> list[float]:
+    settings = settings_of(strategy, precision="fp32")
+    torch.manual_seed(0)
+    images, labels = torch.randn(16, 3, 32, 32), torch.arange(16) % 10
+    mine = slice(16 * rank // world_size, 16 * (rank + 1) // world_size)
+    step = get_strategy(strategy).build(chain(shared), settings, VGG_SHAPE, CPU)
+    return [step(images[mine], labels[mine], OFF).item() for _ in range(4)]
+
+
+@pytest.mark.parametrize("shared", ["weight", "layer"])
+def test_a_weight_of_two_layers_of_a_chain_is_one_weight(shared: str) -> None:
+    parts = on_ranks(losses_of_chain, 2, "fsdp", shared)
+    assert [sum(each) for each in zip(*parts, strict=True)] == pytest.approx(
+        losses_of_chain(0, 1, "single", shared), abs=1e-6
+    )
+
+
+def single_number(rank: int, world_size: int) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
+    model[1].scale = nn.Parameter(torch.ones(()))
+    get_strategy("fsdp").build(model, settings_of("fsdp"), VGG_SHAPE, CPU)
+
+
+def test_a_weight_without_a_dimension_is_refused_by_name() -> None:
+    with pytest.raises(AssertionError, match=r"strategy fsdp: 1\.scale has no dimension to divide"):
+        on_ranks(single_number, 2)

@@ -10,12 +10,12 @@ from PIL import Image
 
 from tests.trainables.ranked import on_ranks
 from trainables import image_folder as module
-from trainables.contract import Data, DataError, Resources
+from trainables.contract import Data, DataError, InfeasibleError, Resources
 from trainables.image_folder_settings import ImageFolderSettings, networks
 from trainables.local_worker import LocalWorker
 from trainables.plan import Plan
 from trainables.sample_shape import SampleShape
-from trainables.samples import cifar10
+from trainables.samples import cifar10, loaders, worker_batches
 from trainables.stages import Timeline
 from trainables.workloads import image_folder
 
@@ -99,6 +99,53 @@ def test_unusual_networks_are_built_for_the_size_and_the_classes(name: str) -> N
     with torch.device("meta"):
         network = image_folder.network(settings, shape)
         assert network(torch.empty(2, 3, 224, 224)).shape == (2, 7)
+
+
+@pytest.mark.parametrize(("name", "size"), [("vit_b_32", 100), ("squeezenet1_1", 16)])
+def test_a_size_that_a_network_cannot_take_is_infeasible(name: str, size: int) -> None:
+    shape = SampleShape(torch.empty(3, size, size), torch.empty(()), 7)
+    with pytest.raises(InfeasibleError, match=f"network {name}: image_size {size} is not possible: "):
+        image_folder.network(ImageFolderSettings(network=name, image_size=size), shape)
+
+
+def test_what_a_network_takes_is_found_out_without_random_numbers() -> None:
+    shape, weights = SampleShape(torch.empty(3, 32, 32), torch.empty(()), 7), []
+    for _ in range(2):
+        torch.manual_seed(0)
+        network = image_folder.network(ImageFolderSettings(network="resnet18", image_size=33), shape)
+        weights.append(next(network.parameters()))
+    assert torch.equal(*weights)
+
+
+def test_only_pictures_that_are_used_are_decoded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    whole = image_folder.decoded
+    monkeypatch.setattr(image_folder, "decoded", lambda path, size: read.append(path) or whole(path, size))
+    data = trainable.locate_data(Data(root=str(root), train_images=8, val_images=4))
+    settings = trainable._settings({"image_size": 32, "loader": "memory", "batch_size": 4})
+    training = image_folder.training_batches(settings, data, Plan(image_folder.training_indices(data), 4, 1), CPU)
+    list(training.epoch(1, Timeline(CPU)))
+    assert len(list(image_folder.evaluation_batches(settings, data, "validation", CPU, 0, 1))) == 1
+    assert len(read) == len(set(read)) == 12
+
+
+@pytest.mark.parametrize(("loader", "num_workers"), [("workers", 0), ("workers", 2), ("memory", 0)])
+def test_evaluation_is_of_the_middle_by_as_many_loader_processes_as_training(
+    root: Path, monkeypatch: pytest.MonkeyPatch, loader: str, num_workers: int
+) -> None:
+    data = trainable.locate_data(Data(root=str(root), train_images=8, val_images=5))
+    config = {"image_size": 32, "loader": loader, "num_workers": num_workers, "batch_size": 4}
+    used: list[int] = []
+    made = worker_batches.WorkerBatches
+    monkeypatch.setattr(image_folder, "WorkerBatches", lambda *a, **k: used.append(k["num_workers"]) or made(*a, **k))
+    batches = list(image_folder.evaluation_batches(trainable._settings(config), data, "validation", CPU, 0, 1))
+    assert [len(images) for images, _ in batches] == [4, 1]
+    assert used == [num_workers]
+    files = image_folder._files(str(root), "train")[0]
+    index = cifar10.split(image_folder._labels(data, "train"), data)[1][0]
+    middle = image_folder.decoded(files[index].path, 32)[2:34, 2:34]
+    normalized = loaders.normalization(CPU, image_folder.MEAN, image_folder.STD)
+    torch.testing.assert_close(batches[0][0][0], normalized(torch.from_numpy(middle.copy()).permute(2, 0, 1)))
 
 
 def test_what_is_wrong_with_the_folder_is_said(tmp_path: Path, root: Path) -> None:

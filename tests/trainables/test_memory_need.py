@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -70,6 +71,13 @@ def test_pictures_count_where_they_are_read_from_an_array_and_processes_where_th
     assert "samples" not in of(loader="workers").parts
     more = of(loader="workers", num_workers=2).total - of(loader="workers").total
     assert more == 2 * (TYPICAL.loader_process + 2 * 128 * (3072 * 4 + 8))
+
+
+@pytest.mark.parametrize(("strategy", "processes", "readers"), [("parameter_server", 3, 2), ("pipeline", 2, 1)])
+def test_loaders_count_where_samples_are_read(strategy: str, processes: int, readers: int) -> None:
+    given: dict[str, Any] = {"strategy": strategy, "processes": processes, "batch_size": 128, "loader": "workers"}
+    more = of(**given, num_workers=2).parts["loader"] - of(**given, num_workers=0).parts["loader"]
+    assert more == readers * 2 * (TYPICAL.loader_process + 2 * (128 // readers) * (3072 * 4 + 8))
 
 
 def test_on_a_cpu_each_process_of_a_trial_counts_with_its_share_of_the_batch() -> None:

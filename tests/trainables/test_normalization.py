@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainables.ranked import on_ranks
+from trainables.network import normalization
 from trainables.network.normalization import synchronised
 
 CPU = torch.device("cpu")
@@ -40,6 +41,39 @@ def test_shares_are_normalised_as_the_whole_batch_would_be(world_size: int) -> N
     torch.testing.assert_close(sum(share[2] for share in shares), scale_gradients, atol=1e-4, rtol=0)
     for share in shares:
         torch.testing.assert_close(share[3], statistics)
+
+
+def in_pieces(rank: int, world_size: int) -> Result:
+    normalization.PIECE = 200  # of 80 numbers a picture
+    return normalised(rank, world_size)
+
+
+def test_large_batches_are_normalised_piece_by_piece() -> None:
+    values, image_gradients, _, statistics = normalised(0, 1)
+    shares: list[Result] = on_ranks(in_pieces, 2)
+    torch.testing.assert_close(torch.cat([share[0] for share in shares]), values, atol=1e-4, rtol=0)
+    torch.testing.assert_close(torch.cat([share[1] for share in shares]), image_gradients, atol=1e-4, rtol=0)
+    for share in shares:
+        torch.testing.assert_close(share[3], statistics)
+
+
+def saved_bytes(rank: int, world_size: int, synchronise: bool) -> int:
+    """Bytes of what a layer keeps for the backward pass, without the weights."""
+    layer: nn.Module = nn.Sequential(nn.BatchNorm2d(8))
+    layer = synchronised(layer) if synchronise else layer
+    kept: list[int] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept.append(tensor.nbytes * (tensor.numel() > 8))
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), torch.autocast("cpu", torch.bfloat16):
+        layer(torch.randn(4, 8, 6, 6, dtype=torch.bfloat16, requires_grad=True))
+    return sum(kept)
+
+
+def test_as_much_is_kept_for_the_backward_pass_as_by_one_rank_alone() -> None:
+    assert on_ranks(saved_bytes, 2, True) == on_ranks(saved_bytes, 2, False) == [4 * 8 * 36 * 2] * 2
 
 
 def sixteen_bits(rank: int, world_size: int) -> torch.dtype:

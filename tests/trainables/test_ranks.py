@@ -11,10 +11,15 @@ import torch
 import torch.distributed as dist
 
 from tests.trainables.ranked import on_ranks
-from trainables.contract import waited_since
+from trainables.contract import InfeasibleError, waited_since
 from trainables.parallel import ranks
 
 CPU = torch.device("cpu")
+
+
+def test_tensors_of_several_types_are_no_message() -> None:
+    with pytest.raises(InfeasibleError, match="weights of several types: float32, float64"):
+        ranks.flattened([torch.zeros(2), torch.zeros(2, dtype=torch.float64)])
 
 
 def uneven(rank: int, world_size: int) -> float:

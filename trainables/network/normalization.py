@@ -10,6 +10,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+PIECE = 2**18  # numbers that are normalised at a time on a CPU
+
 
 def synchronised(model: nn.Module) -> nn.Module:
     """Convert the network in place to statistics over the images of all ranks.
@@ -34,21 +36,18 @@ class _Synchronised(_BatchNorm):
         """Normalise (batch, channels, ...), in the type of `input`."""
         if not self.training:
             return super().forward(input)
-        count, mean, variance = _over_ranks(input)
-        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
-            with torch.no_grad():
+        with torch.no_grad():
+            count, mean, variance = _over_ranks(input)
+            if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
                 self.num_batches_tracked += 1
                 # without a momentum the plain mean of all batches
                 part = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
                 self.running_mean.lerp_(mean, part)
                 self.running_var.lerp_(variance * (count / (count - 1)).to(variance.dtype), part)
-        channels = (-1, *[1] * (input.ndim - 2))
-        scale = torch.rsqrt(variance + self.eps)
-        centred = input - mean.view(channels)
-        if not self.affine:
-            return (centred * scale.view(channels)).to(input.dtype)
-        scaled = (self.weight * scale).view(channels)
-        return torch.addcmul(self.bias.view(channels), centred, scaled).to(input.dtype)
+            inverse = torch.rsqrt(variance + self.eps)
+        weight, bias = (self.weight, self.bias) if self.affine else (torch.ones_like(mean), torch.zeros_like(mean))
+        normalised: Tensor = _Normalised.apply(input, weight, bias, mean, inverse, count)
+        return normalised
 
 
 class SynchronisedBatchNorm1d(_Synchronised, nn.BatchNorm1d):
@@ -71,27 +70,65 @@ SYNCHRONISED: dict[type, type[_Synchronised]] = {
 
 
 def _over_ranks(input: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Count, mean and biased variance per channel over all ranks; gradients flow back to all ranks."""
-    here = input.numel() // input.shape[1]
+    """Count, mean and biased variance per channel over all ranks."""
     at_least_fp32 = torch.promote_types(input.dtype, torch.float32)
-    variance, mean = torch.var_mean(input.to(at_least_fp32), dim=(0, *range(2, input.ndim)), correction=0)
-    # Variance from sums of squares: cancellation is harmless in double precision, of one number per channel.
-    variance, mean = variance.double(), mean.double()
-    parts = torch.stack([torch.full_like(mean, here), here * mean, here * (variance + mean * mean)])
-    count, total, squares = _SumOverRanks.apply(parts)
+    parts = input.new_zeros((3, input.shape[1]), dtype=torch.float64)
+    for piece in _pieces(input):
+        here = piece.numel() // piece.shape[1]
+        variance, mean = torch.var_mean(piece.to(at_least_fp32), dim=_all_but_channels(piece), correction=0)
+        # Variance from sums of squares: cancellation is harmless in double precision, of one number per channel.
+        variance, mean = variance.double(), mean.double()
+        parts += torch.stack([torch.full_like(mean, here), here * mean, here * (variance + mean * mean)])
+    dist.all_reduce(parts)
+    count, total, squares = parts
     mean = total / count
     return count, mean.to(at_least_fp32), (squares / count - mean * mean).to(at_least_fp32)
 
 
-class _SumOverRanks(torch.autograd.Function):
-    """Sum over ranks. Each rank's loss depends on all parts, so the gradient of a part is the sum of theirs."""
+def _all_but_channels(input: Tensor) -> tuple[int, ...]:
+    return (0, *range(2, input.ndim))
+
+
+def _pieces(input: Tensor) -> tuple[Tensor, ...]:
+    """Divide a batch into parts that stay in a processor's cache, with copies in higher precision."""
+    samples = len(input) if input.is_cuda else max(1, PIECE // max(1, input[0].numel()))
+    return torch.split(input, samples)
+
+
+class _Normalised(torch.autograd.Function):
+    """Normalisation by statistics of all ranks. It keeps its input alone for the backward pass, as PyTorch's own does.
+
+    Each rank's loss depends on the statistics, so that their gradients are summed over the ranks.
+    """
 
     @staticmethod
-    def forward(ctx: Any, parts: Tensor) -> Tensor:
-        total = parts.contiguous().clone()
-        dist.all_reduce(total)
-        return total
+    def forward(
+        ctx: Any, input: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor, count: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(input, weight, mean, inverse, count)
+        channels = (-1, *[1] * (input.ndim - 2))
+        scale = weight * inverse
+        scale, shift = scale.view(channels), (bias - mean * scale).view(channels)
+        result = torch.empty_like(input)
+        for piece, part in zip(_pieces(input), _pieces(result), strict=True):
+            part.copy_(torch.addcmul(shift, piece.to(mean.dtype), scale))
+        return result
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return _SumOverRanks.forward(ctx, *gradients)
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        input, weight, mean, inverse, count = ctx.saved_tensors
+        channels, others = (-1, *[1] * (input.ndim - 2)), _all_but_channels(input)
+        pieces = list(zip(_pieces(input), _pieces(gradients[0]), strict=True))
+        sums = mean.new_zeros((2, len(mean)))
+        for piece, part in pieces:
+            gradient, centred = part.to(mean.dtype), piece.to(mean.dtype) - mean.view(channels)
+            sums += torch.stack([gradient.sum(others), centred.mul_(gradient).sum(others) * inverse])
+        of_bias, of_weight = sums.clone()
+        dist.all_reduce(sums)
+        of_all = sums / count.to(sums.dtype)
+        scale, slope = (weight * inverse).view(channels), (of_all[1] * inverse).view(channels)
+        result = torch.empty_like(input)
+        for (piece, part), found in zip(pieces, _pieces(result), strict=True):
+            centred = piece.to(mean.dtype) - mean.view(channels)
+            found.copy_(centred.mul_(slope).add_(of_all[0].view(channels)).sub_(part).mul_(-scale))
+        return result, of_weight, of_bias, None, None, None

@@ -11,6 +11,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 
+from trainables.contract import InfeasibleError
 from trainables.machine.devices import synchronize
 from trainables.settings import Settings
 from trainables.step import autocast
@@ -62,11 +63,18 @@ def layer_costs(network: nn.Sequential, images: Tensor, settings: Settings) -> l
 
 
 def _timed(layer: nn.Module, images: Tensor, settings: Settings) -> tuple[float, Tensor]:
-    """Return seconds and the output."""
+    """Return seconds and the output.
+
+    Raises:
+        InfeasibleError: it is no tensor.
+    """
     synchronize(images.device)
     started = time.perf_counter()
     with autocast(settings, images.device):
         result = layer(images)
+    if not isinstance(result, Tensor):
+        what = f"a {type(layer).__name__} of the chain returns a {type(result).__name__}"
+        raise InfeasibleError(f"strategy pipeline: {what}, expected one tensor")
     inputs = [tensor for tensor in (images, *layer.parameters()) if tensor.requires_grad]
     if inputs:
         torch.autograd.grad(result, inputs, torch.ones_like(result), allow_unused=True)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import _get_default_store
 
-from trainables.contract import waiting
+from trainables.contract import InfeasibleError, waiting
 
 Reduction = Literal["sum", "mean", "min", "max"]
 LONGEST_PREPARATION = timedelta(hours=1)
@@ -121,8 +121,13 @@ def imbalance(values: Sequence[float], world_size: int, device: torch.device) ->
 def flattened(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
     """Return a vector of zeros with room for all tensors, and for each a view of it with its shape and strides.
 
-    One message sends them all. The tensors are dense, of one type and on one device.
+    One message sends them all. The tensors are dense and on one device.
+
+    Raises:
+        InfeasibleError: they are of several types.
     """
+    if len(types := {str(tensor.dtype).removeprefix("torch.") for tensor in tensors}) > 1:
+        raise InfeasibleError(f"weights of several types: {', '.join(sorted(types))}; this strategy sends one type")
     sizes = [tensor.numel() for tensor in tensors]
     vector = tensors[0].detach().new_zeros(sum(sizes))
     parts = zip(torch.split(vector, sizes), tensors, strict=True)

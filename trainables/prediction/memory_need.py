@@ -47,6 +47,7 @@ from trainables.samples.worker_batches import PREFETCHED_BATCHES
 from trainables.settings import Precision, Settings
 from trainables.stages import Timeline
 from trainables.step import arranged, autocast
+from trainables.strategies import share_of
 from trainables.strategy_table import STRATEGIES, MemoryShare, captures
 from trainables.vgg19_settings import Vgg19Settings, loader_of
 from trainables.workload import workload_of
@@ -157,13 +158,16 @@ def _memory_need(settings: Settings, job: Job, calibration: Calibration | None) 
         retained = 0
     kept = workload_of(settings).kept_bytes(settings, job.train_samples, device.type)
     precision = "fp32" if precision_of(settings.precision, device.type) == "fp32" else "bf16"
-    loader = _loader(settings, job, calibration, batch)
     process = "process" if device.type == "cpu" else "libraries"
-    others = {"samples": kept, "loader": loader, process: calibration.process[precision]}
+    others = {"samples": kept, process: calibration.process[precision]}
     shares = row.memory_shares(settings, job.processes)
     if bucket_bytes:  # they are counted as gradients, and sent in place
         shares = [replace(share, messages=0.0) for share in shares]
-    each = [{**_of_process(counted, retained, share), **others} for share in shares]
+    loaders = (_loader(settings, job, calibration, rank) for rank in range(job.processes))
+    each = [
+        {**_of_process(counted, retained, share), **others, "loader": loader}
+        for share, loader in zip(shares, loaders, strict=True)
+    ]
     if device.type != "cpu":
         each = [max(each, key=lambda parts: sum(parts.values()))]  # the fullest GPU
     parts = {name: sum(of_process[name] for of_process in each) for name in each[0]}
@@ -189,11 +193,15 @@ def _of_process(counted: TensorMemory, retained: int, share: MemoryShare) -> dic
     }
 
 
-def _loader(settings: Settings, job: Job, calibration: Calibration, batch: int) -> int:
-    """Bytes of batches in the making, and on a CPU of loader processes with the batches that they hold ready.
+def _loader(settings: Settings, job: Job, calibration: Calibration, rank: int) -> int:
+    """Bytes of a rank's batches in the making, and on a CPU of loader processes with the batches that they hold ready.
 
-    On a GPU: of the batches that are copied there on a stream of their own.
+    On a GPU: of the batches that are copied there on a stream of their own. None of a rank that reads no samples.
     """
+    share = share_of(settings.strategy, rank, job.processes)
+    if share.number is None:
+        return 0
+    batch = math.ceil(settings.batch_size / share.of)
     loaded = workload_of(settings).loaded_bytes(settings, job.shape, batch, job.device.type)
     if job.device.type == "cuda":
         return reserved_for([loaded] * COPIED_BATCHES)

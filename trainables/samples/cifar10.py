@@ -21,8 +21,9 @@ ROOT_VARIABLE = "TRAINING_SEARCH_DATA"
 PLACES = ("data", "~/.cache/cifar10", "~/.cache/cifar10-images")
 SPLIT_SEED = 20090408  # fixed, so that all trials of all runs are evaluated on the same images
 SIZE = 32
-VERSION = 2  # of how image files are read, part of the key of cached copies
+VERSION = 3  # of how image files are read, part of the key of cached copies
 
+STUBS = {"BUFR", "GRIB", "HDF5", "MPEG"}  # formats that Pillow names without reading them
 CONTENTS = {  # of a data folder
     "cifar10": "cifar-10-batches-py or cifar-10-python.tar.gz",
     "folder": "train/<class>/ and test/<class>/, or at least two <class>/ with pictures",
@@ -277,7 +278,7 @@ def _visible(folder: Path) -> list[os.DirEntry[str]]:
 def _images_in(folder: Path) -> list[os.DirEntry[str]]:
     from PIL import Image
 
-    known = {suffix for suffix, kind in Image.registered_extensions().items() if kind in Image.OPEN}  # can be read
+    known = {s for s, kind in Image.registered_extensions().items() if kind in Image.OPEN and kind not in STUBS}
     return [e for e in _visible(folder) if os.path.splitext(e.name)[1].lower() in known and e.is_file()]
 
 
@@ -303,12 +304,13 @@ def open_picture(path: Path) -> Any:
 def rgb(path: Path, enough: int | None = None) -> Any:
     """Read one image file as a PIL image, RGB, of its own size; of 16 bits a pixel the higher 8.
 
-    A JPEG is decoded to an eighth, a quarter or a half of its size where its sides then still have `enough` pixels.
+    It is turned as its EXIF orientation says, and what is transparent is white. A JPEG is decoded to an eighth, a
+    quarter or a half of its size where its sides then still have `enough` pixels.
 
     Raises:
         DataError: it is not an image, or its pixels are other numbers.
     """
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     Image.MAX_IMAGE_PIXELS = None  # the files are the user's own, and pictures of satellites and tissue are large
     try:
@@ -316,9 +318,15 @@ def rgb(path: Path, enough: int | None = None) -> Any:
             if enough is not None:
                 file.draft("RGB", (enough, enough))
             if file.mode[0] not in "IF":
-                return file.convert("RGB")
+                upright = ImageOps.exif_transpose(file)
+                if not upright.has_transparency_data:
+                    return upright.convert("RGB")
+                white = Image.new("RGBA", upright.size, "white")
+                return Image.alpha_composite(white, upright.convert("RGBA")).convert("RGB")
             pixels = np.asarray(file)  # Pillow would clip them at 255
-    except (OSError, ValueError, SyntaxError) as error:
+    except FileNotFoundError as error:
+        raise DataError(f"data.root: {path} is gone since the data were listed; start again") from error
+    except Exception as error:  # of a damaged header, such as MemoryError
         raise DataError(f"data.root: {path} cannot be read as a picture; remove it") from error
     if pixels.dtype.kind == "f" or pixels.min() < 0 or pixels.max() >= 2**16:
         raise DataError(f"data.root: {path} has values other than whole numbers of 16 bits")

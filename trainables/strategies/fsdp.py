@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._pytree import tree_leaves
 
+from trainables.contract import InfeasibleError
 from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Stage, Timeline
@@ -92,18 +94,34 @@ class _FsdpStep(Step):
 
 
 def _sharded(model: nn.Module, device: torch.device) -> nn.Module:
-    """Return a sharded copy of `model`, whose gradients are summed over the ranks."""
+    """Return a sharded copy of `model`, whose gradients are summed over the ranks.
+
+    Raises:
+        InfeasibleError: a weight is a single number, which cannot be divided.
+    """
+    if scalar := next((name for name, weight in model.named_parameters() if not weight.ndim), None):
+        raise InfeasibleError(f"strategy fsdp: {scalar} has no dimension to divide; give it the shape (1,)")
     assert dist.group.WORLD is not None
     mesh = DeviceMesh.from_group(dist.group.WORLD, device.type)
     sharded = copy.deepcopy(model).to(memory_format=torch.contiguous_format)
     if isinstance(sharded, nn.Sequential):
         sharded = nn.Sequential(*_blocks(sharded))
-    units = dict.fromkeys(block for block in _units(sharded) if list(block.parameters()))  # one may occur twice
-    for module in (*units, sharded):
+    for module in (*_without_shared_weights(_units(sharded)), sharded):
         unit = fully_shard(module, mesh=mesh)  # returns the same module
         unit.set_gradient_divide_factor(1.0)
         unit.set_force_sum_reduction_for_comms(True)  # Gloo supports no factor, not even 1
     return sharded
+
+
+def _without_shared_weights(units: Iterable[nn.Module]) -> list[nn.Module]:
+    """Return the units that have weights of their own alone; the others' belong to the whole.
+
+    A unit may occur twice, and so may a layer in two units.
+    """
+    distinct = list(dict.fromkeys(units))
+    used = Counter(id(weight) for unit in distinct for weight in unit.parameters())
+    with_weights = ((unit, [used[id(weight)] for weight in unit.parameters()]) for unit in distinct)
+    return [unit for unit, uses in with_weights if uses and max(uses) == 1]
 
 
 def _blocks(layers: nn.Sequential) -> Iterator[nn.Sequential]:

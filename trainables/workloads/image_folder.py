@@ -6,19 +6,20 @@ random, or cut out in the middle for evaluation. Both loaders give the same pict
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import Dataset
 
-from trainables.contract import Data, DataError
+from trainables.contract import Data, DataError, InfeasibleError
 from trainables.image_folder_settings import ImageFolderSettings
 from trainables.machine.array_cache import Arrays, cached_arrays, default_folder
 from trainables.plan import Batch, Batches, EmptyBatches, Indices, Plan
@@ -27,6 +28,7 @@ from trainables.sample_shape import SampleShape
 from trainables.samples import cifar10, loaders
 from trainables.samples.transfer import copied
 from trainables.samples.worker_batches import LoadFailure, WorkerBatches
+from trainables.seeding import restored_random_state
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.workload import EvaluationPart
@@ -64,18 +66,40 @@ def units_per_sample(data: Data) -> int:
 
 
 def network(settings: Settings, shape: SampleShape) -> nn.Module:
-    """Build torchvision's network with new weights; the auxiliary outputs of two of them are left out."""
+    """Build torchvision's network with new weights; the auxiliary outputs of two of them are left out.
+
+    Raises:
+        InfeasibleError: it takes no pictures of this size.
+    """
+    own = _own(settings)
+    _check_size(own.network, own.image_size)
+    return _network(own.network, own.image_size, shape.num_classes)
+
+
+@lru_cache(maxsize=64)
+def _check_size(name: str, image_size: int) -> None:
+    """Check that a network takes pictures of this size, with one that has no data."""
+    try:
+        with restored_random_state(), torch.device("meta"), torch.no_grad():
+            _network(name, image_size, 2).eval()(torch.empty(1, 3, image_size, image_size))
+    except NotImplementedError:
+        return  # it cannot be built without data
+    except (AssertionError, RuntimeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InfeasibleError(f"network {name}: image_size {image_size} is not possible: {reason}") from error
+
+
+def _network(name: str, image_size: int, num_classes: int) -> nn.Module:
     from torchvision.models import get_model
 
-    own = _own(settings)
-    arguments: dict[str, Any] = {"weights": None, "num_classes": shape.num_classes}
-    if own.network in ("googlenet", "inception_v3"):
+    arguments: dict[str, Any] = {"weights": None, "num_classes": num_classes}
+    if name in ("googlenet", "inception_v3"):
         arguments |= {"aux_logits": False, "init_weights": True}
-    if own.network.startswith("vit_"):
-        arguments["image_size"] = own.image_size
-    if own.network.startswith("maxvit"):
-        arguments["input_size"] = (own.image_size, own.image_size)
-    found: nn.Module = get_model(own.network, **arguments)
+    if name.startswith("vit_"):
+        arguments["image_size"] = image_size
+    if name.startswith("maxvit"):
+        arguments["input_size"] = (image_size, image_size)
+    found: nn.Module = get_model(name, **arguments)
     return found
 
 
@@ -103,17 +127,8 @@ def training_batches(settings: Settings, data: Data, plan: Plan, device: torch.d
         return EmptyBatches(plan, sample_shape(settings, data).empty(0, device))
     if own.loader == "memory":
         return _MemoryBatches(data, own, plan, device)
-    margin = resized(own.image_size) - own.image_size
-    return WorkerBatches(
-        _EachPicture(data, "train", own.image_size),
-        partial(loaders.choices, margin=margin),
-        plan,
-        device,
-        num_workers=own.num_workers,
-        pin_memory=own.pin_memory and device.type == "cuda",
-        bytes_per_sample=sample_shape(settings, data).bytes_per_sample,
-        explain=str,  # all pictures have one shape
-    )
+    pictures = _EachPicture(data, "train", own.image_size)
+    return _worker_batches(pictures, loaders.choices, own, data, plan, device, own.num_workers)
 
 
 def evaluation_batches(
@@ -125,18 +140,47 @@ def evaluation_batches(
     labels = _labels(data, kept)
     indices = np.arange(len(labels)) if part == "test" else cifar10.split(labels, data)[1]
     mine = indices[rank::world_size]
-    size, margin = own.image_size, resized(own.image_size) - own.image_size
-    batch_size = evaluation_batch_size(settings, -(-settings.batch_size // world_size))
-    middle = [(index, margin // 2, margin // 2, False) for index in mine.tolist()]
-    batches = [middle[start : start + batch_size] for start in range(0, len(middle), batch_size)]
-    in_memory = own.loader == "memory" and part == "validation"  # among the training pictures, which are decoded
-    pictures = _EachPicture(data, kept, size, _decoded_once(data, size)["images"] if in_memory else None)
-    for batch in batches:
-        samples = pictures.__getitems__(batch)
-        if isinstance(samples, LoadFailure):
-            raise DataError(samples.reason)
-        images, classes = default_collate(samples)
-        yield images.to(device), classes.to(device)
+    if not len(mine):
+        return
+    batch_size = min(len(mine), evaluation_batch_size(settings, -(-settings.batch_size // world_size)))
+    in_memory = own.loader == "memory" and part == "validation"  # decoded with the training pictures
+    pictures = _EachPicture(data, kept, own.image_size, _decoded_once(data, own.image_size) if in_memory else None)
+    num_workers = 0 if in_memory else own.loader_processes
+    batches = _worker_batches(pictures, _middles, own, data, Plan(mine, batch_size, seed=0), device, num_workers)
+    with contextlib.closing(batches):
+        yield from batches.epoch(0, Timeline(device))
+
+
+def _worker_batches(
+    pictures: _EachPicture,
+    choices: Callable[..., Iterator[list[loaders.Choice]]],
+    own: ImageFolderSettings,
+    data: Data,
+    plan: Plan,
+    device: torch.device,
+    num_workers: int,
+) -> WorkerBatches:
+    return WorkerBatches(
+        pictures,
+        partial(choices, margin=_margin(own)),
+        plan,
+        device,
+        num_workers=num_workers,
+        pin_memory=own.pin_memory and device.type == "cuda",
+        bytes_per_sample=sample_shape(own, data).bytes_per_sample,
+        explain=str,  # all pictures have one shape
+    )
+
+
+def _middles(plan: Plan, epoch: int, margin: int) -> Iterator[list[loaders.Choice]]:
+    """Yield the middle of each picture, in order; the last batch may be smaller."""
+    middle = [(index, margin // 2, margin // 2, False) for index in plan.indices.tolist()]
+    for start in range(0, len(middle), plan.batch_size):
+        yield middle[start : start + plan.batch_size]
+
+
+def _margin(own: ImageFolderSettings) -> int:
+    return resized(own.image_size) - own.image_size
 
 
 def evaluation_batch_size(settings: Settings, batch: int) -> int:
@@ -194,10 +238,10 @@ def _labels(data: Data, part: cifar10.Part) -> NDArray[np.int64]:
 
 
 class _EachPicture(Dataset[tuple[Tensor, int]]):
-    """Pictures cut out, flipped and normalised one by one, of files or of `decoded_images` of them."""
+    """Pictures cut out, flipped and normalised one by one, of files or as they were `decoded_once`."""
 
-    def __init__(self, data: Data, part: cifar10.Part, image_size: int, decoded_images: Bytes | None = None) -> None:
-        self._files, self._size, self._images = _files(data.root or "", part)[0], image_size, decoded_images
+    def __init__(self, data: Data, part: cifar10.Part, image_size: int, decoded_once: _Decoded | None = None) -> None:
+        self._files, self._size, self._decoded = _files(data.root or "", part)[0], image_size, decoded_once
 
     def __getitems__(self, choices: list[loaders.Choice]) -> Any:
         """Return the samples, or why one cannot be loaded."""
@@ -210,7 +254,7 @@ class _EachPicture(Dataset[tuple[Tensor, int]]):
         return list(zip(images, (self._files[index].label for index, *_ in choices), strict=True))
 
     def _pixels(self, index: int, top: int, left: int, flipped: bool) -> Bytes:
-        whole = decoded(self._files[index].path, self._size) if self._images is None else self._images[index]
+        whole = self._decoded.image(index) if self._decoded else decoded(self._files[index].path, self._size)
         return np.ascontiguousarray(_cut(whole, top, left, flipped, self._size))
 
 
@@ -218,8 +262,7 @@ class _MemoryBatches(Batches):
     """Batches gathered from pictures that were decoded once, and augmented at once."""
 
     def __init__(self, data: Data, own: ImageFolderSettings, plan: Plan, device: torch.device) -> None:
-        arrays = _decoded_once(data, own.image_size)
-        self._images, self._labels = arrays["images"], arrays["labels"]
+        self._decoded = _decoded_once(data, own.image_size)
         self._size, self._plan, self._device = own.image_size, plan, device
         self._pin_memory = own.pin_memory and device.type == "cuda"
         self._normalized = loaders.normalization(device, MEAN, STD)
@@ -233,8 +276,9 @@ class _MemoryBatches(Batches):
         images = np.empty((len(draws.indices), self._size, self._size, 3), dtype=np.uint8)
         choices = zip(draws.indices.tolist(), draws.corners.tolist(), draws.flips.tolist(), strict=True)
         for place, (index, (top, left), flipped) in enumerate(choices):
-            images[place] = _cut(self._images[index], top, left, flipped, self._size)
-        batch = torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(self._labels[draws.indices])
+            images[place] = _cut(self._decoded.image(index), top, left, flipped, self._size)
+        labels = torch.from_numpy(self._decoded.labels[draws.indices])
+        batch = torch.from_numpy(images).permute(0, 3, 1, 2), labels
         return (batch[0].pin_memory(), batch[1].pin_memory()) if self._pin_memory else batch
 
 
@@ -244,9 +288,25 @@ def _cut(pixels: Bytes, top: int, left: int, flipped: bool, size: int) -> Bytes:
     return square[:, ::-1] if flipped else square
 
 
-def _decoded_once(data: Data, image_size: int) -> Arrays:
-    """Return all training pictures as bytes, from the disk cache if they are there."""
-    files = _files(data.root or "", "train")[0]
+class _Decoded(NamedTuple):
+    """Decoded pictures. `rows`, (num_files,): their places in `images`; `labels`, (num_files,), of all files."""
+
+    images: Bytes
+    rows: Indices
+    labels: NDArray[np.int64]
+
+    def image(self, index: int) -> Bytes:
+        """Return the picture of a file."""
+        found: Bytes = self.images[self.rows[index]]
+        return found
+
+
+def _decoded_once(data: Data, image_size: int) -> _Decoded:
+    """Return the pictures to train on and to validate with as bytes, from the disk cache if they are there."""
+    every, labels = _files(data.root or "", "train")[0], _labels(data, "train")
+    used = np.sort(np.concatenate(cifar10.split(labels, data)))
+    files, rows = [every[i] for i in used], np.full(len(every), -1)
+    rows[used] = np.arange(len(used))
     source = ["image_folder", cifar10.VERSION, image_size, [(str(f.path), f.label, f.size, f.mtime_ns) for f in files]]
 
     def make() -> Arrays:
@@ -254,6 +314,6 @@ def _decoded_once(data: Data, image_size: int) -> Arrays:
         with ThreadPoolExecutor(len(allowed_cores())) as threads:
             for place, pixels in enumerate(threads.map(lambda f: decoded(f.path, image_size), files)):
                 images[place] = pixels
-        return {"images": images, "labels": np.array([f.label for f in files], dtype=np.int64)}
+        return {"images": images}
 
-    return cached_arrays(source, make, default_folder())
+    return _Decoded(cached_arrays(source, make, default_folder())["images"], rows, labels)
