@@ -13,6 +13,8 @@ from search.front.intervals import Metrics, merge_independent
 from search.front.roles import ENDS, rate_metric
 from search.front.targets import is_duration
 
+NEARLY = 0.02  # of a range
+
 
 @dataclass(frozen=True)
 class SharedMetrics:
@@ -25,6 +27,10 @@ class SharedMetrics:
     def key(self, config: Mapping[str, Any]) -> str:
         """Identify the trials that share these metrics."""
         return repr(sorted((name, value) for name, value in config.items() if name not in self.without_effect))
+
+    def nearly(self, config: Mapping[str, Any], parameters: Mapping[str, Mapping[str, Any]]) -> str:
+        """Identify trials whose settings are nearly equal: `parameters` has the ranges, `NEARLY` is a part of one."""
+        return self.key({name: _rounded(value, parameters.get(name, {})) for name, value in config.items()})
 
     def merge(self, measurements: Sequence[Metrics]) -> dict[str, float]:
         """Return the values that hold for all trials with these measurements, with the ends of 95% intervals.
@@ -59,6 +65,16 @@ def shared_metrics(
         SharedMetrics(probed, frozenset(without_effect_on(trainable, parameters, "probed")), learned=False),
         SharedMetrics(learned, frozenset(without_effect_on(trainable, parameters, "trained")), learned=True),
     )
+
+
+def _rounded(value: Any, stated: Mapping[str, Any]) -> Any:
+    """Return the place of a value in its range, rounded; a value of no range as it is."""
+    if "min" not in stated or not isinstance(value, int | float) or stated["min"] == stated["max"]:
+        return value
+    low, high = stated["min"], stated["max"]
+    if stated.get("log"):
+        value, low, high = (math.log(end) if end > 0 else end for end in (value, low, high))
+    return round((value - low) / (high - low) / NEARLY)
 
 
 def _means(name: str, measurements: Sequence[Metrics]) -> dict[str, float]:

@@ -43,7 +43,7 @@ VALIDATION_INTERVAL = (
 )
 WITH_SEEDS = (
     "The interval of a validation metric covers the choice of validation samples and the variation between random "
-    "seeds, as far as configurations were trained with several."
+    "seeds, as estimated from trainings with other seeds and from trials with nearly the same settings."
 )
 
 
@@ -127,7 +127,7 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
     table = "\n".join(f"  {label:<{width}}  {cell}" for label, cell in cells.items())
     blocks = [wrap(f"{trial.trial_id} of {run.name}: the {name}{also}"), table]
     if known := [o.metric for o in run.state.objectives if run.state.half_interval(trial, o.metric)]:
-        seeds = WITH_SEEDS if any(t.again for t in run.state.trials.values()) else VALIDATION_INTERVAL
+        seeds = WITH_SEEDS if run.state.knows_seeds else VALIDATION_INTERVAL
         learned = [seeds] * any(map(sounds_learned, known))
         blocks.append(wrap(" ".join([PLUS_MINUS, *unknown_intervals(table), *learned])))
     blocks.append(wrap(" ".join([f"Why: {pick.why}.", *against(run, trial)])))

@@ -77,6 +77,9 @@ class RunState:
         self._draws: NDArray[np.bool_] | None = None
         self._shared: tuple[SharedMetrics, ...] = ()
         self._groups: dict[tuple[bool, str], Group] = {}
+        self._alike: dict[str, list[Group]] = {}  # groups of learned metrics whose settings are nearly equal
+        self._seed_variances: dict[str, float] = {}  # between seeds, by metric
+        self._num_alike, self._next_comparison = 0, 1  # complete trials of such groups; at how many to compare again
         self._turns = Turns()
         for event in events:
             self.apply(event)
@@ -132,7 +135,7 @@ class RunState:
                     event.trial_id in self.trials
                 ):
                     self.trials[event.trial_id].apply(event)
-                    if isinstance(event, Again):
+                    if isinstance(event, Again) or (isinstance(event, Finish) and self._tells_of_seeds(event.trial_id)):
                         self._compare_seeds()
                     for group in self.trials[event.trial_id].groups:
                         group.invalidate()
@@ -142,7 +145,9 @@ class RunState:
                     if one != other:
                         self._turns.add(one, other, event.rates)
                         self._settle()
-            if isinstance(event, (*AFTER_SEARCH, End)) and not self._is_searching:
+            # a first turn has the start of a process in it, which is little of a training's time
+            covered = isinstance(event, Again | End) or self._last_at > self._resumed_at
+            if isinstance(event, (*AFTER_SEARCH, End)) and covered and not self._is_searching:
                 self.ending_seconds += max(0.0, event.time - self._last_at)
                 # an interruption counts for what takes the longest
                 self.deciding_seconds += max(0.0, event.time - self._last_at) * isinstance(event, (*DECIDING, End))
@@ -152,26 +157,54 @@ class RunState:
     def _is_searching(self) -> bool:
         return not self.trials or any(trial.state == "running" for trial in self.trials.values())
 
+    def _tells_of_seeds(self, trial_id: str) -> bool:
+        """Return whether a trial that has ended is one more of nearly equal settings; of many, each tenth counts."""
+        trial = self.trials[trial_id]
+        alike = (self._alike[self._nearly(group, trial)] for group in trial.groups if group.shares.learned)
+        self._num_alike += trial.state == "complete" and any(len(groups) > 1 for groups in alike)
+        if self._num_alike < self._next_comparison:
+            return False
+        self._next_comparison = max(self._num_alike + 1, int(1.1 * self._num_alike))
+        return True
+
+    def _nearly(self, group: Group, trial: Trial) -> str:
+        return group.shares.nearly(trial.config, self.info.parameters)
+
     def _compare_seeds(self) -> None:
-        """Estimate the spread between seeds, which enters the intervals of all trials."""
+        """Estimate the spread between seeds, which enters the intervals of all trials.
+
+        Trials of nearly equal settings differ by at least as much.
+        """
         groups = [group for group in self._groups.values() if group.shares.learned]
         trained = [seeds for group in groups if (seeds := group.seeds())]
-        variances = {
+        for alike in self._alike.values():
+            complete = [trial for group in alike if (trial := group.first_complete)]
+            longest = max((trial.epochs for trial in complete), default=0)
+            trained.append([trial.curve[longest].metrics for trial in complete if trial.epochs == longest])
+        self._seed_variances = {
             name: variance
             for name in {name for group in groups for name in group.shares.names}
             if (variance := seed_variance(name, trained)) is not None
         }
         for group in groups:
-            group.seed_variances = variances
+            group.seed_variances = self._seed_variances
             group.invalidate()
+
+    @property
+    def knows_seeds(self) -> bool:
+        """True if the spread between seeds was estimated, so that intervals have it."""
+        return bool(self._seed_variances)
 
     def _join(self, trial: Trial) -> None:
         """Add a trial to the groups with which it shares metrics."""
         keys = [(shares.learned, shares.key(trial.config)) for shares in self._shared]
         trial.groups = tuple(
-            self._groups.setdefault(key, Group(shares)) for key, shares in zip(keys, self._shared, strict=True)
+            self._groups.setdefault(key, Group(shares, seed_variances=self._seed_variances))
+            for key, shares in zip(keys, self._shared, strict=True)
         )
         for group in trial.groups:
+            if group.shares.learned and not group.trials:
+                self._alike.setdefault(self._nearly(group, trial), []).append(group)
             group.trials.append(trial)
 
     def _source(self, trial_id: str) -> str:

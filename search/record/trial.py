@@ -192,6 +192,11 @@ class Group:
         trained = [trial for trial in self.trials if trial.epochs == epochs]
         return {event.seed: event.metrics for trial in trained for event in trial.again}.values()
 
+    @property
+    def first_complete(self) -> Trial | None:
+        """The first complete trial, if there is one."""
+        return next((trial for trial in self.trials if trial.state == "complete" and trial.epochs), None)
+
     def seeds(self) -> list[Mapping[str, float]]:
         """Metrics after the last epoch, one for each seed that was trained."""
         trained = [trial for trial in self.trials if trial.again and trial.curve]

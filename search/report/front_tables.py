@@ -25,7 +25,10 @@ DEVIATION = "the standard deviation between those windows, within one run."
 
 ONE_RUN = "Each configuration was trained once (n = 1)."
 NO_SEEDS = "The variation between random seeds is not included."
-SEEDS = "The variation between random seeds is included, as estimated from those that were trained several times."
+SEEDS = (
+    "The variation between random seeds is included, as estimated from trainings with other seeds and from trials with "
+    "nearly the same settings."
+)
 ON_FRONT = "on the front"
 PROBABILITY = (
     f"{ON_FRONT.capitalize()}: probability that the point belongs to the front, from the intervals of the rates, their "
@@ -59,7 +62,7 @@ def front_section(run: Run) -> list[str]:
     trained += "".join(
         f" {t.trial_id} failed with seed {failed.seed}: {failed.reason}." for t in front for failed in t.failed_again
     )
-    odds = f"{PROBABILITY} {SEEDS if several else NO_SEEDS}"
+    odds = f"{PROBABILITY} {SEEDS if state.knows_seeds else NO_SEEDS}"
     notes = [legend + same, doubtful, f"{trained}{repeats}{_turns(run, front)} {odds}"]
     if any(half_interval(trial.metrics, trial.rate_metric) for trial in front):
         earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)

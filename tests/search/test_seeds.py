@@ -107,3 +107,39 @@ def test_the_summary_says_what_was_trained_several_times(tmp_path):
     assert "The variation between random seeds is included" in text
     text = " ".join(" ".join(front_section(Run(tmp_path, with_seeds()))).split())
     assert "The variation between random seeds is not included." in text
+
+
+def nearly(*trials):
+    """Trials of one epoch with these learning rates, of 0.001 to 0.5, and accuracies."""
+    recorder = Recorder(constraints=[])
+    for number, (rate, accuracy) in enumerate(trials, start=1):
+        recorder.start(f"t{number:04d}", **config(64, rate))
+        recorder.measure(f"t{number:04d}", 1, **metrics(accuracy), images_per_second=100.0)
+        recorder.finish(f"t{number:04d}")
+    return RunState(typed(recorder.events))
+
+
+def test_trials_of_nearly_equal_settings_tell_of_the_spread_between_seeds():
+    """As where a search repeats what was best; the best of them is so by luck."""
+    twins = [(0.5, 0.70), (0.4999, 0.60), (0.498, 0.65)]
+    state, apart = nearly(*twins, (0.01, 0.50)), nearly((0.5, 0.70), (0.3, 0.60), (0.1, 0.65), (0.01, 0.50))
+    assert (state.knows_seeds, apart.knows_seeds) == (True, False)
+    halves = [each.half_interval(each.trials["t0004"], "val_accuracy") for each in (state, apart)]
+    assert halves[1] == pytest.approx(0.01)
+    assert 0.05 < halves[0] < 0.1
+    assert state.trials["t0001"].metrics["val_accuracy"] == 0.70
+
+
+def test_nearly_equal_settings_of_another_length_tell_nothing():
+    recorder = Recorder(constraints=[])
+    for number, curve in ((1, [0.3, 0.5]), (2, [0.3])):
+        recorder.complete(f"t000{number}", curve, 100.0, config(64, 0.5 - number / 1e4))
+    assert not RunState(typed(recorder.events)).knows_seeds
+
+
+def test_many_trials_of_nearly_equal_settings_are_not_all_compared_each_time(monkeypatch):
+    compared = []
+    compare = RunState._compare_seeds
+    monkeypatch.setattr(RunState, "_compare_seeds", lambda state: compared.append(1) or compare(state))
+    nearly(*((0.5 - number / 1e6, 0.5) for number in range(300)))
+    assert 20 < len(compared) < 60
