@@ -97,8 +97,8 @@ def _check(arguments: Sequence[str] | None) -> tuple[Check, Trainable]:
     first, *_, what, codes = (__doc__ or "").strip().split("\n\n")
     parser = Parser(
         prog="python -m search.check",
-        description=first,
-        epilog=f"{what}\n\n{codes}",
+        description=wrap(first),
+        epilog=f"{wrap(what)}\n\n{wrap(codes)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

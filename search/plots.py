@@ -47,6 +47,8 @@ def plot_front(run: Run, ax: Axes | None = None) -> Axes:
         NothingToDrawError: no trial has both objectives.
     """
     ax = _axes(ax)
+    if len(run.state.objectives) < 2:
+        raise NothingToDrawError("a front has two objectives, and there is one")
     y, x = run.state.objectives[:2]
     shown = [t for t in run.state.trials.values() if measured(t.metrics, (x, y))]
     if not shown:
@@ -71,7 +73,7 @@ def plot_front(run: Run, ax: Axes | None = None) -> Axes:
         offset, side = (5, "left") if at[0] < middle else (-5, "right")
         text = f"{trial.trial_id}: {', '.join(pick.name for pick in same)}"
         ax.annotate(text, at, xytext=(offset, 6), textcoords="offset points", horizontalalignment=side, fontsize=8)
-    _finish(ax, run, run.name)
+    _finish(ax, run, _plain(run.name))
     return ax
 
 
@@ -125,7 +127,7 @@ def plot_curves(run: Run, ax: Axes | None = None, metric: str | None = None) -> 
         elif values:
             mark = "." if len(values) == 1 else ""
             ax.plot(*zip(*values, strict=True), style, marker=mark, color=GREY, linewidth=0.8, alpha=0.7)
-    ax.set(xlabel="epoch", ylabel=run.state.label(metric), title=run.name)
+    ax.set(xlabel="epoch", ylabel=run.state.label(metric), title=_plain(run.name))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if front:
         ax.legend(fontsize=8, title="front")
@@ -166,7 +168,7 @@ def plot_parallel(run: Run, ax: Axes | None = None) -> Axes:
             place = (at, (value - low[at]) / extent[at])
             ax.annotate(text, place, xytext=(3, 0), textcoords="offset points", fontsize=7, va="center")
     ax.set_xticks(range(len(scales)), [scale.label for scale in scales], rotation=20, ha="right", fontsize=8)
-    title = f"{run.name}: {len(front)} on the front"
+    title = f"{_plain(run.name)}: {len(front)} on the front"
     ax.set(yticks=[], ylim=(-0.05, 1.05), xlim=(-0.1, len(scales) - 0.5), title=title)
     return ax
 
@@ -195,7 +197,7 @@ def plot_importance(run: Run, ax: Axes | None = None) -> Axes:
             ax.barh(at, share, thickness * 0.9, color=COLORS[number], alpha=opacity)
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
-    ax.set(xlabel="share of the importance; pale: may be chance", title=run.name)
+    ax.set(xlabel="share of the importance; pale: may be chance", title=_plain(run.name))
     labels = list(map(run.state.label, known))
     ax.legend(handles=[Patch(color=c, label=label) for c, label in zip(COLORS, labels, strict=False)], fontsize=8)
     return ax
@@ -220,7 +222,7 @@ def plot_stages(run: Run, ax: Axes | None = None) -> Axes:
         ax.barh([t.trial_id for t in trials], widths, left=done, color=COLORS[number % len(COLORS)], label=name)
         done += widths
     ax.invert_yaxis()
-    ax.set(xlabel="milliseconds per step", title=run.name)
+    ax.set(xlabel="milliseconds per step", title=_plain(run.name))
     ax.set_ylim(top=-0.4 - 0.15 * len(trials))  # room for the legend
     ax.legend(fontsize=8, ncols=len(names), loc="upper center")
     return ax
@@ -248,7 +250,7 @@ def _setting_scale(run: Run, name: str, trials: Sequence[Trial]) -> _Scale:
         return _Scale(name, [bottom if value is None else size(float(value)) for value in found], ends)
     order = [value for value in [None, *stated.get("values", [])] if value in found]
     order += [value for value in found if value not in order]
-    labels = {float(i): "–" if value is None else format_setting(value) for i, value in enumerate(order)}
+    labels = {float(i): "–" if value is None else _plain(format_setting(value)) for i, value in enumerate(order)}
     return _Scale(name, [float(order.index(value)) for value in found], labels)
 
 
@@ -284,6 +286,11 @@ def _finish(ax: Axes, run: Run, title: str) -> None:
     ax.set(xlabel=x_label, ylabel=y_label, title=title)
     ax.grid(visible=True, linewidth=0.3)
     ax.legend(fontsize=8)
+
+
+def _plain(text: str) -> str:
+    """Return a text in which dollars begin no formula."""
+    return text.replace("$", r"\$")
 
 
 def _at(trials: Sequence[Trial], x: Objective, y: Objective) -> tuple[list[float], list[float]]:

@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         type=Path,
         metavar="RUN_DIR",
-        help="use the measurements of this earlier run; from other data or another machine they only guide the search",
+        help="learn from the measurements of this earlier run; what is worth it is trained again",
     )
     known.add_argument(
         "--address",

@@ -81,8 +81,8 @@ def _parser() -> Parser:
     first, _, what, codes = (__doc__ or "").strip().split("\n\n")
     parser = Parser(
         prog=f"python -m {NAME}",
-        description=first,
-        epilog=f"{what}\n\n{codes}",
+        description=wrap(first),
+        epilog=f"{wrap(what)}\n\n{wrap(codes)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

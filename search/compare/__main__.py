@@ -94,6 +94,8 @@ def _answer(arguments: Sequence[str] | None, failed: list[Outcome]) -> str:
     figure: Path | None = options.figure
     if figure is not None and figure.suffix.lower() not in FIGURES:
         raise InputError(f"--figure {figure}: expected a name that ends in {', '.join(FIGURES)}")
+    if figure is not None and not figure.parent.is_dir():
+        raise InputError(f"--figure {figure}: there is no folder {figure.parent}")
     if figure is not None and importlib.util.find_spec("matplotlib") is None:
         raise InputError("--figure needs matplotlib: pip install 'training-search[plots]'")
     named = sides([load_run(folder) for folder in options.runs])
@@ -162,7 +164,7 @@ def comparison(named: Sequence[Side]) -> str:
 
 def _runs(named: Sequence[Side]) -> list[str]:
     """Table with one row per run, its hypervolume as a share of the common front's."""
-    volumes = hypervolumes(named)
+    volumes = None if not_comparable(named) else hypervolumes(named)
     whole = volumes[0][-1] if volumes else 0.0
     shares = [format_percent(v / whole) if whole else "–" for v in volumes[0][:-1]] if volumes else ["–"] * len(named)
     columns = {
@@ -273,8 +275,13 @@ def _difference(row: Shared, letter: str, base: str, learned: bool) -> str:
     ratio, half = row.ratio(letter, base)
     if math.isnan(ratio):
         return "–"
-    tie = " ~" if half is not None and abs(ratio - 1) <= half < math.inf else ""
+    tie = " ~" if _is_tie(ratio, half) else ""
     return f"{ratio:.2f}" + ("" if half is None else " ± ?" if half >= ratio else f" ± {half:.2f}") + tie
+
+
+def _is_tie(ratio: float, half: float | None) -> bool:
+    """Return whether nothing says that a ratio is not 1: its interval has 1 in it, or is not known."""
+    return half is not None and abs(ratio - 1) <= half
 
 
 def _legend(named: Sequence[Side], rows: Sequence[Shared], names: Sequence[str], learned: bool) -> str:
@@ -284,7 +291,7 @@ def _legend(named: Sequence[Side], rows: Sequence[Shared], names: Sequence[str],
         notes.append("Settings that affect accuracy alone may differ.")
         base = named[0].letter
         ratios = [row.ratio(s.letter, base) for row in rows for s in named[1:] if {s.letter, base} <= {*row.readings}]
-        if any(half is not None and abs(ratio - 1) <= half < math.inf for ratio, half in ratios):
+        if any(_is_tie(ratio, half) for ratio, half in ratios):
             notes.append("~: no significant difference.")
     if any(reading.contended for reading in readings):
         notes.append(CONTENDED_LEGEND)

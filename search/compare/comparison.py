@@ -70,6 +70,8 @@ def sides(runs: Sequence[Run]) -> list[Side]:
     """
     if not 2 <= len(runs) <= len(LETTERS):
         raise InputError(f"found {plural(len(runs), 'run')}; expected two to {len(LETTERS)}")
+    if single := next((run for run in runs if len(run.state.objectives) < 2), None):
+        raise InputError(f"{single.name}: has one objective; a comparison needs two")
     named = [Side(letter, run) for letter, run in zip(LETTERS, runs, strict=False)]
     first = runs[0]
     for side in named[1:]:
@@ -214,6 +216,7 @@ def _epochs(run: Run) -> int:
 def _facts(run: Run) -> dict[str, str]:
     """Conditions of a run by name, as text."""
     info, machine, space = run.info, run.info.machine, cast(dict[str, Any], run.info.space or {})
+    known = plural(len(run.state.known), "measurement") if run.state.known else "nothing"
     budget = run.state.budget.model_dump(exclude_none=True, exclude_unset=True)
     return {
         "processor": machine.cpu_name,
@@ -235,6 +238,7 @@ def _facts(run: Run) -> dict[str, str]:
         "seed": f"{'–' if info.seed is None else info.seed}",
         "budget": ", ".join(f"{key} {value}" for key, value in budget.items()) or "none",
         "left out": "; ".join(info.left_out) or "nothing",
+        "known of earlier runs": known,
         **{
             f"searched {name}": ", ".join(map(str, stated["values"]))
             if "values" in stated

@@ -46,7 +46,7 @@ def export(run: Run, path: Path) -> tuple[int, int]:
     value; settings that were not searched are attributes of the study.
 
     Raises:
-        InputError: as `storage_of`.
+        InputError: as `storage_of`; also, the storage has another run of this name.
     """
     compared = {trial.trial_id for trial in run.state.candidates()}
     kinds = {name: _distribution(run, name) for name in run.state.parameters()}
@@ -54,6 +54,8 @@ def export(run: Run, path: Path) -> tuple[int, int]:
     storage = storage_of(path)
     try:
         study = _study(run, storage)
+        if study.user_attrs.get("began", run.info.time) != run.info.time:
+            raise InputError(f"--optuna {path}: has another run with the name {run.name}; choose another file")
         there = {each.user_attrs["trial_id"]: each for each in study.get_trials(deepcopy=False)}
         if not all(name in wanted and _may_become(old, wanted[name]) for name, old in there.items()):
             optuna.delete_study(study_name=run.name, storage=storage)
@@ -102,6 +104,7 @@ def _study(run: Run, storage: BaseStorage) -> optuna.Study:
         info = run.info
         known = {
             "what": "a copy of a run's journal; changes here have no effect on the run",
+            "began": info.time,
             "data": info.data.description,
             "machine": info.machine.to_mapping(),
             "versions": info.versions,

@@ -36,14 +36,14 @@ def full_command(folder: Path, trial: Trial, epochs: int) -> list[str]:
 
 
 def command(run: Run, trial: Trial) -> str:
-    """Return the command that trains this trial's configuration as in the search, over lines of at most 80 columns.
+    """Return the command that trains or probes this configuration as in the search, over lines of at most 80 columns.
 
     It runs where the search was started, and writes into a new folder beside that of the run.
     """
     data, folder = run.info.data_settings, named_folder(run.folder)
     options = {
         "--trainable": recorded_copy(run.info.trainable, folder),
-        "--epochs": trial.epochs or None,  # a probe had none
+        "--epochs": trial.epochs or None,
         "--data": None if run.info.source else run.info.data.name,  # a user's file has its own
         "--root": data.get("root"),
         "--train-samples": data.get("train_images"),
@@ -51,6 +51,7 @@ def command(run: Run, trial: Trial) -> str:
         "--folder": f"{folder}-{trial.trial_id}",
     }
     words = [f"{key} {shlex.quote(str(value))}" for key, value in options.items() if value is not None]
+    words += [] if trial.epochs else ["--probe"]
     return continued(["python -m trainables.train", *words, *map(shlex.quote, settings(run, trial))])
 
 

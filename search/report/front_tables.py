@@ -23,7 +23,7 @@ windows after the warm-up, without evaluation and checkpoints. The number after 
 INTERVAL = f"half of its 95% interval, of one run. {UNKNOWN_INTERVAL}"
 DEVIATION = "the standard deviation between those windows, within one run."
 
-ONE_RUN = "Each configuration was trained once (n = 1)."
+ONE_RUN = "Each configuration was {} once (n = 1)."
 NO_SEEDS = "The variation between random seeds is not included."
 SEEDS = (
     "The variation between random seeds is included, as estimated from trainings with other seeds and from trials with "
@@ -31,8 +31,8 @@ SEEDS = (
 )
 ON_FRONT = "on the front"
 PROBABILITY = (
-    f"{ON_FRONT.capitalize()}: probability that the point belongs to the front, from the intervals of the rates, their "
-    "ratios where they were measured in turns, and the choice of validation samples."
+    f"{ON_FRONT.capitalize()}: probability that the point belongs to the front, from the 95% intervals of the "
+    "objectives and from the ratios of rates that were measured in turns."
 )
 LEAST_NAMED = 0.01  # probability of a trial whose turns are named
 
@@ -58,11 +58,13 @@ def front_section(run: Run) -> list[str]:
     repeats = f" The front was then probed {plural(most, 'time')} more, in turn." if most else ""
     doubtful = " ".join(doubts(run))
     several = [f"{t.trial_id} ({1 + len(t.again)} seeds)" for t in state.trials.values() if t.again]
-    trained = f"Trained several times: {join_words(several)}; all others once." if several else ONE_RUN
+    once = ONE_RUN.format("probed" if state.is_probe_run else "trained")
+    trained = f"Trained several times: {join_words(several)}; all others once." if several else once
     trained += "".join(
         f" {t.trial_id} failed with seed {failed.seed}: {failed.reason}." for t in front for failed in t.failed_again
     )
-    odds = f"{PROBABILITY} {SEEDS if state.knows_seeds else NO_SEEDS}"
+    seeds = "" if state.is_probe_run else SEEDS if state.knows_seeds else NO_SEEDS
+    odds = f"{PROBABILITY} {seeds}".strip()
     notes = [legend + same, doubtful, f"{trained}{repeats}{_turns(run, front)} {odds}"]
     if any(half_interval(trial.metrics, trial.rate_metric) for trial in front):
         earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)

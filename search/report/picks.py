@@ -82,7 +82,11 @@ def outcome(run: Run, trial: Trial) -> dict[str, str]:
     """Return a trial's objectives and test metrics with their intervals, by label; or why its test failed."""
     objectives = [o.metric for o in run.state.objectives]
     metrics = [*objectives, *wanted_test_metrics(objectives, trial.test_metrics)]
-    found = {run.state.label(metric): run.state.format_metric(trial, metric) for metric in metrics}
+    seed = " (first seed)" if trial.again else ""  # the test set is read once
+    found = {
+        run.state.label(metric) + (seed if metric in trial.test_metrics else ""): run.state.format_metric(trial, metric)
+        for metric in metrics
+    }
     return {**found, "test failed:": trial.test_failure} if trial.test_failure else found
 
 

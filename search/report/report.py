@@ -115,7 +115,7 @@ def closing_lines(run: Run) -> str:
         head = wrap(f"No configuration to recommend: {no_front(run)}.")
         lines = [f"  {line}" for line in _reasons(run)[:3]]
     if contended := sum(bool(trial.metrics.get("contended")) for trial in compared):
-        text = f"Other processes used the cores while {contended} of {plural(len(compared), 'trial')} were measured"
+        text = f"Other processes used the cores during {contended} of {plural(len(compared), 'trial')}"
         lines.append(f"  {text}: their rates may be far too low.")
     where = f"{'Commands and conditions' if groups else 'More'}: {run.folder / FILE_NAME}, report.html"
     return "\n".join([head, *(wrap(line, " " * 9) for line in lines), wrap(where, "  ")])
@@ -212,7 +212,8 @@ def _trials(run: Run) -> list[str]:
     trials, preparing = list(run.state.trials.values()), run.state.preparing_probes()
     if not trials:
         return ["No trial was started."]
-    states = {state: total for state, total in run.state.counts().items() if total}
+    over = run.state.end is not None
+    states = {"unfinished" if over and s == "running" else s: n for s, n in run.state.counts().items() if n}
     totals = {**states, "**all**": sum(states.values())}
     blocks = [format_table({"state": list(totals), "trials": [str(total) for total in totals.values()]})]
     blocks += ["\n".join(wrap(f"- {line}", "  ") for line in _reasons(run))]

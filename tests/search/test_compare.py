@@ -259,20 +259,66 @@ def test_one_run_and_a_figure_of_no_known_kind_are_refused(capsys, tmp_path, fol
     assert "found 1 run; expected two to 8" in told(capsys, folders[0])[2]
     code, _, err = told(capsys, *folders, "--figure", tmp_path / "fronts.doc")
     assert (code, "expected a name that ends in .png, .svg, .pdf" in err) == (2, True)
+    code, _, err = told(capsys, *folders, "--figure", tmp_path / "nowhere" / "a.png")
+    assert (code, "a.png: there is no folder " in err) == (2, True)
     assert told(capsys, folders[0], tmp_path)[0] == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cloud", "local"]
 
 
 def test_what_was_compared_is_told_where_nothing_can_be_drawn(capsys, tmp_path, folders):
     empty = [write_run(tmp_path / name, [{**story()[0], "name": name}]) for name in ("one", "two")]
+    (tmp_path / "folder.png").mkdir()
     for runs, path, reason in (
         (empty, "a.png", "Not drawn: "),
-        (folders, "nowhere/a.png", "No such file or directory"),
+        (folders, "folder.png", "Is a directory"),
     ):
         code, out, err = told(capsys, *runs, "--figure", tmp_path / path)
         assert (code, err) == (0, "")
         assert "## What differs" in out
         assert reason in flat(out)
+
+
+def test_a_run_with_one_objective_is_refused(capsys, tmp_path, folders):
+    recorder = Recorder(objectives=[{"metric": "val_accuracy", "goal": "maximize"}])
+    recorder.complete("t0001", [0.5], 100.0, config())
+    single = write_run(tmp_path / "single", recorder.events)
+    code, _, err = told(capsys, single, single)
+    assert (code, "has one objective; a comparison needs two" in err) == (2, True)
+
+
+def test_what_is_known_of_earlier_runs_differs(capsys, tmp_path):
+    runs = []
+    for name in ("one", "two"):
+        recorder = Recorder(name=name)
+        known = {"config": config(), "metrics": {"val_accuracy": 0.5}, "run": "zero"}
+        recorder.add("known", measurements=[known] * (name == "two"))
+        recorder.complete("t0001", [0.5], 100.0, config())
+        runs.append(write_run(tmp_path / name, recorder.events))
+    assert "known of earlier runs - A: nothing - B: 1 measurement" in flat(told(capsys, *runs)[1])
+
+
+def test_runs_on_other_data_have_no_hypervolume_in_common(capsys, tmp_path):
+    runs = []
+    for name in ("one", "two"):
+        recorder = Recorder(name=name, data={"name": "folder", "description": f"pictures of {name}"})
+        recorder.complete("t0001", [0.5], 100.0, config())
+        runs.append(write_run(tmp_path / name, recorder.events))
+    out = told(capsys, *runs)[1]
+    assert "Accuracies do not compare" in out
+    assert "100%" not in out
+
+
+def test_a_ratio_that_is_not_known_is_no_difference(capsys, tmp_path):
+    runs = []
+    for name, rate in (("one", 100.0), ("two", 60.0)):
+        recorder = Recorder(name=name)
+        recorder.start("t0001", **config())
+        recorder.measure("t0001", 1, val_accuracy=0.5, images_per_second=rate)
+        recorder.finish("t0001")
+        runs.append(write_run(tmp_path / name, recorder.events))
+    out = told(capsys, *runs)[1]
+    assert "0.60 ± ? ~" in out
+    assert "~: no significant difference." in flat(out)
 
 
 def test_the_figure_is_written(capsys, tmp_path, folders):

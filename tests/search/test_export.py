@@ -16,6 +16,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from search.exit_codes import InputError
 from search.export.__main__ import answer, main, parser
 from search.export.to_optuna import export, storage_of
 from search.export.to_tensorboard import export as export_logs
@@ -117,6 +118,15 @@ def test_probes_that_prepare_others_are_not_in_the_study_and_what_measured_too_l
     assert {name: t.state for name, t in by_name(study_of(tmp_path / "study.log")).items()} == {
         "t0001": TrialState.FAIL
     }
+
+
+def test_another_run_of_the_same_name_replaces_no_study(tmp_path, folder):
+    export(load(folder), tmp_path / "study.log")
+    other = Recorder()
+    other.events[0]["time"] += 60.0
+    with pytest.raises(InputError, match=r"study\.log: has another run with the name throughput-2026-11-20-1"):
+        export(load(write_run(tmp_path / "other", other.events)), tmp_path / "study.log")
+    assert len(study_of(tmp_path / "study.log").trials) == 12
 
 
 def test_the_run_is_only_read(tmp_path, folder, capsys):

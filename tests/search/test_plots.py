@@ -97,6 +97,21 @@ def test_the_boundary_passes_through_what_was_reached(tmp_path, ax, goals, point
     assert line.get_ydata()[index - (line.get_drawstyle() == "steps-post")] == boundary[1]
 
 
+def test_a_dollar_begins_no_formula(tmp_path, ax):
+    recorder = Recorder(constraints=[], name="cost$a_{$")
+    for number, value in enumerate(["$a_{$", "b"], start=1):
+        recorder.complete(f"t{number:04d}", [0.1 * number], 300.0 - number, config(loader=value))
+    run = load(write_run(tmp_path, recorder.events))
+    plot_parallel(run, ax)
+    plot_front(run, ax)
+    ax.figure.savefig(tmp_path / "figure.svg")
+
+
+def test_one_objective_is_no_front(tmp_path, ax):
+    with pytest.raises(NothingToDrawError, match="there is one"):
+        plot_front(run_of(tmp_path, [("quality", "maximize")], [(0.5,)]), ax)
+
+
 def test_a_front_of_three_objectives_has_no_boundary(tmp_path, ax):
     goals = [("quality", "maximize"), ("cost", "minimize"), ("memory", "minimize")]
     plot_front(run_of(tmp_path, goals, [(0.5, 2.0, 3.0), (0.7, 4.0, 2.0)]), ax)

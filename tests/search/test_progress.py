@@ -68,7 +68,7 @@ def test_without_a_terminal_there_is_a_message_of_short_lines_for_each_event():
     assert "t0005 epoch 1/3: images_per_second 350" in lines
     assert "t0007 is retried: the workers died (signal 9)" in lines
     assert lines[-2] == "t0007 on the test set: test_accuracy 0.6940, test_loss 0.9400"
-    assert lines[-1].startswith("ended: the budget of 1 hour is spent; 1 running, 6 complete")
+    assert lines[-1].startswith("ended: the budget of 1 hour is spent; 1 unfinished, 6 complete")
     assert lines[-1].endswith("front of 3 points from 6 complete trials")
     ended = [event for event in story() if event["event"] == "measurement" and event["epoch"] == 3]
     assert len(lines) == len(story()) - len(ended)  # a last epoch is told with the end of its trial

@@ -178,6 +178,35 @@ def test_a_baseline_that_is_a_pick_is_compared_once(folder):
     assert "Against the baseline" not in text
 
 
+def test_the_test_set_of_a_trial_with_several_seeds_is_that_of_the_first(folder):
+    recorder = Recorder()
+    recorder.complete("t0001", [0.5], 100.0, config())
+    recorder.add("again", trial_id="t0001", seed=1, metrics={"val_accuracy": 0.7})
+    recorder.add("test", trial_id="t0001", metrics={"test_accuracy": 0.49})
+    text = flat(summary(folder, recorder.events))
+    assert "val_accuracy 0.6000" in text
+    assert "test_accuracy (first seed) 0.4900" in text
+
+
+def test_a_run_of_probes_was_probed_and_its_commands_probe(folder):
+    recorder = Recorder(space={**INFO["space"], "evaluation": "probe"}, constraints=[])
+    recorder.start("t0001", "probe", **config())
+    recorder.measure("t0001", 0, val_accuracy=0.5, images_per_second=100.0)
+    recorder.finish("t0001")
+    text = summary(folder, recorder.events)
+    assert "Each configuration was probed once (n = 1)." in flat(text)
+    assert "seeds" not in text
+    assert "--probe" in text
+
+
+def test_a_trial_that_was_under_way_when_the_run_ended_is_unfinished(folder):
+    recorder = Recorder()
+    recorder.start("t0001", **config())
+    assert "| running " in summary(folder, recorder.events)
+    recorder.add("end", reason="interrupted by SIGINT")
+    assert "| unfinished " in summary(folder, recorder.events)
+
+
 def test_equal_trials_are_not_called_better_than_each_other(folder):
     recorder = Recorder()
     for number in (1, 2):
@@ -453,7 +482,7 @@ def test_the_last_lines_say_that_rates_were_measured_beside_other_processes(fold
         if event["event"] == "measurement" and event["trial_id"] in ("t0003", "t0007"):
             event["metrics"]["contended"] = 1.0
     write_run(folder, events)
-    said = "Other processes used the cores while 2 of 5 trials were measured: their rates may be far too low."
+    said = "Other processes used the cores during 2 of 5 trials: their rates may be far too low."
     assert said in flat(closing_lines(load(folder)))
     write_run(folder, story())
     assert "Other processes" not in closing_lines(load(folder))
