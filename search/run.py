@@ -158,8 +158,7 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
     try:
         check_writable(folder)  # fail before starting Ray
     except OSError as error:
-        what = f"{folder}: cannot be made: {describe_os_error(error)}"
-        raise InputError(f"{what}; --results DIR says where else") from error
+        raise _cannot_be_made(folder, error) from error
     for earlier in options.warm_start:
         read_run(earlier)
     machine = describe_machine()
@@ -300,9 +299,19 @@ def _made_folder(options: argparse.Namespace) -> Path:
     """Make the folder of the new run; another run that starts at the same moment may take the number."""
     while True:
         folder = _new_folder(options)
-        with contextlib.suppress(FileExistsError):
+        try:
             folder.mkdir(parents=True)
             return folder
+        except FileExistsError:
+            continue
+        except OSError as error:
+            if is_out_of_space(error):
+                raise
+            raise _cannot_be_made(folder, error) from error
+
+
+def _cannot_be_made(folder: Path, error: OSError) -> InputError:
+    return InputError(f"{folder}: cannot be made: {describe_os_error(error)}; --results DIR says where else")
 
 
 def _resume_command(folder: Path, options: argparse.Namespace) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import json
 import os
 import re
@@ -165,6 +166,18 @@ def test_two_runs_that_start_at_once_have_folders_of_their_own(tmp_path: Path, m
     monkeypatch.setattr("search.run._new_folder", lambda options: next(names))
     assert _made_folder(parser().parse_args(["space.yaml"])) == free
     assert free.is_dir()
+
+
+def test_a_place_that_holds_no_folders_is_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /proc, which may be written to by its rights."""
+
+    def refuse(path: Path, *arguments: object, **options: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+
+    monkeypatch.setattr("search.run._new_folder", lambda options: tmp_path / "run")
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(InputError, match=r"run: cannot be made: .*; --results DIR says where else"):
+        _made_folder(parser().parse_args(["space.yaml"]))
 
 
 def test_a_new_run_never_touches_an_old_folder(
