@@ -41,7 +41,7 @@ def from_text(text: str) -> Values:
         case "bits":
             return np.unpackbits(content, count=int(number)).astype(np.float32)
         case "halves":
-            return (float(number) * content.view("<f2")).astype(np.float32)
+            return float(number) * content.view("<f2").astype(np.float32)
     raise ValueError(f"no values of samples: {kind}")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
+from typing import Literal
 
 from search.front.intervals import HALF_95, Metrics, half_interval
 
@@ -31,6 +32,28 @@ def seed_variance(metric: str, trained: Sequence[Sequence[Metrics]]) -> float | 
         return None
     prior = PRIOR_SEEDS if priors else 0.0
     return (prior * (fmean(priors) if priors else 0.0) + squares) / (prior + freedom)
+
+
+def spread_of(
+    metric: str,
+    goal: Literal["maximize", "minimize"],
+    again: Sequence[Sequence[Metrics]],
+    alike: Sequence[Sequence[Metrics]],
+) -> float | None:
+    """Return the variance of a metric between seeds; None: nothing tells of it.
+
+    `again`: configurations that were trained with several seeds; `alike`: trials of nearly equal settings. Of the
+    latter only the better half counts, because one that diverged tells of its settings, and as an upper bound: their
+    settings differ, too.
+    """
+    known = [m for some in alike for m in some if len(some) > 1 and math.isfinite(m.get(metric, math.nan))]
+    better: list[list[Metrics]] = []
+    if known:
+        sign = -1.0 if goal == "maximize" else 1.0
+        limit = median(sign * metrics[metric] for metrics in known)
+        better = [[m for m in some if m in known and sign * m[metric] <= limit] for some in alike]
+    found = [variance for trained in (again, better) if (variance := seed_variance(metric, trained)) is not None]
+    return min(found, default=None)
 
 
 def over_seeds(measurements: Sequence[Metrics], variances: Mapping[str, float]) -> dict[str, float]:

@@ -71,6 +71,8 @@ def _rounded(value: Any, stated: Mapping[str, Any]) -> Any:
     """Return the place of a value in its range, rounded; a value of no range as it is."""
     if "min" not in stated or not isinstance(value, int | float) or stated["min"] == stated["max"]:
         return value
+    if isinstance(value, int) and NEARLY * abs(value) < 1:  # 3 and 4 layers
+        return value
     low, high = stated["min"], stated["max"]
     if stated.get("log"):
         value, low, high = (math.log(end) if end > 0 else end for end in (value, low, high))

@@ -21,7 +21,7 @@ from search.front.objective import Constraint, Objective, losses, read_constrain
 from search.front.paired import correlated_errors, correlations
 from search.front.pareto import hypervolume, knee, reference_point
 from search.front.roles import FIRST_RATE, metric_label, rate_metric
-from search.front.seeds import seed_variance
+from search.front.seeds import spread_of
 from search.front.shared import SharedMetrics, shared_metrics
 from search.front.targets import is_duration
 from search.record.events import (
@@ -171,21 +171,17 @@ class RunState:
         return group.shares.nearly(trial.config, self.info.parameters)
 
     def _compare_seeds(self) -> None:
-        """Estimate the spread between seeds, which enters the intervals of all trials.
-
-        Trials of nearly equal settings differ by at least as much.
-        """
+        """Estimate the spread between seeds, which enters the intervals of all trials."""
         groups = [group for group in self._groups.values() if group.shares.learned]
-        trained = [seeds for group in groups if (seeds := group.seeds())]
+        trained, nearly = [seeds for group in groups if (seeds := group.seeds())], []
         for alike in self._alike.values():
             complete = [trial for group in alike if (trial := group.first_complete)]
             longest = max((trial.epochs for trial in complete), default=0)
-            trained.append([trial.curve[longest].metrics for trial in complete if trial.epochs == longest])
-        self._seed_variances = {
-            name: variance
-            for name in {name for group in groups for name in group.shares.names}
-            if (variance := seed_variance(name, trained)) is not None
-        }
+            nearly.append([trial.curve[longest].metrics for trial in complete if trial.epochs == longest])
+        learned = {name for group in groups for name in group.shares.names}
+        goals = {objective.metric: objective.goal for objective in self.objectives if objective.metric in learned}
+        variances = {name: spread_of(name, goal, trained, nearly) for name, goal in goals.items()}
+        self._seed_variances = {name: variance for name, variance in variances.items() if variance is not None}
         for group in groups:
             group.seed_variances = self._seed_variances
             group.invalidate()
@@ -242,14 +238,16 @@ class RunState:
 
     def rate_ratio(self, one: Trial, other: Trial) -> Estimate | None:
         """Logarithm of the ratio of two rates: by turns, or else by their intervals; None: one is not known."""
-        names = self._source(one.trial_id), self._source(other.trial_id)
-        if names[0] == names[1]:
+        if self._source(one.trial_id) == self._source(other.trial_id):
             return Estimate(0.0, 0.0)
-        if (settled := self._turns.difference(*names)) is not None:
+        if (settled := self._turns_between(one, other)) is not None:
             return settled
         if not (one.rate > 0 and other.rate > 0):
             return None
         return one.log_rate - other.log_rate
+
+    def _turns_between(self, one: Trial, other: Trial) -> Estimate | None:
+        return self._turns.difference(self._source(one.trial_id), self._source(other.trial_id))
 
     def difference(self, one: Trial, other: Trial, metric: str) -> Estimate:
         """Difference of a metric, in its unit, with the standard error that both have together.
@@ -258,6 +256,8 @@ class RunState:
         no error.
         """
         lead = one.metrics.get(metric, math.nan) - other.metrics.get(metric, math.nan)
+        if metric == self.rate_metric and (ratio := self._turns_between(one, other)) is not None:
+            return Estimate(lead, ratio.deviation * other.rate)
         if one.source(metric) == other.source(metric):
             return Estimate(lead, 0.0)
         first, second = ((self.half_interval(trial, metric) or 0.0) / HALF_95 for trial in (one, other))

@@ -32,7 +32,8 @@ SEEDS = (
 ON_FRONT = "on the front"
 PROBABILITY = (
     f"{ON_FRONT.capitalize()}: probability that the point belongs to the front, from the 95% intervals of the "
-    "objectives and from the ratios of rates that were measured in turns."
+    "objectives, of which one without an interval counts as exact, and from the ratios of rates that were measured in "
+    "turns. Of many nearly equal trials it is too high, because those that were lucky are on the front."
 )
 LEAST_NAMED = 0.01  # probability of a trial whose turns are named
 

@@ -202,7 +202,7 @@ def _causes(run: Run) -> dict[str, list[str]]:
         "Loader processes": loader_tables(trials, timed, timeless, run.state.rate_ratio),
         "Batch size": batch_tables(trials, timed, timeless, run.state.rate_ratio),
         "Strategies": strategy_tables(trials, timed, strategies, timeless, run.state.rate_ratio),
-        "Scaling": scaling_tables(trials, timed, cores, gpus, strategies, timeless),
+        "Scaling": scaling_tables(trials, timed, cores, gpus, strategies, timeless, run.state.rate_ratio),
     }
     return {title: blocks for title, blocks in found.items() if blocks}
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from search.front.differences import Estimate
 from search.front.roles import rate_unit
 from search.record.trial import Trial
 from search.report.causes import stage_milliseconds
@@ -148,10 +149,12 @@ def scaling_tables(
     gpus: int,
     strategies: Mapping[str, Strategy],
     without_effect: Collection[str] = (),
+    ratio: Ratio = by_intervals,
 ) -> list[str]:
     """Return rate and efficiency of a strategy by its number of processes, where the run varied it, and the losses.
 
-    `cores` and `gpus` are those of the machine. The reference is one process with the same strategy, else `single`.
+    `cores` and `gpus` are those of the machine, `ratio` as for `strategy_tables`. The reference is one process with the
+    same strategy, else `single`.
     """
     blocks: list[str] = []
     own = _own_settings(strategies)
@@ -174,7 +177,7 @@ def scaling_tables(
                 "comm.": [format_percent(communication(t)) for t in rows],
             }
             tables = format_tables({"processes": [str(processes(t)) for t in rows]}, present(columns), _devices(rows))
-            reasons = "\n".join(wrap(_losses(trial, alone, cores, gpus), "  ") for trial in others)
+            reasons = "\n".join(wrap(_losses(trial, alone, cores, gpus, ratio(trial, alone)), "  ") for trial in others)
             blocks += [_heading(alone, others, varying), *tables, reasons]
     legend = f"Efficiency is the rate of n processes over n times the rate of one. {COLUMNS}"
     return [*blocks, wrap(legend)] if blocks else []
@@ -189,13 +192,15 @@ def _heading(alone: Trial, rows: Sequence[Trial], varying: Sequence[str]) -> str
     return wrap(f"Strategy `{config['strategy']}`{settings}{reference}:")
 
 
-def _losses(trial: Trial, alone: Trial, cores: int, gpus: int) -> str:
-    """Explain the lost efficiency of n processes by cores and stages."""
+def _losses(trial: Trial, alone: Trial, cores: int, gpus: int, ratio: Estimate | None) -> str:
+    """Explain the lost efficiency of n processes by cores and stages, if it is surely lost; `ratio`: of the rates."""
     n = processes(trial) or 1
     fraction = efficiency(trial.rate, n, alone.rate)
     text = [f"- {n} processes: efficiency {format_percent(fraction)}."]
     if fraction >= SCALES:
         return f"{text[0]} Nothing to explain."
+    if ratio is not None and ratio.high > math.log(SCALES * n):
+        return f"{text[0]} That is not surely a loss: the rates are not known well enough."
     if not gpus:
         threads, threads_alone = (trial.config.get("threads") or max(1, cores // size) for size in (n, 1))
         if threads < threads_alone:

@@ -101,7 +101,8 @@ def loader_tables(
         lead = ratio(fastest, slowest)
         told = told_ratio(lead)
         note = f"Fastest: {named[fastest.trial_id]}, {told} times the rate of {named[slowest.trial_id]}."
-        if not _surely_differ(lead):
+        # the extremes of several, which differ by luck at two standard errors
+        if lead is None or not lead.is_decided or lead.is_tie:
             note = f"The rates cannot be told apart: the highest is {told} times the lowest."
         without = [_forward_backward(t) for t in rows if not t.config.get("num_workers")]
         with_workers = [t for t in rows if t.config.get("num_workers")]

@@ -187,6 +187,16 @@ def test_the_start_of_a_resumed_process_is_no_time_of_deciding():
     assert state.active_seconds() - state.searching_seconds() == 60.0  # what follows a search is none of its hours
 
 
+def test_a_difference_of_rates_is_as_sure_as_their_turns():
+    state = with_turns(("t0001", "t0002", 1.2))
+    one, other = state.trials["t0001"], state.trials["t0002"]
+    found, ratio = state.difference(one, other, "images_per_second"), state.rate_ratio(one, other)
+    assert found.mean == pytest.approx(one.rate - other.rate)
+    assert found.deviation == pytest.approx(ratio.deviation * other.rate)
+    apart = [(state.half_interval(each, "images_per_second") or 0.0) / 1.96 for each in (one, other)]
+    assert found.deviation < 0.5 * math.hypot(*apart)
+
+
 def test_a_snapshot_keeps_the_turns_that_it_had():
     run_state = with_turns(("t0001", "t0002", 1.2))
     snapshot = run_state.snapshot()

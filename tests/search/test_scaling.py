@@ -120,6 +120,15 @@ def test_the_cause_is_told_in_words_largest_first():
     assert all(len(line) <= 80 for block in blocks for line in block.splitlines())
 
 
+def test_what_may_be_no_loss_has_no_cause():
+    trials = scaled()
+    for one in trials:
+        one.curve[1].metrics.update(images_per_second_low=0.7 * one.rate, images_per_second_high=1.3 * one.rate)
+    text = flat(scaling_tables(trials, ["world_size"], cores=2, gpus=0, strategies=STRATEGIES))
+    assert "2 processes: efficiency 68%. That is not surely a loss" in text
+    assert "communication:" not in text
+
+
 def test_where_processes_share_cores_that_is_said_first():
     trials = scaled()
     for t in trials:

@@ -208,6 +208,15 @@ def test_a_run_that_varied_neither_has_no_such_tables():
     assert loader_tables(trials, ["precision"]) == batch_tables(trials, ["precision"]) == []
 
 
+def test_the_extremes_of_several_rates_differ_by_more_than_luck():
+    """By 2.5 standard errors, as the extremes of eight equal rates often do."""
+    rows = [
+        trial(rate, 2.0, loader="workers", num_workers=n, milliseconds={"load": 5, "forward": 9})
+        for n, rate in enumerate((100.0, 101.0, 102.0, 103.6))
+    ]
+    assert "The rates cannot be told apart" in flat(loader_tables(rows, ["num_workers"]))
+
+
 def test_rates_within_their_intervals_are_not_ranked():
     rates = {32: 100.0, 64: 120.0, 128: 130.0}
     text = flat(batch_tables([trial(rate, 60.0, batch_size=size) for size, rate in rates.items()], []))

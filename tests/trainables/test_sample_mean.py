@@ -21,6 +21,19 @@ def test_the_interval_of_an_accuracy_is_the_binomial_one() -> None:
     assert found == pytest.approx({"x": 0.75, "x_low": 0.75 - half, "x_high": 0.75 + half})
 
 
+@pytest.mark.parametrize(("samples", "share"), [(100, 0.97), (500, 0.99), (1000, 0.995), (100, 0.5)])
+def test_the_interval_of_an_accuracy_covers_near_its_ends_too(samples: int, share: float) -> None:
+    generator, covered = torch.Generator().manual_seed(0), []
+    for _ in range(1000):
+        found = interval(torch.rand(samples, generator=generator) < share, samples)
+        covered.append(found["x_low"] <= share <= found["x_high"])
+    assert 0.93 <= sum(covered) / 1000 <= 0.995
+
+
+def test_a_perfect_score_of_few_samples_is_not_exact() -> None:
+    assert interval(torch.ones(50, dtype=torch.bool), 50)["x_low"] < 0.98
+
+
 def test_the_interval_of_a_loss_is_that_of_its_standard_error() -> None:
     values = torch.randn(1000, generator=torch.Generator().manual_seed(0))
     half = student_t(999) * values.std().item() / math.sqrt(1000)
@@ -73,6 +86,12 @@ def test_what_is_right_or_wrong_is_kept_as_a_bit_each() -> None:
 def test_other_values_are_kept_rounded() -> None:
     values = np.random.default_rng(0).normal(3.0, 100.0, 1000)
     assert from_text(as_text(values)) == pytest.approx(values, abs=0.2)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e9])
+def test_values_of_any_size_are_kept(size: float) -> None:
+    values = size * np.random.default_rng(0).normal(3.0, 1.0, 100)
+    assert from_text(as_text(values)) == pytest.approx(values, rel=1e-2)
 
 
 def test_of_many_samples_some_are_kept_evenly() -> None:

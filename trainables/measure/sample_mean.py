@@ -31,7 +31,8 @@ def mean_with_interval(name: str, samples: OfSamples) -> dict[str, float]:
     """Return the mean and, with two samples or more, the ends `_low` and `_high` of its interval; NaN without values.
 
     The values of one sample are alike (pixels of a picture), so the samples are what varies: a ratio estimator
-    (Cochran, Sampling Techniques, section 6.4). The interval covers the choice of samples, not that of the seed.
+    (Cochran, Sampling Techniques, section 6.4); of values that are 0 or 1 at least as wide as that of Agresti and Coull
+    1998. The interval covers the choice of samples, not that of the seed.
     """
     sums, numbers = samples.T
     if not numbers.sum():
@@ -40,7 +41,11 @@ def mean_with_interval(name: str, samples: OfSamples) -> dict[str, float]:
     found = {name: mean}
     if (count := len(samples)) > 1:
         squares = float(np.square(sums - mean * numbers).sum())
-        half = student_t(count - 1) * math.sqrt(squares * count / (count - 1)) / float(numbers.sum())
+        half = math.sqrt(squares * count / (count - 1)) / float(numbers.sum())
+        if (numbers == 1).all() and np.isin(sums, (0, 1)).all():  # near 0 and 1 the scatter of few says too little
+            share = (sums.sum() + 2) / (count + 4)
+            half = max(half, math.sqrt(share * (1 - share) / (count + 4)))
+        half *= student_t(count - 1)
         found |= {f"{name}_low": mean - half, f"{name}_high": mean + half}
     return found
 
