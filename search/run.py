@@ -149,6 +149,7 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
     if options.space.suffix == ".py":
         check = shlex.join(["python", "-m", "search.check", f"{options.space}"])
         raise InputError(f"{options.space}: a training file; {check} prints a space file for it")
+    wanted_nodes(options)  # a wrong one is told before anything else
     space = load_space(options.space, options.set)
     if space.trainable is None:
         raise InputError(f"{options.space}: trainable: missing; e.g. trainable: vgg19_cifar10")

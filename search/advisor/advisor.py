@@ -3,7 +3,6 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, cast, get_args
@@ -19,7 +18,6 @@ from search.front.intervals import HALF_95, half_interval, merge_repeats
 from search.front.objective import Constraint, measured
 from search.record.events import Event, Finish, Known, KnownMeasurement, Measurement, Repeat, Start
 from search.space.space import Space
-from search.space.validation import SpaceError
 from trainables.contract import Scalar
 
 EPOCHS_SPENT = "budget.total_epochs is spent"
@@ -86,10 +84,10 @@ class Advisor:
     @property
     def stop_reason(self) -> str | None:
         """Reason why there will be no further proposal; None: there may be."""
-        budget = self._space.budget
+        space, budget = self._space, self._space.budget
         if budget.trials is not None and self._num_trials >= budget.trials:
             return "budget.trials is spent"
-        if budget.total_epochs is not None and budget.total_epochs - self._epochs < self._space.lengths[0]:
+        if budget.total_epochs is not None and budget.total_epochs - self._epochs < space.lengths[0]:
             return EPOCHS_SPENT  # what may be left is too little for another trial
         if self._grid is not None and self._num_trials >= len(self._grid):
             return "the grid is complete"
@@ -223,10 +221,7 @@ class Advisor:
 
     @cached_property
     def _num_configs(self) -> float:
-        """Number of configurations of the space, as `_key` tells them apart; infinite: too many to be counted."""
-        with suppress(SpaceError):
-            return len({self._key(config) for config in self._grid or self._space.grid()})
-        return math.inf
+        return self._space.num_configs
 
     @cached_property
     def _learned_constraints(self) -> list[Constraint]:

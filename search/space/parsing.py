@@ -49,9 +49,16 @@ def parse_space(mapping: Mapping[str, Any], source: Source = UNKNOWN_SOURCE) -> 
     space = _check(mapping, source)
     if OVERLAY in space.without_gpu:
         raise source.error(Problem((OVERLAY, OVERLAY), "cannot contain itself; leave it out"))
-    if space.without_gpu:
-        _check(merge_settings({**mapping, OVERLAY: {}}, space.without_gpu), source.overlaid(OVERLAY))
-    return space
+    if not space.without_gpu:
+        return space
+    without_gpu = {**space.without_gpu}
+    if isinstance(name := without_gpu.get("trainable"), str):
+        without_gpu["trainable"] = _absolute(name, source)
+    try:
+        _check(merge_settings({**mapping, OVERLAY: {}}, without_gpu), source.overlaid(OVERLAY))
+    except SpaceError as error:
+        raise SpaceError("\n".join(f"{line} (with what {OVERLAY} sets)" for line in str(error).splitlines())) from None
+    return space.model_copy(update={OVERLAY: without_gpu})
 
 
 def _check(mapping: Mapping[str, Any], source: Source) -> Space:
@@ -159,7 +166,11 @@ def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Proble
             yield Problem(path, f"{metric} is listed twice; objectives must differ")
         if metric.startswith("test_"):
             yield Problem(path, f"{metric} is measured once, after the search; optimize a val_ metric instead")
-    named += [(("constraints", i), constraint.metric) for i, constraint in enumerate(space.constraints)]
+    for i, constraint in enumerate(space.constraints):
+        if constraint.metric.startswith("test_"):
+            message = f"{constraint.metric} is measured once, after the search; bound a val_ metric instead"
+            yield Problem(("constraints", i), message)
+        named.append((("constraints", i), constraint.metric))
     reported = trainable.METRICS if trainable else None
     for target in targets_of(metrics):
         path = ("objectives", metrics.index(target.name), "metric")

@@ -58,6 +58,8 @@ def restrict_to(space: Space, resources: Resources) -> tuple[Space, list[str]]:
                 raise SpaceError(f"parameters.{name}: none of its values is available here: {'; '.join(left_out)}")
             kept[name] = parameter.model_copy(update={"values": values})
             lines += left_out
+    if not kept:
+        raise SpaceError(f"parameters: nothing is left to search here: {'; '.join(lines)}")
     for problem in find_baseline_problems(space.baseline, kept, space.fixed, (), known=None):
         raise SpaceError(f"baseline: not available here: {problem.message}")
     return space.model_copy(update={"parameters": kept}), lines

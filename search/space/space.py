@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer
@@ -166,7 +167,16 @@ class Space(BaseModel):
     @property
     def max_trials(self) -> int | None:
         """Largest possible number of trials; None: not limited."""
-        return min((n for n in (self.budget.trials, self.grid_points) if n is not None), default=None)
+        limits = [n for n in (self.budget.trials, self.grid_points) if n is not None]
+        return int(min(*limits, self.num_configs)) if limits else None
+
+    @property
+    def num_configs(self) -> float:
+        """Number of configurations without what probes tune; infinite: too many to be counted."""
+        tuned = self.probe_tuned_parameters
+        with suppress(SpaceError):
+            return len({frozenset((n, v) for n, v in config.items() if n not in tuned) for config in self.grid()})
+        return math.inf
 
     def active(self, name: str, config: Mapping[str, Any]) -> bool:
         """Return whether a parameter is active, given the values of the parameters before it."""

@@ -129,6 +129,8 @@ class _Reader:
                     if not isinstance(key, str):
                         there = where._replace(origin=self._origin(_line(lines, key, line)))
                         shown = "null" if key is None else format_value(key)
+                        if value[key] is None and isinstance(key, int | float):
+                            raise _error(there, f"found {shown} without a name; a list is in brackets, as in [1, 2]")
                         raise _error(there, f'the key {shown} is not a string; write "{shown}"')
                 return {f"{k}": self.plain(v, (*path, f"{k}"), _line(lines, k, line)) for k, v in value.items()}
             case CommentedSeq():

@@ -121,7 +121,9 @@ def did_you_mean(word: Any, names: Iterable[str]) -> str:
     names = list(names)
     initials = {"".join(part[:1] for part in name.split("_")): name for name in names if "_" in name}
     known = initials | {name: name for name in names}
-    close = get_close_matches(f"{word}", known, n=1) or [name for name in names if word and name.startswith(f"{word}_")]
+    close = [name for name in names if name.lower() == f"{word}".lower()]
+    close += [name for name in names if word and name.startswith(f"{word}_")]
+    close += get_close_matches(f"{word}", known, n=1)
     if close:
         return f'; did you mean "{known[close[0]]}"?'
     return f"; there {'is' if len(names) == 1 else 'are'} {', '.join(names)}" if names else ""

@@ -20,7 +20,7 @@ from search.space.budget import Budget
 from search.space.machine import Machine
 from search.space.parsing import parse_space
 from search.space.space import Space
-from search.space.space_file import apply_overrides, merge_settings
+from search.space.space_file import OVERLAY, apply_overrides, merge_settings
 from search.space.validation import Source
 from search.text.configurations import format_setting
 
@@ -74,7 +74,8 @@ def check_same_space(folder: Path, info: Opening, asked: Space) -> None:
         InputError: it was not.
     """
     given = asked.to_mapping()
-    overlaid = merge_settings(given, asked.without_gpu)
+    without_gpu = merge_settings({**given, OVERLAY: {}}, asked.without_gpu)
+    overlaid = parse_space(without_gpu, Source(OVERLAY)).to_mapping()
     for key in SAME_IN_FILE:
         found = (info.space or {}).get(key, given[key])
         if not any(_is_same(key, found, one[key], info.left_out) for one in (given, overlaid)):

@@ -152,8 +152,8 @@ def _fitting(space: Space, epoch: Span) -> Span | None:
     shortest, longest = (
         length * seconds + TRIAL_OVERHEAD_SECONDS for length, seconds in zip(space.lengths, epoch, strict=True)
     )
-    together = space.concurrent_trials * hours * 3600
-    return together // longest, together // shortest
+    together, most = space.concurrent_trials * hours * 3600, space.num_configs
+    return min(together // longest, most), min(together // shortest, most)
 
 
 def _bounded(space: Space, working: Span | None) -> Span | None:

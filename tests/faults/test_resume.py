@@ -29,10 +29,14 @@ from search.results import load
 from search.run import _made_folder, _resume_command, main
 from search.run_options import parser
 from search.space.parsing import load_space
+from search.space.restriction import restrict_to
 from search.study.resumed import changed_budget, check_same_defaults, check_same_space
 from tests.faults.processes import SPACE
 from tests.faults.simulation import Killed, a_space, killing, simulate
 from tests.search.runs import story, typed
+from trainables.contract import Resources
+
+SPACES = Path(__file__).parents[2] / "spaces"
 
 OWNER = """
 import sys, time
@@ -191,6 +195,15 @@ def test_a_new_run_never_touches_an_old_folder(
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
+def test_a_plan_refuses_the_options_that_its_search_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("space.yaml").write_text(SPACE)
+    assert main(["space.yaml", "--dry-run", "--nodes", "a=b"]) == 2
+    assert "--nodes: only a cluster has nodes to choose from" in capsys.readouterr().err
+
+
 def test_a_resume_plans_nothing(run: Path, would_start: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--resume", str(run), "--dry-run"]) == 2
     assert "--dry-run" in capsys.readouterr().err
@@ -334,6 +347,15 @@ def test_parameters_and_values_may_be_absent_from_a_run_only_where_the_machine_l
     for few in ([], lines[:1], lines[1:]):
         with pytest.raises(InputError, match="was begun with other parameters"):
             check_same_space(tmp_path, begun_with(there, few), asked)
+
+
+@pytest.mark.parametrize(
+    "file", [path for path in sorted(SPACES.glob("*.yaml")) if path.stem != "image_folder"], ids=lambda path: path.stem
+)
+def test_each_space_file_goes_on_with_what_it_is_on_a_machine_without_a_gpu(file: Path, tmp_path: Path) -> None:
+    asked = load_space(file)
+    there, left_out = restrict_to(asked, Resources(cpus=2))
+    check_same_space(tmp_path, begun_with(there.to_mapping(), left_out), asked)
 
 
 def test_go_on_needs_the_name_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:

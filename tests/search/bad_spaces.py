@@ -74,6 +74,21 @@ BAD_SPACES = [
     # keys
     Bad("section", "paramters", 'unknown key "paramters"; did you mean "parameters"?', "paramters: {}  # <-\n"),
     Bad("section like none", "xyz", 'unknown key "xyz"; there are trainable, evaluation,', "xyz: 1  # <-\n"),
+    Bad(
+        "constraint on the test set",
+        "constraints[0]",
+        "test_accuracy is measured once, after the search; bound a val_ metric instead",
+        'constraints: ["test_accuracy >= 0.9"]  # <-\n',
+    ),
+    Bad(
+        "list without brackets",
+        "parameters.batch_size",
+        "found 64 without a name; a list is in brackets",
+        """\
+parameters:
+  batch_size: {values: 32, 64}  # <-
+""",
+    ),
     Bad("data key", "data.nme", 'unknown key "nme"; did you mean "name"?', "data:\n  nme: folder  # <-\n"),
     Bad("searcher key", "searcher.sed", 'unknown key "sed"; did you mean "seed"?', "searcher: {sed: 1}  # <-\n"),
     Bad("budget key", "budget.trails", 'did you mean "trials"?', "budget:\n  hours: 1\n  trails: 9  # <-\n"),

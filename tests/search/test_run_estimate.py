@@ -17,7 +17,10 @@ def space_of(**changed):
             {"metric": "val_accuracy", "goal": "maximize"},
             {"metric": "images_per_second", "goal": "maximize", "probed": True},
         ],
-        "parameters": {"batch_size": {"values": [64, 256, 1024]}},
+        "parameters": {
+            "batch_size": {"values": [64, 256, 1024]},
+            "learning_rate": {"min": 0.01, "max": 0.1, "log": True},
+        },
         "fixed": {"seconds_per_epoch": 2.0},
         "stopping": {"name": "none"},
         "budget": {"trials": 5, "epochs": 3, "repeats": 0},
@@ -61,6 +64,12 @@ def test_hours_are_the_most_and_without_a_number_of_trials_say_how_many_fit(pict
     found = estimate(space_of(budget={"hours": 0.1, "epochs": 3}), DATA)
     assert found.seconds == (360.0, 360.0)
     assert found.trials == (360 // (3 * 2000 / 640 + TRIAL_OVERHEAD_SECONDS), 360 // (0.2 + 3 * 2000 / 10240))
+
+
+def test_no_more_trials_are_expected_than_there_are_configurations(pictures):
+    few = {"batch_size": {"values": [64, 1024]}}
+    assert estimate(space_of(parameters=few), DATA).epochs == (6, 6)
+    assert estimate(space_of(parameters=few, budget={"hours": 1, "epochs": 1}), DATA).trials == (2, 2)
 
 
 def test_trials_that_may_be_stopped_have_an_epoch_each_at_least_and_one_has_all(pictures):

@@ -1,5 +1,6 @@
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from search.space.parameters import Choice, Range
 from search.space.parsing import load_space, parse_space
 from search.space.restriction import restrict_to
 from search.space.space import Space
-from search.space.validation import Source, SpaceError
+from search.space.validation import Source, SpaceError, did_you_mean
 from tests.search.bad_spaces import BAD_SPACES, GOOD, Bad
 from trainables.contract import Data, Resources
 from trainables.machine import processor
@@ -688,3 +689,66 @@ def test_what_affects_what_survives_the_journal_and_the_machine(evaluation):
     )
     assert parse_space(json.loads(json.dumps(original.to_mapping(), allow_nan=False))) == original
     assert restrict_to(original, LAPTOP) == (original, [])
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [("Ddp", "ddp"), ("ring", "ring_allreduce"), ("data_paralel", "data_parallel"), ("DDP", "ddp")],
+)
+def test_a_name_in_other_letters_or_its_beginning_is_what_was_meant(word, name):
+    names = ["single", "data_parallel", "ddp", "fsdp", "ring_allreduce", "parameter_server", "pipeline"]
+    assert did_you_mean(word, names) == f'; did you mean "{name}"?'
+
+
+def test_a_training_file_without_a_gpu_lies_beside_the_space_file_too(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    for name in ("small.py", "large.py"):
+        (tmp_path / "sub" / name).write_text(TRAINING)
+    (tmp_path / "sub" / "space.yaml").write_text(
+        "trainable: large.py\nobjectives: [{metric: val_loss, goal: minimize}, "
+        "{metric: samples_per_second, goal: maximize}]\nparameters: {batch_size: {values: [8, 16]}}\n"
+        "budget: {trials: 2}\nwithout_gpu: {trainable: small.py}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    here, _ = restrict_to(load_space(Path("sub/space.yaml")), LAPTOP)
+    assert here.trainable == str(tmp_path / "sub" / "small.py")
+
+
+TRAINING = """
+METRICS = {"val_loss": "nats"}
+def network(): ...
+def dataset(part, root): ...
+def loss(outputs, targets): ...
+def measures(outputs, targets): ...
+"""
+
+
+MAIN = {
+    "trainable": "vgg19_cifar10",
+    "objectives": [
+        {"metric": "val_accuracy", "goal": "maximize"},
+        {"metric": "images_per_second", "goal": "maximize"},
+    ],
+    "parameters": {"batch_size": {"values": [32, 64]}},
+    "budget": {"trials": 8},
+}
+
+
+def test_a_mistake_of_the_section_without_a_gpu_is_told_as_such():
+    with pytest.raises(SpaceError, match=r"with what without_gpu sets"):
+        parse_space({**MAIN, "without_gpu": {"evaluation": "probe"}})
+
+
+def test_a_space_of_which_nothing_is_left_here_is_refused():
+    conditional = {"num_workers": {"values": [0, 1], "when": {"loader": "workers"}}}
+    with pytest.raises(SpaceError, match="nothing is left to search here: num_workers: left out"):
+        restrict_to(parse_space({**MAIN, "parameters": conditional, "fixed": {"loader": "memory"}}), LAPTOP)
+
+
+def test_configurations_are_counted_without_what_probes_tune():
+    parameters = {"batch_size": {"values": [32, 64]}, "loader": {"values": ["memory", "workers"]}}
+    coupled = parse_space({**MAIN, "parameters": parameters})
+    decoupled = parse_space({**MAIN, "parameters": parameters, "evaluation": "decoupled"})
+    ranged = parse_space({**MAIN, "parameters": {"learning_rate": {"min": 0.01, "max": 0.1}}})
+    assert [each.num_configs for each in (coupled, decoupled, ranged)] == [4, 2, math.inf]
+    assert coupled.model_copy(update={"parameters": {"batch_size": coupled.parameters["batch_size"]}}).num_configs == 2
