@@ -29,7 +29,7 @@ from typing import Any
 from rich.console import Console
 
 from search.commandline import given_settings, replace_unknown_characters
-from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError, Parser
+from search.exit_codes import BAD_INPUT, DONE, FAILED, INTERRUPTED, InputError, Parser
 from search.front.roles import is_interval_end, rate_metric, rate_unit
 from search.space.machine import describe_machine
 from search.space.starting_space import starting_space
@@ -80,17 +80,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InputError, LookupError, DataError) as error:
         print(f"search.check: {error}", file=sys.stderr)
         return BAD_INPUT
+    except KeyboardInterrupt:
+        return _interrupted()
     assert source is not None
+    try:
+        failed = _tell(check, trainable, source)
+    except KeyboardInterrupt:
+        return _interrupted()
+    if failed:
+        return FAILED
+    print(f"\n{starting_space(trainable, source.path.name, check.root, check.batch_size, check.settings)}", end="")
+    return DONE
+
+
+def _tell(check: Check, trainable: Trainable, source: Source) -> bool:
+    """Print the findings; return whether one of them is a failure."""
     failed = False
     console = Console(soft_wrap=True, highlight=False, markup=False)
     with console.status("trains a few steps at a time, then measures"):  # on a terminal alone
         for name, text, good in findings(check, trainable, source):
             failed |= not good
             console.print(wrap(f"{name:<{WIDTH}}{text}", " " * WIDTH))
-    if failed:
-        return FAILED
-    print(f"\n{starting_space(trainable, source.path.name, check.root, check.batch_size, check.settings)}", end="")
-    return DONE
+    return failed
+
+
+def _interrupted() -> int:
+    print("search.check: interrupted", file=sys.stderr)
+    return INTERRUPTED
 
 
 def _check(arguments: Sequence[str] | None) -> tuple[Check, Trainable]:

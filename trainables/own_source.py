@@ -92,7 +92,9 @@ def own_errors(folder: Path) -> Iterator[None]:
     except EXPECTED:
         raise
     except SystemExit as error:
-        raise OwnCodeError(f"called sys.exit({error.code!r})") from error
+        hint = 'what the file does when it is run as a script belongs under if __name__ == "__main__"'
+        _, found, place = described(error, folder).rpartition(" (")
+        raise OwnCodeError(f"called sys.exit({error.code!r}){found}{place if found else ''}; {hint}") from error
     except Exception as error:
         raise OwnCodeError(described(error, folder)) from error
 

@@ -261,8 +261,8 @@ class OwnTrial:
         """
         if self._going_on:
             raise OwnCodeError(
-                f"train returned after epoch {self._epoch} of {self.num_epochs}; "
-                "go through the epochs by trial.epochs(), and call trial.report in each"
+                f"train returned after epoch {self._epoch} of {self.num_epochs}; go through all of trial.epochs(), "
+                "without early stopping, and call trial.report in each: the search ends what promises little"
             )
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from trainables.contract import Metric, Parameter, Scalar, Trainable
 LEARNING_RATES = {"sgd": (0.001, 0.1), "adamw": (0.0001, 0.01)}
 LOADERS = (0, 1)
 NOT_SEARCHED = ("seed",)  # a matter of luck
+TIMELESS = ("lr", "learning_rate", "momentum", "weight_decay", "label_smoothing", "beta1", "beta2", "eps", "gamma")
 
 
 def starting_space(
@@ -25,7 +26,7 @@ def starting_space(
     known, own = trainable.METRICS or {}, _own_parameters(trainable)
     workload = bool(trainable.STRATEGIES)
     searched = _of_any_workload(batch_size, settings) if workload else {}
-    proposed = {n: _listed(v) for n, p in own.items() if n not in settings and len(v := values_around(n, p)) > 1}
+    proposed = {n: _listed(v, n) for n, p in own.items() if n not in settings and len(v := values_around(n, p)) > 1}
     if not workload:
         searched, proposed = proposed, {}
     kept = {name: _written(p.default) for name, p in own.items() if name not in searched and p.default is not None}
@@ -108,8 +109,9 @@ def _rounded(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _listed(values: Sequence[Scalar]) -> str:
-    return f"{{values: [{', '.join(map(_written, values))}]}}"
+def _listed(values: Sequence[Scalar], name: str = "") -> str:
+    affects = ", affects: trained" if name in TIMELESS else ""
+    return f"{{values: [{', '.join(map(_written, values))}]{affects}}}"
 
 
 def _written(value: Scalar | None) -> str:

@@ -29,6 +29,7 @@ from search.report.command import full_epochs, settings
 from search.space.machine import describe_machine, git_commit, package_versions
 from search.study.interrupt import Interrupted, Interrupts
 from search.text.markdown import wrap
+from search.text.numbers import join_words
 from search.text.shell import continued
 from search.train.arguments import data_arguments
 from search.train.child_process import CURVES, Reports, read_curves, train
@@ -184,7 +185,8 @@ def _conclude(job: Job, reports: Reports) -> None:
         "Versions": ", ".join(f"{name} {version}" for name, version in package_versions().items()),
     }
     write_result(training, conditions, continued(list(map(shlex.quote, shlex.split(job.command)))))
-    files = wrap(f"{job.folder}: {SUMMARY}, {RESULT}, {CURVES} and the checkpoint", "  ")
+    names = [SUMMARY, RESULT, CURVES, *(["the checkpoint"] if any(job.folder.glob("checkpoint*")) else [])]
+    files = wrap(f"{job.folder}: {join_words(names)}", "  ")
     print_output(f"{headline(training)}\n\n{comparison(training)}\n\n{files}")
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,15 @@ def test_a_metric_is_told_with_its_goal_and_whether_that_is_a_guess(tmp_path: Pa
     assert name == "metrics"
     assert text.startswith("val_loss (")
     assert "lower is better, as its name suggests)" in text
+
+
+def test_an_interruption_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*arguments: object) -> Iterator[tuple[str, str, bool]]:
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr("search.check.findings", interrupted)
+    assert check.main([written(tmp_path, "rows.py")]) == 130
+    assert capsys.readouterr().err == "search.check: interrupted\n"

@@ -46,6 +46,12 @@ def test_settings_of_a_loop_that_are_not_searched_are_those_of_the_file(tmp_path
     assert set(space.parameters) == {"batch_size", "hidden", "learning_rate", "eps"}
 
 
+def test_settings_that_take_no_time_are_said_to_affect_training_alone(tmp_path: Path) -> None:
+    _, space = loaded(written(tmp_path, "rows.py", text=LOOP))
+    assert space.parameters["learning_rate"].affects == "trained"
+    assert space.parameters["hidden"].affects is None
+
+
 def test_a_guessed_goal_is_said_to_be_one(tmp_path: Path) -> None:
     text, space = loaded(written(tmp_path, "rows.py", ("val_loss", "val_distance")))
     assert space.objectives[0].goal == "minimize"

@@ -52,6 +52,7 @@ def train(config, trial):
         if control.should_training_stop:
             return
 """
+BEGIN = "    first = int("
 FILE_OF_EPOCH_2 = {"lightning_module": "epoch-2.ckpt", "hugging_face_trainer": "checkpoint-50"}
 
 
@@ -125,3 +126,36 @@ def test_a_metric_that_is_not_measured_is_named(name: str, tmp_path: Path) -> No
     path = str(tmp_path / f"{name}_2.py")
     with pytest.raises(OwnCodeError, match="val_other was not"):
         load_trainable(path).train(FILES[name], worker_of(path, tmp_path, 1))
+
+
+BEGINS = """\
+    callback.on_train_begin(SimpleNamespace(output_dir=OUTPUT), SimpleNamespace(global_step=STEP), None)
+    first = int("""
+
+
+@pytest.mark.parametrize(
+    ("output", "step", "message"),
+    [
+        ("trial.folder", "20 if trial.checkpoint else 0", None),
+        ("'out'", "0", 'output_dir is "out"; expected trial.folder, where a restart goes on'),
+        ("trial.folder", "0", r"it began anew; call trainer.train(resume_from_checkpoint=callback.checkpoint)"),
+    ],
+)
+def test_a_trainer_that_could_not_go_on_is_told_before_it_trains(
+    output: str, step: str, message: str | None, tmp_path: Path
+) -> None:
+    begins = BEGINS.replace("OUTPUT", output).replace("STEP", step)
+    path = written(tmp_path, "calls.py", (BEGIN, begins), text=CALLS)
+    trainable = load_trainable(path)
+    (tmp_path / "trial").mkdir()
+
+    def train_twice() -> None:
+        for epochs in (1, 2):
+            trainable.train({}, worker_of(path, tmp_path / "trial", epochs))
+
+    if message is None:
+        train_twice()
+        return
+    with pytest.raises(OwnCodeError) as raised:
+        train_twice()
+    assert message in str(raised.value)

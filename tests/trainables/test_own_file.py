@@ -402,7 +402,7 @@ MISTAKES = {
         MEASURES.replace("(outputs - targets) ** 2", "(outputs - targets).square().mean(0)"),
         r"val_loss has shape \(1,\) for (\d) samples, expected \(\1,\) or .*not their mean",
     ),
-    "exits": (NETWORK, "raise SystemExit(3)", r"called sys.exit\(3\)"),
+    "exits": (NETWORK, "raise SystemExit(3)", r"called sys.exit\(3\) \(own.*:23\); what the file does when it is run"),
     "exits at import": ("import torch\n", "import torch, sys; sys.exit(0)\n", r"called sys.exit\(0\)"),
     "not a number": (LOSS, LOSS + " * float('nan')", "the training loss is nan in epoch 1 from step 1 of 6 on"),
     "validation raises": (MEASURES, "raise KeyError('x')", r"KeyError: 'x' \(own.*:35\)"),
@@ -417,6 +417,35 @@ def test_a_mistake_is_one_line_with_the_users_file_and_line(tmp_path: Path, name
     with pytest.raises((OwnCodeError, DataError, FloatingPointError), match=message) as raised:
         trained(path, tmp_path / "trial")
     assert "\n" not in str(raised.value)
+
+
+SQUEEZED = (ITEM, "return self.x[i], self.y[i][0]"), (MEASURES, MEASURES.replace("outputs", "outputs[:, 0]"))
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_a_loss_that_compares_each_output_with_all_targets_is_a_mistake(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, *SQUEEZED)
+    with pytest.raises(OwnCodeError, match=r"loss: outputs \(8, 1\) and targets \(8,\) broadcast against each other"):
+        trained(path, tmp_path / "trial")
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "return nn.functional.mse_loss(outputs[:, 0], targets)",
+        "return outputs.square().mean()",  # of the outputs alone
+        "return (outputs.mean() - targets[0]).square()",
+        "return nn.functional.binary_cross_entropy_with_logits(outputs, (targets > 0).float()[:, None])",
+    ],
+)
+def test_a_loss_that_squeezes_or_needs_no_pairs_is_none(tmp_path: Path, name: str, loss: str) -> None:
+    trained(written(tmp_path, name, *SQUEEZED, (LOSS, loss)), tmp_path / "trial")
+
+
+def test_a_dataset_that_needs_a_folder_says_so_where_there_is_none(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, ("return Rows(part)", "return Rows(part + '/' + root)"))
+    with pytest.raises(DataError, match=r"TypeError: .* \(own.*:27\); root is None: data.root or --root names"):
+        trained(path, tmp_path / "trial")
 
 
 def test_a_view_that_channels_last_does_not_allow_is_an_error_that_names_the_setting(tmp_path: Path, name: str) -> None:

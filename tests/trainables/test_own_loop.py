@@ -223,7 +223,10 @@ MISTAKES = [
     ((REPORT, "trial.report(epoch, loss=1.0)"), "trial.report was given loss; METRICS declares val_loss"),
     ((REPORT, "trial.report(epoch + 1, val_loss=1.0)"), "trial.report(2, ...) where epoch 1 is expected"),
     ((REPORT, "pass"), "epoch 1 ended without trial.report(1, ...)"),
-    ((REPORT, REPORT + "\n        return"), "train returned after epoch 1 of 3"),
+    (
+        (REPORT, REPORT + "\n        return"),
+        "train returned after epoch 1 of 3; go through all of trial.epochs(), without early stopping",
+    ),
     (
         ("trial.steps(loader)", "loader"),
         "trial.report(1) without a step; go through the batches by trial.steps(loader)",

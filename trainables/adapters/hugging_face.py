@@ -13,6 +13,7 @@ Needs the extra `hugging-face`. A metric `val_x` of METRICS is what the Trainer 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -33,6 +34,16 @@ class SearchCallback(TrainerCallback):
     def checkpoint(self) -> str | None:
         """Folder to go on from; None: start from the beginning."""
         return str(self._trial.folder / self._trial.checkpoint["folder"]) if self._trial.checkpoint else None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Check that checkpoints are where a restart finds them, and that this is not a new start."""
+        folder = self._trial.folder.resolve()
+        if not self._trial.probe and Path(args.output_dir or "").resolve() != folder:
+            raise OwnCodeError(f'output_dir is "{args.output_dir}"; expected trial.folder, where a restart goes on')
+        if self._trial.checkpoint and not state.global_step:
+            raise OwnCodeError("it began anew; call trainer.train(resume_from_checkpoint=callback.checkpoint)")
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -32,6 +32,11 @@ class SearchCallback(Callback):
         """File to go on from; None: start from the beginning."""
         return self._trial.folder / self._trial.checkpoint["file"] if self._trial.checkpoint else None
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Check that a restart goes on."""
+        if self._trial.checkpoint and not trainer.global_step:
+            raise OwnCodeError("it began anew; call trainer.fit(..., ckpt_path=callback.checkpoint)")
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start measuring."""
         batches = trainer.num_training_batches

@@ -1,7 +1,7 @@
 """Workload: a classification network of torchvision on a folder of pictures.
 
-Each picture is resized so that its shorter side is 8/7 of the size wanted; a square is cut out at random and flipped at
-random, or cut out in the middle for evaluation. Both loaders give the same pictures, bit for bit.
+The middle square of each picture is resized to 8/7 of the size wanted. A part of that is cut out at random and flipped
+at random, or cut out in the middle for evaluation. Both loaders give the same pictures, bit for bit.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from trainables.seeding import restored_random_state, seed_all
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.workload import EvaluationPart
-from trainables.workloads.sample_values import mistake_of
+from trainables.workloads.sample_values import mistake_of, mixed_samples
 
 SUBSET_SEED = 20090408  # fixed, so that all trials of all runs see the same part of the samples
 UNITS_OF_SAMPLES = 48  # over which the units of a sample are averaged
@@ -54,6 +54,7 @@ class OwnFile:
         self._datasets: dict[tuple[str, str | None], Any] = {}
         self._shapes: dict[str | None, SampleShape] = {}
         self._units: dict[tuple[str | None, int | None], float] = {}
+        self._loss_is_checked = False
         self._measured_shapes: set[tuple[torch.Size, ...]] = set()  # of outputs and targets; those that were checked
         self._kept_bytes = 0
 
@@ -108,6 +109,10 @@ class OwnFile:
         if not isinstance(found, Tensor) or found.ndim:
             what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
             raise TypeError(f"{self._path.name}: loss returned {what}, expected a tensor with one number")
+        if not (self._loss_is_checked or torch.compiler.is_compiling() or type(found) is not Tensor):
+            self._loss_is_checked = True
+            if mistake := mixed_samples(self._module.loss, outputs, targets):
+                raise TypeError(f"{self._path.name}: loss: {mistake}")
         return found
 
     def measures(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
@@ -195,7 +200,13 @@ class OwnFile:
             before = resident_bytes()
             with restored_random_state():
                 seed_all(SUBSET_SEED)  # a file that divides at random gives all parts of one division
-                found = self._module.dataset(part, data.root)
+                try:
+                    found = self._module.dataset(part, data.root)
+                except (TypeError, AttributeError) as error:
+                    if data.root is not None:
+                        raise
+                    what = described(error, self._path.parent)
+                    raise DataError(f"{what}; root is None: data.root or --root names the folder") from error
             self._kept_bytes += max(0, resident_bytes() - before)
             what = f'{self._path.name}: dataset("{part}")'
             if not hasattr(found, "__getitem__") or not hasattr(found, "__len__"):

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from trainables.seeding import restored_random_state
 from trainables.workload import num_samples
 
 MOST_SAMPLES = 2  # that are measured once and twice: large outputs are not copied
@@ -52,6 +53,26 @@ def mistake_of(measures: Measures, outputs: Any, targets: Any, found: Mapping[st
             return f"{what}: {_shapes(outputs, targets)} broadcast against each other; squeeze the outputs"
         if grows < 0:
             return f"{what}: return them, not their mean; the mean over all samples is reported"
+    return None
+
+
+def mixed_samples(loss: Callable[[Any, Any], Tensor], outputs: Any, targets: Any) -> str | None:
+    """Return that a loss compares each output with all targets, with the remedy; None: it does not.
+
+    Outputs (n, 1) and targets (n,), or the reverse, are broadcast to (n, n). Then it does not matter which target
+    belongs to which output, though the targets matter.
+    """
+    if not all(type(each) in (Tensor, nn.Parameter) and each.ndim and not each.is_meta for each in (outputs, targets)):
+        return None
+    one_more = outputs.shape == (*targets.shape, 1) or targets.shape == (*outputs.shape, 1)
+    if len(targets) < 2 or not one_more:
+        return None
+    with torch.no_grad(), restored_random_state():
+        found, shifted, other = (
+            loss(outputs, each) for each in (targets, targets.roll(1, 0), targets[:1].expand_as(targets))
+        )
+        if torch.isclose(found, shifted, rtol=1e-4) and not torch.isclose(found, other, rtol=1e-4):
+            return f"{_shapes(outputs, targets)} broadcast against each other; squeeze the outputs"
     return None
 
 
