@@ -4,8 +4,8 @@
 
 Trains 8 steps in one process, again with the same seed, with loader processes and with each strategy, and compares the
 losses; then measures rate and memory for some seconds. A loop is run to its first report, then measured. Takes one to
-two minutes for a small network, and leaves nothing behind. Prints each finding as soon as it is known, at last a space
-file to start from.
+two minutes for a small network, and leaves nothing of its own behind. Prints each finding as soon as it is known, at
+last a space file to start from.
 
 Exit codes: 0 done, 1 something failed, 2 bad input.
 """
