@@ -159,8 +159,6 @@ class Advisor:
         trial = self._running(trial_id)
         if state not in get_args(State):
             raise ValueError(f'{trial_id}: no state "{state}"; there are {", ".join(get_args(State))}')
-        if state == "complete" and 0 < trial.epochs < self._space.last_epoch(trial.proposal.config):
-            state = "stopped"  # budget.epochs was extended since
         trial.state = cast(State, state)
         trial.metrics |= _finite(metrics or {})
         preparatory = trial.proposal.kind != self._space.trial_kind
@@ -209,7 +207,10 @@ class Advisor:
                 case Finish():
                     trial = self._known(event.trial_id)
                     trial.metrics = merge_repeats(trial.metrics, repeats[event.trial_id])
-                    self.finish(event.trial_id, event.state, event.reason, event.metrics)
+                    is_short = 0 < trial.epochs < self._space.last_epoch(trial.proposal.config)
+                    # complete, but budget.epochs was extended since
+                    state = "stopped" if event.state == "complete" and is_short else event.state
+                    self.finish(event.trial_id, state, event.reason, event.metrics)
         return [trial.proposal for trial in self._trials.values() if trial.state is None]
 
     def _learn_earlier_run(self, model: TrialModel, known: KnownMeasurement) -> None:

@@ -1,5 +1,6 @@
 """Tuning by probes: the fastest values of settings that affect the rate alone, and whether another probe pays."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -23,14 +24,19 @@ class ProbeTuner:
     """Tuner of the settings that affect the rate alone; `rate` models the rate's loss, by its logarithm.
 
     `tuned_names` are the parameters to tune; `feasibility` gives the probability that rows run here and satisfy the
-    constraints.
+    constraints. `most`: probes of the whole search.
     """
 
     def __init__(
-        self, encoding: Encoding, rate: MetricModel, tuned_names: set[str], feasibility: Callable[[Rows], Array]
+        self,
+        encoding: Encoding,
+        rate: MetricModel,
+        tuned_names: set[str],
+        feasibility: Callable[[Rows], Array],
+        most: float = math.inf,
     ) -> None:
         self._encoding, self.rate, self._tuned_names, self._feasibility = encoding, rate, tuned_names, feasibility
-        self._tuned = encoding.columns(tuned_names)
+        self._most, self._tuned = most, encoding.columns(tuned_names)
         self._shared = np.setdiff1d(rate.columns, self._tuned)
         self._probed: set[bytes] = set()  # started probes, whatever their result
         self._measured: dict[bytes, Rows] = {}
@@ -82,6 +88,8 @@ class ProbeTuner:
                 probes = bool(untried[best] and deviations[best] > CERTAIN)
         # untuned settings keep their exact values, which the encoding may round
         kept = {name: value for name, value in config.items() if name not in self._tuned_names}
+        if len(self._probed) >= self._most:
+            probe, probes = None, False
         return {**self._encoding.config(rows[best if probe is None else probe]), **kept}, probes
 
     def fastest(self, rows: Rows) -> Rows:

@@ -5,6 +5,7 @@ feasibility: that it runs here and satisfies the constraints. For running trials
 Swersky et al. 2014, "Freeze-thaw Bayesian optimization" (arXiv 1406.3896), on several objectives.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ FEASIBILITY_POWER = 2
 FAILURE_NOISE = 0.1  # least standard error of a prediction whether a configuration runs, which is -1 or 1
 EXCESS_NOISE = 0.01  # of a predicted excess, a logarithm: on toys, with 0.1 most trials lie just beyond a constraint
 CONSTRAINT_MARGIN = 0.7  # excess; a constraint satisfied everywhere by more than a factor of two needs no model
+PROBES_AN_HOUR = 120  # of the budget, at most: at ten seconds each they take a third of it
 RATES_DIFFER_BY = 0.3  # relative, between settings; the first few measurements may be alike by chance
 STEP = 0.15  # of a mutation, of a range
 GOOD_ENOUGH = 0.95  # quantile of each loss over the trials; what is worse gains nothing, unless it is on the front
@@ -93,7 +95,8 @@ class TrialModel:
             rate = rate_metric(space.known_metrics)
             tuned = min(np.flatnonzero(self._is_probed), key=lambda i: space.objectives[i].metric != rate)
             by = self._objectives[tuned]
-            self._probe_tuner = ProbeTuner(encoding, by, space.probe_tuned_parameters, self._feasibility)
+            most = PROBES_AN_HOUR * (space.budget.hours or math.inf)
+            self._probe_tuner = ProbeTuner(encoding, by, space.probe_tuned_parameters, self._feasibility, most)
         self._failure = MetricModel(encoding, every)
         limits = map(str, space.all_constraints)
         self._excesses = {limit: MetricModel(encoding, every, equal_lengths=not lengths_differ) for limit in limits}

@@ -570,8 +570,21 @@ def test_a_trial_that_has_come_to_its_end_is_not_stopped():
 
 def test_a_trial_that_was_complete_with_fewer_epochs_is_no_result_of_the_longer_search():
     """As where budget.epochs was raised when the run was resumed: the report does not compare it either."""
-    advisor = Advisor(space(searcher="gp"))
-    proposal = advisor.propose()
-    complete(advisor, proposal, 0.5, epoch=EPOCHS // 2)
+    advisor, short = Advisor(space(searcher="gp")), EPOCHS // 2
+    config, metrics = Advisor(space()).propose().config, {"accuracy": 0.5, "seconds": 1.0}
+    events: list[dict[str, Any]] = [
+        {"event": "start", "trial_id": "t0001", "config": config, "kind": "train"},
+        {"event": "measurement", "trial_id": "t0001", "epoch": short, "metrics": metrics},
+        {"event": "finish", "trial_id": "t0001", "state": "complete"},
+    ]
+    advisor.replay(typed(events))
     assert advisor._model._final() == []
     assert study_trials(advisor)[0].state is TrialState.PRUNED
+
+
+def test_a_training_that_comes_to_its_end_early_is_a_result():
+    """As recorded curves that are shorter than the longest one."""
+    advisor = Advisor(space(searcher="gp"))
+    complete(advisor, advisor.propose(), 0.5, epoch=EPOCHS // 2)
+    assert len(advisor._model._final()) == 1
+    assert study_trials(advisor)[0].state is TrialState.COMPLETE

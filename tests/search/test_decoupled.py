@@ -357,3 +357,14 @@ def test_a_setting_is_not_taken_for_one_without_effect_before_it_was_varied(seed
         last = proposal
     assert last.config["num_workers"] == 5
     assert last.config["threads"] == 4
+
+
+def test_probes_take_no_more_than_their_part_of_a_short_search():
+    """Of three minutes one, at ten seconds each; and many of a long one."""
+    probes = []
+    for hours in (0.05, 10):
+        driver = Driver(Advisor(space(budget={"hours": hours, "trials": 12, "epochs": EPOCHS})))
+        while driver.step():
+            pass
+        probes.append(sum(event["event"] == "start" and event["kind"] == "probe" for event in driver.events))
+    assert probes[0] == 6 < probes[1]
