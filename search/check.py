@@ -75,18 +75,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the findings line by line and return the exit code."""
     replace_unknown_characters()
     try:
-        check, trainable = _check(arguments)
-        source = source_of(str(check.path))
-    except (InputError, LookupError, DataError) as error:
-        print(f"search.check: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        return _interrupted()
-    assert source is not None
-    try:
+        try:
+            check, trainable = _check(arguments)
+            source = source_of(str(check.path))
+        except (InputError, LookupError, DataError) as error:
+            print(f"search.check: {error}", file=sys.stderr)
+            return BAD_INPUT
+        assert source is not None
         failed = _tell(check, trainable, source)
     except KeyboardInterrupt:
-        return _interrupted()
+        print("search.check: interrupted", file=sys.stderr)
+        return INTERRUPTED
     if failed:
         return FAILED
     print(f"\n{starting_space(trainable, source.path.name, check.root, check.batch_size, check.settings)}", end="")
@@ -102,11 +101,6 @@ def _tell(check: Check, trainable: Trainable, source: Source) -> bool:
             failed |= not good
             console.print(wrap(f"{name:<{WIDTH}}{text}", " " * WIDTH))
     return failed
-
-
-def _interrupted() -> int:
-    print("search.check: interrupted", file=sys.stderr)
-    return INTERRUPTED
 
 
 def _check(arguments: Sequence[str] | None) -> tuple[Check, Trainable]:

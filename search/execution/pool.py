@@ -186,12 +186,8 @@ class WorkerPool:
             elif self._fits(layout, list(self._groups.values())) and len(idle) <= MAX_IDLE_GROUPS:
                 if not await self._is_free(layout):
                     if not idle:
-                        who = (
-                            "which no node has free beside other trials"
-                            if leased
-                            else "which others on the cluster use"
-                        )
-                        raise BusyError(f"waits for {describe_layout(layout)}, {who}")
+                        why = "no node has free beside other trials" if leased else "others on the cluster use"
+                        raise BusyError(f"waits for {describe_layout(layout)}, which {why}")
                     await self._close(idle[0])
                     continue
                 group = self._start(layout)

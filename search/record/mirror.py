@@ -280,10 +280,9 @@ def _kept_files(folder: Path, unfinished: AbstractSet[str]) -> Iterator[tuple[st
     """Yield the path within the folder, the size and the time of change of each file that is copied."""
     for path in folder.rglob("*"):
         name = path.relative_to(folder)
-        if name.parts[0] == "trials" and OTHER_SEED in "".join(name.parts[1:2]):
-            continue  # it is deleted when it ends
-        if name.parts[0] == "trials" and not unfinished.isdisjoint(name.parts[1:2]):
-            continue
+        trial = "".join(name.parts[1:2]) if name.parts[0] == "trials" else ""
+        if trial in unfinished or OTHER_SEED in trial:
+            continue  # one with another seed is deleted when it ends
         if path.name.startswith(".") or path.name.endswith(UNFINISHED) or path.is_symlink():
             continue
         with suppress(FileNotFoundError):

@@ -148,9 +148,10 @@ class RunState:
             # a first turn has the start of a process in it, which is little of a training's time
             covered = isinstance(event, Again | End) or self._last_at > self._resumed_at
             if isinstance(event, (*AFTER_SEARCH, End)) and covered and not self._is_searching:
-                self.ending_seconds += max(0.0, event.time - self._last_at)
+                passed = max(0.0, event.time - self._last_at)
+                self.ending_seconds += passed
                 # an interruption counts for what takes the longest
-                self.deciding_seconds += max(0.0, event.time - self._last_at) * isinstance(event, (*DECIDING, End))
+                self.deciding_seconds += passed * isinstance(event, (*DECIDING, End))
             self._last_at, self.latest = event.time, type(event)
 
     @property
@@ -278,6 +279,11 @@ class RunState:
         """Trials by state, all states; without the probes that only prepare others."""
         states = Counter(trial.state for trial in self.counted())
         return {state: states[state] for state in STATES}
+
+    def shown_counts(self) -> dict[str, int]:
+        """Trials by state, without states of no trial; of a run that ended none is still running."""
+        found = {state: total for state, total in self.counts().items() if total}
+        return found if self.end is None else {"unfinished" if s == "running" else s: n for s, n in found.items()}
 
     def counted(self) -> list[Trial]:
         """The trials that the budget counts."""

@@ -212,8 +212,7 @@ def _trials(run: Run) -> list[str]:
     trials, preparing = list(run.state.trials.values()), run.state.preparing_probes()
     if not trials:
         return ["No trial was started."]
-    over = run.state.end is not None
-    states = {"unfinished" if over and s == "running" else s: n for s, n in run.state.counts().items() if n}
+    states = run.state.shown_counts()
     totals = {**states, "**all**": sum(states.values())}
     blocks = [format_table({"state": list(totals), "trials": [str(total) for total in totals.values()]})]
     blocks += ["\n".join(wrap(f"- {line}", "  ") for line in _reasons(run))]
