@@ -13,7 +13,6 @@ constraint. `ours_unaware` is the Advisor without the constraint. The last line 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import statistics
@@ -32,11 +31,11 @@ from method import End, Method, Random
 from numpy.typing import NDArray
 from optuna_methods import OptunaGP, optuna_nsga2, optuna_tpe
 from our_methods import OurAdvisor
-from problems import Config, Point, Problem, family, sample
+from problems import Config, Point, Problem, all_configs, family, sample
 from race import trials_of
 from recorded import load, names
 from three_objectives import RUNS as WITH_WEIGHTS
-from three_objectives import num_weights
+from three_objectives import SLOWEST, num_weights
 
 from search.advisor.proposal import Proposal
 from search.front.objective import Constraint
@@ -61,8 +60,7 @@ class Bounded:
     def _everything(self) -> list[tuple[Config, Point]]:
         space, generator = self.problem.space, np.random.default_rng(0)
         if all(kind == "cat" for kind, *_ in space.values()):
-            choices = itertools.product(*(values for _, values in space.values()))
-            configs = [dict(zip(space, choice, strict=True)) for choice in choices]
+            configs = all_configs(self.problem)
         else:
             configs = [sample(self.problem, generator) for _ in range(DRAWN)]
         return [(config, self.problem.curve(config)[-1][1:3]) for config in configs]
@@ -172,7 +170,7 @@ def main() -> None:
 
 def _losses(points: Sequence[Point]) -> NDArray[np.float64]:
     table = np.array(points)
-    return np.column_stack([-table[:, 0], -np.log10(np.maximum(table[:, 1], 1e-5))])
+    return np.column_stack([-table[:, 0], -np.log10(np.maximum(table[:, 1], SLOWEST))])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -70,3 +71,9 @@ def sample(problem: Searched, generator: np.random.Generator) -> dict[str, Any]:
         value = low * (high / low) ** share if log else low + share * (high - low)
         config[name] = min(high, max(low, round(value))) if kind == "int" else value
     return config
+
+
+def all_configs(problem: Searched) -> list[Config]:
+    """Return every configuration of a space that has choices alone."""
+    choices = itertools.product(*(values for _, values in problem.space.values()))
+    return [dict(zip(problem.space, choice, strict=True)) for choice in choices]

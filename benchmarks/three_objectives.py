@@ -12,7 +12,6 @@ object.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import statistics
@@ -28,7 +27,7 @@ import numpy as np
 import optuna
 from numpy.typing import NDArray
 from optuna_methods import distributions
-from problems import Config, Problem, family, sample, space_mapping
+from problems import Config, Problem, all_configs, family, sample, space_mapping
 from recorded import load, names
 
 from search.advisor import acquisition
@@ -49,13 +48,11 @@ class Recorded:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        names_, values = zip(*((name, details[0]) for name, (_, *details) in problem.space.items()), strict=True)
-        everything = [self.measured(dict(zip(names_, choice, strict=True))) for choice in itertools.product(*values)]
-        losses = _losses(everything)
+        losses = _losses([self.measured(config) for config in all_configs(problem)])
         self._corner = np.median(losses, axis=0)
         self._most = hypervolume(losses, self._corner)
 
-    def measured(self, config: dict[str, Any]) -> Measured:
+    def measured(self, config: Config) -> Measured:
         """Return the objectives of a configuration at full length."""
         _, accuracy, throughput, _ = self.problem.curve(config)[-1]
         return accuracy, throughput, num_weights(self.problem, config)
