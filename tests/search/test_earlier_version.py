@@ -12,10 +12,10 @@ from search.page.page import try_to_write
 from search.record.journal import FILE_NAME, read_journal
 from search.record.run_state import RunState
 from search.results import load
-from search.run import main
 from search.space.machine import describe_machine
 from search.study.resumed import read_run, resume_space
 from search.study.shutdown import write_results
+from tests.faults.processes import running
 
 RUNS = Path(__file__).parent.parent / "runs_of_3f106c3"
 NAMES = ("quickstart", "interrupted")
@@ -74,7 +74,8 @@ def test_an_interrupted_run_resumes_with_every_finished_trial(tmp_path: Path) ->
     moved = json.dumps({**json.loads(first), "machine": machine}) + "\n"
     (folder / FILE_NAME).write_text(moved + "".join(others))
     before = load(folder).trials.set_index("trial_id")
-    assert main(["--resume", str(folder), "--set", "budget.trials=6", "--no-dashboard"]) == 0
+    with running("--resume", folder, "--set", "budget.trials=6", cwd=tmp_path) as process:
+        assert process.wait(200) == 0, (tmp_path / "printed").read_text()
     assert (folder / FILE_NAME).read_text().startswith(moved + "".join(others))
     after = load(folder).trials.set_index("trial_id")
     assert after["state"].tolist() == ["complete"] * 6
