@@ -25,7 +25,7 @@ import numpy as np
 from curves import band
 from problems import METRICS, Point, Problem, space_mapping
 from race import over
-from vgg19_table import ACCURACY, RATE, Vgg19Table
+from vgg19_table import Vgg19Table
 
 from search.advisor.advisor import Advisor
 from search.advisor.proposal import Decision
@@ -51,10 +51,6 @@ class Timed(Problem, Protocol):
 def advisor_of(problem: Problem, evaluation: str, trials: int, seed: int) -> Advisor:
     """Return an Advisor that knows which parameters each objective depends on."""
     mapping = space_mapping(problem, budget={"epochs": problem.max_epoch, "trials": trials}, evaluation=evaluation)
-    for objective in mapping["objectives"]:
-        objective["probed"] = objective["metric"] == METRICS[1]
-    for name, parameter in mapping["parameters"].items():
-        parameter["affects"] = "trained" if name not in RATE else "probed" if name not in ACCURACY else "all"
     return Advisor(parse_space(mapping), seed=seed)
 
 

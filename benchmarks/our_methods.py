@@ -18,11 +18,14 @@ from search.advisor.encoding import Encoding
 from search.advisor.proposal import Decision, Proposal
 from search.advisor.trial_model import TrialModel
 from search.space.parsing import parse_space
+from search.space.space import Space
 
 # What each part of the searcher is replaced by, so that a race shows what it is worth.
 PARTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     # standard errors of measurements: none are given
     "errors": lambda: mock.patch.object(Advisor, "_errors", return_value=0.0),
+    # which settings affect which metric: each affects all
+    "affects": lambda: mock.patch.object(Space, "affecting", lambda self, what: set(self.parameters)),
     # running trials: they are not counted on
     "running": lambda: mock.patch.object(TrialModel, "_expect_others", return_value=None),
     # the gain's maximum: the best random candidate or mutation

@@ -19,7 +19,8 @@ METRICS = ("accuracy", "throughput")
 class Searched(Protocol):
     """Search space. `space`: name -> ("cat", values) or ("int" or "float", low, high, log).
 
-    The optional `when` has the form of a space file: name -> values of other parameters that make it active.
+    Optional: `when`, as in a space file: name -> values of other parameters that make it active; `affects`: name ->
+    "probed", "trained" or "all", where it is known which settings affect the throughput and which the accuracy.
     """
 
     name: str
@@ -55,7 +56,11 @@ def space_mapping(problem: Searched, **sections: Any) -> dict[str, Any]:
             parameters[name] = dict(zip(("min", "max", "log"), details, strict=True)) | {"type": kind}
     for name, condition in getattr(problem, "when", {}).items():
         parameters[name]["when"] = condition
-    objectives = [{"metric": metric, "goal": "maximize"} for metric in METRICS]
+    objectives: list[dict[str, Any]] = [{"metric": metric, "goal": "maximize"} for metric in METRICS]
+    if affects := getattr(problem, "affects", {}):
+        objectives[1]["probed"] = True
+        for name, what in affects.items():
+            parameters[name]["affects"] = what
     return {"objectives": objectives, "parameters": parameters, **sections}
 
 

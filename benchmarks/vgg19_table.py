@@ -44,6 +44,9 @@ class Vgg19Table:
     name = "vgg19:width-0.125"
     space: Mapping[str, tuple[Any, ...]] = {name: ("cat", list(values)) for name, values in SPACE.items()}
     when = WHEN
+    affects: Mapping[str, str] = {
+        name: "trained" if name not in RATE else "probed" if name not in ACCURACY else "all" for name in SPACE
+    }
     max_epoch = EPOCHS
 
     def __init__(self, folder: Path = FOLDER, train_images: int = TRAIN_IMAGES) -> None:

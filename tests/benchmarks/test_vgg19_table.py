@@ -2,8 +2,11 @@ import csv
 
 import pytest
 import record_table
+from problems import space_mapping
 from record_table import FILES, Task, tasks
 from vgg19_table import ACCURACY, RATE, SPACE, Vgg19Table, active_parameters, configs, key
+
+from search.space.parsing import parse_space
 
 CONFIG = {"batch_size": 64, "learning_rate": 0.1, "precision": "bf16", "loader": "memory", "strategy": "single"}
 
@@ -63,6 +66,13 @@ def test_each_setting_that_matters_is_recorded_once():
     assert {kind: len(keys) for kind, keys in counts.items()} == {"curves": 50, "rates": 120, "checks": 20}
     assert all(len(set(keys)) == len(keys) for keys in counts.values())
     assert {key(config, RATE) for config in configs()} == set(counts["rates"])
+
+
+def test_the_searcher_knows_which_settings_affect_the_accuracy_and_which_the_rate():
+    space = parse_space(space_mapping(Vgg19Table(), budget={"trials": 1}))
+    assert space.affecting("trained") == set(ACCURACY)
+    assert space.affecting("probed") == set(RATE)
+    assert [space.is_probed(objective) for objective in space.objectives] == [False, True]
 
 
 def test_what_is_recorded_is_not_recorded_again(tmp_path):
