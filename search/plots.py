@@ -22,14 +22,17 @@ from search.report.importance import Importance, importance
 from search.report.picks import picks_by_trial
 from search.text.configurations import format_setting
 from search.text.metrics import ARROWS
+from search.text.numbers import format_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Annotation
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 GREY = "#999999"
 MARKERS = "osD^vPX*"
 MAX_NAMED = 8  # curves in a legend
+MAX_TICK = 16  # characters of a setting's value
 INACTIVE_SHARE = 0.15  # of an axis, below the numbers, for a setting that is not active
 
 
@@ -50,9 +53,10 @@ def plot_front(run: Run, ax: Axes | None = None) -> Axes:
     if len(run.state.objectives) < 2:
         raise NothingToDrawError("a front has two objectives, and there is one")
     y, x = run.state.objectives[:2]
-    shown = [t for t in run.state.trials.values() if measured(t.metrics, (x, y))]
+    trials = run.state.trials.values()
+    shown = [t for t in trials if t.state in ("complete", "stopped") and measured(t.metrics, (x, y))]
     if not shown:
-        raise NothingToDrawError(f"no trial has {y.metric} and {x.metric} measured")
+        raise NothingToDrawError(f"no trial that has ended has {y.metric} and {x.metric} measured")
     front, compared = run.state.front(), run.state.candidates()
     dominated = [t for t in shown if t in compared and t not in front]
     others = [t for t in shown if t not in compared and t.state == "complete"]
@@ -62,18 +66,20 @@ def plot_front(run: Run, ax: Axes | None = None) -> Axes:
         (others, {"label": "not compared", "marker": "x", "color": GREY}),
         (stopped, {"label": "stopped early", "marker": "o", "facecolors": "none", "edgecolors": GREY}),
     )
-    for trials, style in styles:
-        if trials:
-            ax.scatter(*_at(trials, x, y), s=24, **style)
+    for some, style in styles:
+        if some:
+            ax.scatter(*_at(some, x, y), s=24, **style)
     _draw_front(ax, run, front, run.state.objectives, 0, f"front ({len(front)})")
-    middle = sum(ax.get_xlim()) / 2
+    middle, names = sum(ax.get_xlim()) / 2, []
     for same in picks_by_trial(run):
         trial = same[0].trial
         at = trial.metrics[x.metric], trial.metrics[y.metric]
         offset, side = (5, "left") if at[0] < middle else (-5, "right")
         text = f"{trial.trial_id}: {', '.join(pick.name for pick in same)}"
-        ax.annotate(text, at, xytext=(offset, 6), textcoords="offset points", horizontalalignment=side, fontsize=8)
+        placed: dict[str, Any] = {"xytext": (offset, 6), "textcoords": "offset points", "horizontalalignment": side}
+        names.append(ax.annotate(_plain(text), at, fontsize=8, **placed))
     _finish(ax, run, _plain(run.name))
+    _separate(ax, names)
     return ax
 
 
@@ -151,8 +157,8 @@ def plot_parallel(run: Run, ax: Axes | None = None) -> Axes:
     scales = [_setting_scale(run, name, trials) for name in varying]
     for o in run.state.objectives:
         values = [t.metrics[o.metric] for t in trials]
-        ends = {end: f"{end:,.4g}" for end in (min(values), max(values))}
-        scales.append(_Scale(f"{o.metric} ({ARROWS[o.goal]})", values, ends))
+        ends = {end: format_number(end) for end in (min(values), max(values))}
+        scales.append(_Scale(f"{run.state.label(o.metric)} ({ARROWS[o.goal]})", values, ends))
     table = np.array([scale.values for scale in scales])
     low = table.min(axis=1)
     extent = np.where(table.max(axis=1) > low, table.max(axis=1) - low, 1.0)
@@ -166,8 +172,11 @@ def plot_parallel(run: Run, ax: Axes | None = None) -> Axes:
         ax.axvline(at, color="black", linewidth=0.6)
         for value, text in scale.ticks.items():
             place = (at, (value - low[at]) / extent[at])
-            ax.annotate(text, place, xytext=(3, 0), textcoords="offset points", fontsize=7, va="center")
-    ax.set_xticks(range(len(scales)), [scale.label for scale in scales], rotation=20, ha="right", fontsize=8)
+            short = text if len(text) <= MAX_TICK else f"{text[: MAX_TICK - 1]}…"
+            note = ax.annotate(short, place, xytext=(3, 0), textcoords="offset points", fontsize=7, va="center")
+            note.set_in_layout(False)
+    labels = [_plain(scale.label) for scale in scales]
+    ax.set_xticks(range(len(scales)), labels, rotation=20, ha="right", fontsize=8)
     title = f"{_plain(run.name)}: {len(front)} on the front"
     ax.set(yticks=[], ylim=(-0.05, 1.05), xlim=(-0.1, len(scales) - 0.5), title=title)
     return ax
@@ -204,15 +213,14 @@ def plot_importance(run: Run, ax: Axes | None = None) -> Axes:
 
 
 def plot_stages(run: Run, ax: Axes | None = None) -> Axes:
-    """Plot milliseconds per step by stage, one bar per trial of the front; without a front, of all profiled trials.
+    """Plot milliseconds per step by stage, one bar per profiled trial of the front; if there is none, of all trials.
 
     Raises:
         NothingToDrawError: no trial profiled its steps.
     """
     ax = _axes(ax)
-    trials = [
-        t for t in run.state.front() or list(run.state.trials.values()) if sum(stage_milliseconds(t).values()) > 0
-    ]
+    profiled = [t for t in run.state.trials.values() if sum(stage_milliseconds(t).values()) > 0]
+    trials = [t for t in run.state.front() if t in profiled] or profiled
     if not trials:
         raise NothingToDrawError("no trial profiled its steps")
     names = [name for name in STAGES if any(stage_milliseconds(t).get(name) for t in trials)]
@@ -286,6 +294,20 @@ def _finish(ax: Axes, run: Run, title: str) -> None:
     ax.set(xlabel=x_label, ylabel=y_label, title=title)
     ax.grid(visible=True, linewidth=0.3)
     ax.legend(fontsize=8)
+
+
+def _separate(ax: Axes, names: Sequence[Annotation]) -> None:
+    """Move names up until none covers another."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # places are known only then
+    taken = list[Any]()
+    for name in sorted(names, key=lambda name: name.get_window_extent().y0):
+        x, y = name.get_position()
+        while any(name.get_window_extent().overlaps(box) for box in taken):
+            y += 2
+            name.set_position((x, y))
+        taken.append(name.get_window_extent())
 
 
 def _plain(text: str) -> str:

@@ -47,6 +47,7 @@ from search.text.durations import format_duration
 from search.text.markdown import WIDTH, fits, format_table, format_tables, wrap
 from search.text.metrics import ARROWS, CONTENDED_LEGEND, CONTENDED_MARK
 from search.text.numbers import (
+    PLUS_MINUS,
     format_number,
     format_percent,
     format_ratio,
@@ -142,7 +143,8 @@ def _drawn(named: Sequence[Side], path: Path) -> str:
 
 def comparison(named: Sequence[Side]) -> str:
     """Return the comparison as Markdown in at most 80 columns where the words allow."""
-    blocks = ["# " + " and ".join(side.run.name for side in named), *_runs(named)]
+    title = "# " + " and ".join(side.run.name for side in named)
+    blocks = [title if len(title) <= WIDTH else f"# Comparison of {len(named)} runs", *_runs(named)]
     if reasons := not_comparable(named):
         blocks.append(wrap(f"**Accuracies do not compare**: {'; '.join(reasons)}."))
     if other_machines(named):
@@ -248,7 +250,7 @@ def _shared(named: Sequence[Side], metric: str) -> list[str]:
             mean, low, high, size = found
             over, times = f"over {plural(size, 'shared configuration')}", f"{mean:.2f}"
             if size > 1:
-                over += f", {low:.2f} to {high:.2f}"
+                over += f"; single ones: {low:.2f} to {high:.2f}"
             else:  # the ratio itself, with its interval
                 only = next(row for row in rows if {side.letter, base} <= row.readings.keys())
                 times = _difference(only, side.letter, base, learned)
@@ -286,7 +288,7 @@ def _is_tie(ratio: float, half: float | None) -> bool:
 
 def _legend(named: Sequence[Side], rows: Sequence[Shared], names: Sequence[str], learned: bool) -> str:
     readings = [reading for row in rows for reading in row.readings.values()]
-    notes = ["±: half of a 95% interval."] if any(reading.half for reading in readings) else []
+    notes = [PLUS_MINUS] if any(reading.half for reading in readings) else []
     if not learned:
         notes.append("Settings that affect accuracy alone may differ.")
         base = named[0].letter

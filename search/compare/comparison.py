@@ -105,7 +105,7 @@ def hypervolumes(named: Sequence[Side]) -> tuple[list[float], list[float]] | Non
     if not len(everything):
         return None
     reference = reference_point(everything)
-    stated = [o.loss(float(bound)) for o, bound in zip(objectives, reference, strict=True)]
+    stated = [o.loss(float(bound)) + 0.0 for o, bound in zip(objectives, reference, strict=True)]  # no -0
     return [hypervolume(table, reference) for table in [*tables, everything]], stated
 
 

@@ -66,14 +66,16 @@ def parsed(text: str, named: Sequence[Side]) -> FailIf:
     known = [*compared_metrics(named), HYPERVOLUME]
     if metric not in known or not math.isfinite(bound):
         raise InputError(f'--fail-if "{text}": expected a number for one of {join_words(known)}')
+    if is_duration(metric):
+        raise InputError(f'--fail-if "{text}": {metric} has no interval, so that no difference would be sure')
     learned = _is_learned(metric, named)
     if not learned and bound <= 0:
         raise InputError(f'--fail-if "{text}": a ratio is above 0, as in {metric}<0.95')
     if (metric == HYPERVOLUME or learned) and (reasons := not_comparable(named)):
         raise InputError(f'--fail-if "{text}": {"; ".join(reasons)}')
-    if (is_duration(metric) or not learned) and other_machines(named):
+    if not learned and other_machines(named):
         raise InputError(f'--fail-if "{text}": the runs are from different machines, which have other rates')
-    if (is_duration(metric) or not learned) and other_shares(named):
+    if not learned and other_shares(named):
         raise InputError(f'--fail-if "{text}": in these runs different numbers of trials share the machine')
     return FailIf(metric, sign == "<", bound)
 

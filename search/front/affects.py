@@ -12,6 +12,8 @@ from trainables.contract import find_trainable
 
 def is_learned(trainable: str, metric: str) -> bool:
     """Return whether the metric takes training, so that no probe measures it."""
+    if is_duration(metric):
+        return True
     found = find_trainable(trainable)
     known = (found.METRICS if found else None) or {}
     return not known[metric].probed if metric in known else sounds_learned(metric)

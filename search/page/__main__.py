@@ -35,7 +35,10 @@ def _answer(arguments: Sequence[str] | None) -> str:
         raise InputError(f"--serve {options.serve}: expected a port from 0 to {MOST}")
     run = load_run(options.run)
     if options.serve is None:
-        return str(write_page(run, running=is_locked(options.run)))
+        try:
+            return str(write_page(run, running=is_locked(options.run)))
+        except ValueError as error:  # the journal lacks conditions
+            raise InputError(str(error)) from error
     with server(options.run, options.serve) as serving:
         print_output(f"http://{HOST}:{serving.server_port}/ (Ctrl-C to stop)")
         with suppress(KeyboardInterrupt):

@@ -33,6 +33,8 @@ class Axis:
                 ticks = [tick for tick in ticks if self.low <= tick <= self.high]
                 if 3 <= len(ticks) <= most:
                     return ticks
+            if len(ticks) > most:  # powers of ten
+                return ticks[:: math.ceil(len(ticks) / most)]
         # multiples of 1, 2, 2.5 or 5 times a power of ten
         rough = max((self.high - self.low) / most, 1.0 if self.whole else 0.0)
         power = 10.0 ** math.floor(math.log10(rough))

@@ -20,6 +20,7 @@ from search.text.numbers import format_percent, plural
 
 RADIUS = {"front": 6, "tie": 5}
 OTHER_RADIUS = 4
+NEAR_X, NEAR_Y = 25, 6  # percent of the chart, within which names would cover each other
 REACH = 2  # extents of the front: trials farther from it are drawn at the edge, or they would flatten the front
 INTERVALS = "Bars: 95% intervals; of a validation metric, the sampling error of its samples."
 AT_EDGE = "Trials far from the front are drawn, pale, at the edge."
@@ -46,6 +47,7 @@ def _chart(status: FrontStatus, across: Objective, upward: Objective) -> Markup:
         for left, right in itertools.pairwise(sorted(run.state.front(), key=lambda t: t.metrics[across.metric])):
             worse = {o.metric: o.loss(max(o.loss(t.metrics[o.metric]) for t in (left, right))) for o in axes}
             steps += [(*_place(axes, end.metrics), *_place(axes, worse)) for end in (left, right)]
+    _stack_names(points)
     return render(
         "front.html",
         title=f"{run.state.label(upward.metric)} against {across.metric}",
@@ -59,6 +61,15 @@ def _chart(status: FrontStatus, across: Objective, upward: Objective) -> Markup:
     )
 
 
+def _stack_names(points: list[dict[str, Any]]) -> None:
+    """Give each name a line above or below its point, counted from 0, so that names of near points can be read."""
+    placed = list[dict[str, Any]]()
+    for point in sorted((point for point in points if point["names"]), key=lambda point: -point["y"]):
+        near = [o["line"] for o in placed if abs(o["x"] - point["x"]) < NEAR_X and abs(o["y"] - point["y"]) < NEAR_Y]
+        point["line"] = max(near, default=-1) + 1
+        placed.append(point)
+
+
 def _axis(status: FrontStatus, trials: list[Trial], objective: Objective) -> Axis:
     """Axis over the front with its intervals, and over the trials within `REACH` times its extent."""
     run, metric = status.run, objective.metric
@@ -69,7 +80,8 @@ def _axis(status: FrontStatus, trials: list[Trial], objective: Objective) -> Axi
         if status.of[trial.trial_id] in WITH_BARS:
             value = trial.metrics[metric]
             ends = status.interval(trial, metric) or ()
-            near += [value, *(end for end in ends if value / 2 < end < value * 2)]  # a wider one would dwarf all else
+            least, most = sorted((value / 2, value * 2))
+            near += [value, *(end for end in ends if least < end < most)]  # a wider one would dwarf all else
     if not near or min(near) == max(near):
         return metric_axis(run, metric, values)
     low, high = scale(min(near)), scale(max(near))

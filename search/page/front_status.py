@@ -9,6 +9,7 @@ from search.front.candidates import NOT_COMPARED
 from search.front.intervals import interval
 from search.front.objective import measured
 from search.record.dataframes import Run
+from search.record.run_state import shown_state
 from search.record.trial import Trial
 from search.report.picks import Pick, picks
 
@@ -18,7 +19,7 @@ STATUSES = {
     "tie": "cannot be told apart from a point of the front",
     "dominated": "dominated",
     "excluded": f"complete, not compared: {NOT_COMPARED}",
-    "running": "running, latest measurement",
+    "running": "running or unfinished, latest measurement",
     "stopped": "stopped early, last measurement",
     "failed": "failed, last measurement",
 }
@@ -26,7 +27,7 @@ STATUSES = {
 LINE_CLASSES = {
     "front": "on the front",
     "dominated": "other complete trials",
-    "incomplete": "stopped, failed or running",
+    "incomplete": "stopped, failed or unfinished",
 }
 
 
@@ -37,6 +38,7 @@ class FrontStatus:
     run: Run
     of: Mapping[str, str]  # by trial: a key of STATUSES, or the trial's state if it has no point in the chart
     picks: list[Pick]
+    is_running: bool = False
 
     def trials_to_draw(self) -> list[Trial]:
         """Trials with every objective measured, in drawing order: those on the front last."""
@@ -44,6 +46,10 @@ class FrontStatus:
         trials = [t for t in self.run.state.trials.values() if measured(t.metrics, self.run.state.objectives)]
         known = [t for t in trials if self.of[t.trial_id] in STATUSES]
         return sorted(known, key=lambda t: order.index(self.of[t.trial_id]))
+
+    def shown_state(self, trial: Trial) -> str:
+        """State of a trial in words: see `shown_state`."""
+        return shown_state(trial.state, self.is_running)
 
     def line_class(self, trial: Trial) -> str:
         """Key of LINE_CLASSES for a trial."""
@@ -79,8 +85,8 @@ class FrontStatus:
         return interval(trial.metrics, metric, half)
 
 
-def front_status(run: Run) -> FrontStatus:
-    """Determine the status of all trials of a run."""
+def front_status(run: Run, is_running: bool = False) -> FrontStatus:
+    """Determine the status of all trials of a run; `is_running`: it goes on."""
     front, probability = run.state.front(), run.front_probabilities
     alike = {trial.trial_id for place in run.front_places for trial in place.alternatives}
 
@@ -93,4 +99,4 @@ def front_status(run: Run) -> FrontStatus:
             return trial.state
         return "probed" if trial.kind == "probe" else "excluded"
 
-    return FrontStatus(run, {name: status(t) for name, t in run.state.trials.items()}, picks(run))
+    return FrontStatus(run, {name: status(t) for name, t in run.state.trials.items()}, picks(run), is_running)

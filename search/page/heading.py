@@ -11,6 +11,7 @@ from search.record.dataframes import Run
 from search.record.run_end import is_wanted_end
 from search.terminal.budget_use import budget_use
 from search.text.durations import format_duration, rough_duration
+from search.text.numbers import first_few
 
 MAX_RUNNING = 4  # trials that are named
 
@@ -19,19 +20,19 @@ def heading(run: Run, now: float | None) -> Markup:
     """Render the head. `now`: for a run that is still running, the time in seconds since 1970."""
     run_state, began = run.state, datetime.fromtimestamp(run.info.time, UTC)
     budget = budget_use(run_state, now) if now else None
-    activities = []
+    activities = list[str]()
     if now:
         from search.terminal.trial_rows import activity  # needs rich, which may be absent where a run is only read
 
         running = [trial for trial in run_state.trials.values() if trial.state == "running"]
-        activities = [f"{trial.trial_id} ({activity(run_state, trial)})" for trial in running[:MAX_RUNNING]]
-        activities += [f"{len(running) - MAX_RUNNING} more"] if len(running) > MAX_RUNNING else []
+        activities = first_few([f"{trial.trial_id} ({activity(run_state, trial)})" for trial in running], MAX_RUNNING)
+    counts = run_state.shown_counts(now is not None)
     return render(
         "heading.html",
         name=run.name,
         running=now is not None,
         state="running" if now else "ended" if is_wanted_end(run_state.end) else "interrupted",
-        trials=", ".join(f"{n} {state}" for state, n in run_state.counts().items() if n) or "no trial yet",
+        trials=", ".join(f"{number} {state}" for state, number in counts.items()) or "no trial yet",
         time=f"{began:%Y-%m-%d %H:%M} UTC, {format_duration(run_state.active_seconds(now))}",
         budget=budget,
         left=f"{rough_duration(budget.seconds_left)} left" if budget and budget.seconds_left else "finishing",

@@ -62,7 +62,7 @@ def try_to_write(run: Callable[[], Run], running: bool = False, quietly: bool = 
 
 def page(run: Run, now: float | None = None) -> str:
     """Return the whole file. `now`: for a run that is still running, the time in seconds since 1970."""
-    status, summary = front_status(run), sections(run)
+    status, summary = front_status(run, is_running=now is not None), sections(run)
     found = {title: content for title, content in _sections(status, summary, now is not None).items() if content}
     return document(
         "page.html",

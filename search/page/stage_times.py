@@ -9,6 +9,7 @@ from search.page.front_status import FrontStatus
 from search.page.render import render
 from search.record.trial import STAGES, Trial
 from search.report.causes import bound, stage_milliseconds
+from search.report.sweeps import one_unit
 from search.text.configurations import format_settings
 from search.text.numbers import format_percent, plural
 
@@ -49,6 +50,7 @@ def stage_bars(status: FrontStatus) -> Markup | None:
     return render(
         "stage_times.html",
         stages={stage: stage for stage in STAGES if any(stage_milliseconds(t).get(stage) for t in shown)},
+        unit=one_unit(shown[0]) if any("batch_size" in t.config for t in shown) else "a step",
         slower=f" {plural(slower, 'slower trial')} only in the table of all trials." if slower else "",
         bars=bars,
     )

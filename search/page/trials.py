@@ -12,7 +12,6 @@ from search.front.roles import wanted_test_metrics
 from search.page.front_status import STATUSES, FrontStatus
 from search.page.render import render
 from search.page.setting_axes import SettingAxis, setting_axes
-from search.record.run_state import STATES
 from search.record.trial import STAGES, Trial
 from search.report.causes import bound, stage_milliseconds
 from search.text.configurations import format_setting
@@ -54,7 +53,7 @@ def filter_form(status: FrontStatus) -> Markup:
     """Render the filter of all charts and the table: by state, by values of settings, by words."""
     run_state = status.run.state
     trials = list(run_state.trials.values())
-    states = SettingAxis("state", tuple(state for state in STATES if any(trial.state == state for trial in trials)))
+    states = SettingAxis("state", tuple(run_state.shown_counts(status.is_running)))
     settings = [s for s in setting_axes(run_state, trials) if len(s.values) <= MAX_CHOICES]
     return render("filter.html", settings=[states, *settings], total=len(trials))
 
@@ -89,7 +88,7 @@ def _columns(status: FrontStatus) -> list[Column]:
         return status.run.front_probabilities.get(trial.trial_id, math.nan)
 
     return [
-        Column("state", lambda trial: trial.state, numeric=False),
+        Column("state", status.shown_state, numeric=False),
         *(stated(o.metric, f" {ARROWS[o.goal]}") for o in run_state.objectives),
         Column("on the front", lambda trial: format_percent(probability(trial)), probability),
         *map(stated, tested),

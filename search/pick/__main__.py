@@ -32,11 +32,10 @@ from search.report.picks import Pick, against, outcome, picks
 from search.text.configurations import format_setting
 from search.text.durations import rough_duration
 from search.text.markdown import wrap
-from search.text.numbers import format_percent, plural, unknown_intervals
+from search.text.numbers import PLUS_MINUS, format_percent, plural, unknown_intervals
 from search.text.shell import continued
 
 EXAMPLES = {"--within": "val_loss=0.05", "--at-least": "val_accuracy=0.9", "--at-most": "peak_memory_gib=8"}
-PLUS_MINUS = "±: half of a 95% interval."
 VALIDATION_INTERVAL = (
     "The interval of a validation metric covers the choice of validation samples. It does not cover the random seed: "
     "each configuration was trained once."
@@ -136,9 +135,9 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
     if found := probabilities(run, trial, requirements):
         text = "; ".join(f"{words}: {format_percent(probability)}" for words, probability in found.items())
         blocks.append(wrap(f"Probability of meeting the requirement: {text}."))
-    if not is_wanted_end(run.state.end) or run.state.counts()["running"]:
+    if not is_wanted_end(run.state.end):
         compared = plural(len(run.state.candidates()), "trial")
-        blocks.append(wrap(f"The run is not finished: this is out of the {compared} compared so far."))
+        blocks.append(wrap(f"The run has not ended; this is the result so far, of {compared}."))
     settings = ", ".join(f"{key} {format_setting(value)}" for key, value in run.state.ordered_config(trial).items())
     all_samples = run.info.data_settings.get("train_images") is None
     takes = ""  # unknown on other samples than those of the search

@@ -53,6 +53,11 @@ AFTER_SEARCH = (*DECIDING, Repeat, OnTestSet)
 STATES = ("running", "complete", "stopped", "infeasible", "failed")
 
 
+def shown_state(state: str, is_running: bool) -> str:
+    """Return the state of a trial in words: of a run that does not go on (`is_running`), none is still running."""
+    return "unfinished" if state == "running" and not is_running else state
+
+
 class RunState:
     """All trials of a run. Apply the journal's events in order, from the first on.
 
@@ -280,10 +285,9 @@ class RunState:
         states = Counter(trial.state for trial in self.counted())
         return {state: states[state] for state in STATES}
 
-    def shown_counts(self) -> dict[str, int]:
-        """Trials by state, without states of no trial; of a run that ended none is still running."""
-        found = {state: total for state, total in self.counts().items() if total}
-        return found if self.end is None else {"unfinished" if s == "running" else s: n for s, n in found.items()}
+    def shown_counts(self, is_running: bool) -> dict[str, int]:
+        """Trials by `shown_state`, without states of no trial."""
+        return {shown_state(state, is_running): total for state, total in self.counts().items() if total}
 
     def counted(self) -> list[Trial]:
         """The trials that the budget counts."""
@@ -451,7 +455,7 @@ class RunState:
         table = self.losses(points)
         reference = reference_point(table)
         # a loss turned round once more is the metric again
-        stated = [o.loss(float(bound)) for o, bound in zip(self.objectives, reference, strict=True)]
+        stated = [o.loss(float(bound)) + 0.0 for o, bound in zip(self.objectives, reference, strict=True)]  # no -0
         return hypervolume(table, reference), stated
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from search.record.dataframes import Run
 from search.record.front_places import FrontPlace
 from search.record.trial import Trial
-from search.text.numbers import format_percent, join_words
+from search.text.numbers import first_few, format_percent, join_words
 
 MOST_NAMED = 4  # trials, in a sentence
 
@@ -51,5 +51,4 @@ def perhaps_no_better(run: Run, place: FrontPlace) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return join_words([*names[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
+    return join_words(first_few(names, MOST_NAMED))

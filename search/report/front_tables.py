@@ -13,15 +13,13 @@ from search.report.doubts import doubts
 from search.text.configurations import format_setting
 from search.text.markdown import fits, format_tables, wrap
 from search.text.metrics import ARROWS, CONTENDED
-from search.text.numbers import UNKNOWN_INTERVAL, format_percent, format_ratio, join_words, plural
+from search.text.numbers import PLUS_MINUS, format_percent, format_ratio, join_words, plural, unknown_intervals
 
 MEANING = {"maximize": "higher is better", "minimize": "lower is better"}
 RATE = """\
 `{rate}` is the end-to-end rate of the whole job (loading, transfer, forward, backward, update), over
-windows after the warm-up, without evaluation and checkpoints. The number after ± is"""
-
-INTERVAL = f"half of its 95% interval, of one run. {UNKNOWN_INTERVAL}"
-DEVIATION = "the standard deviation between those windows, within one run."
+windows after the warm-up, without evaluation and checkpoints."""
+DEVIATION = "The number after ± is the standard deviation between those windows, within one run."
 
 ONE_RUN = "Each configuration was {} once (n = 1)."
 NO_SEEDS = "The variation between random seeds is not included."
@@ -67,9 +65,12 @@ def front_section(run: Run) -> list[str]:
     seeds = "" if state.is_probe_run else SEEDS if state.knows_seeds else NO_SEEDS
     odds = f"{PROBABILITY} {seeds}".strip()
     notes = [legend + same, doubtful, f"{trained}{repeats}{_turns(run, front)} {odds}"]
-    if any(half_interval(trial.metrics, trial.rate_metric) for trial in front):
-        earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)
-        notes.append(f"{RATE.format(rate=state.rate_metric)} {DEVIATION if earlier_version else INTERVAL}")
+    text = " ".join(itertools.chain(*measured.values(), *tested.values()))
+    earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)
+    is_rated = state.rate_metric in titles and any(half_interval(t.metrics, t.rate_metric) for t in front)
+    legends = [RATE.format(rate=state.rate_metric)] if is_rated else []
+    legends += [DEVIATION if earlier_version else PLUS_MINUS] if "±" in text else []
+    notes.append(" ".join([*legends, *unknown_intervals(text)]))
     if contended := [trial.trial_id for trial in front if trial.metrics.get("contended")]:
         notes.append(f"{CONTENDED[0].upper()}{CONTENDED[1:]}: {join_words(contended)}.")
     return [*format_tables(first, *groups), *map(wrap, filter(None, notes))]

@@ -17,6 +17,7 @@ from search.front.roles import has_test, sounds_learned
 from search.record.dataframes import Run
 from search.record.disk import write_atomically
 from search.record.events import NO_MACHINE, KnownMeasurement
+from search.record.run_lock import is_locked
 from search.record.trial import Trial
 from search.report.causes import where_time_goes
 from search.report.command import command, full_epochs
@@ -27,7 +28,7 @@ from search.report.sweeps import batch_tables, loader_tables
 from search.text.configurations import format_setting
 from search.text.durations import format_duration
 from search.text.markdown import format_table, wrap
-from search.text.numbers import format_number, join_words, plural, unknown_intervals
+from search.text.numbers import first_few, format_number, join_words, plural, unknown_intervals
 from search.text.shell import continued
 from trainables.contract import find_trainable
 
@@ -59,7 +60,8 @@ run.front       # the Pareto front
 LOADING_NEEDS = "This needs pandas, numpy, moocore and pydantic, but neither Ray nor torch."
 
 CONDITIONS = ("machine", "versions", "command", "budget", "trainable")  # that a summary needs
-PROBES = "They tuned the settings that affect only the rate; training used the fastest ones."
+PROBES = "They tune the settings that affect only the rate; training uses the fastest ones."
+MOST_NAMED = 4  # trials with one reason
 MOST_ROWS = 16  # of the stage table of a probe run that shows all trials; above it, only the front
 
 
@@ -212,13 +214,13 @@ def _trials(run: Run) -> list[str]:
     trials, preparing = list(run.state.trials.values()), run.state.preparing_probes()
     if not trials:
         return ["No trial was started."]
-    states = run.state.shown_counts()
+    states = run.state.shown_counts(is_running=run.state.end is None and is_locked(run.folder))
     totals = {**states, "**all**": sum(states.values())}
     blocks = [format_table({"state": list(totals), "trials": [str(total) for total in totals.values()]})]
     blocks += ["\n".join(wrap(f"- {line}", "  ") for line in _reasons(run))]
     if preparing:
         took = format_duration(sum(t.seconds for t in preparing if t.seconds == t.seconds))
-        blocks.append(wrap(f"{plural(len(preparing), 'probe')} of rates came before, {took} in total. {PROBES}"))
+        blocks.append(wrap(f"{plural(len(preparing), 'probe')} of rates took {took} in total. {PROBES}"))
     if left := run.state.counts()["complete"] - len(run.state.candidates()):
         blocks.append(wrap(f"Not compared: {plural(left, 'complete trial')}; each {NOT_COMPARED}."))
     if retries := sum(trial.retries for trial in trials):
@@ -235,13 +237,18 @@ def _reasons(run: Run) -> list[str]:
     ordered = sorted(groups.values(), key=len, reverse=True)
     return [
         f"{group[0].state}, {plural(len(group), 'trial')} ({_some([t.trial_id for t in group])}): "
-        + textwrap.shorten(group[0].reason or "", 200, placeholder=" …")
+        + _without_markup(textwrap.shorten(group[0].reason or "", 200, placeholder=" …"))
         for group in ordered
     ]
 
 
-def _some(names: Sequence[str], most: int = 4) -> str:
-    return ", ".join(names) if len(names) <= most else f"{', '.join(names[:most])} and {len(names) - most} more"
+def _some(names: Sequence[str]) -> str:
+    return join_words(first_few(names, MOST_NAMED))
+
+
+def _without_markup(text: str) -> str:
+    """Return the text as code where Markdown would read markup in it, as in `Net.__init__()`."""
+    return f"`{text.replace('`', chr(39))}`" if set(text) & set("*_<`") else text
 
 
 def _known_before(measurements: Sequence[KnownMeasurement]) -> str | None:

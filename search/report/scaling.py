@@ -21,6 +21,7 @@ from search.report.sweeps import (
     present,
     rate,
     told_ratio,
+    unmeasured,
     utilization,
 )
 from search.text.configurations import format_setting, format_settings
@@ -78,7 +79,7 @@ def strategy_tables(
             best, second = sorted(rows, key=lambda t: -t.rate)[:2]
             told = told_ratio(ratio(best, second))
             notes = [f"Fastest: {_named(best, own)}, {told} times the rate of {_named(second, own)}."]
-            notes += [f"{_named(t, own)} did not run: {t.reason}" for t in ordered if not measured(t)]
+            notes += [f"{_named(t, own)} {unmeasured(t)}" for t in ordered if not measured(t)]
             single = next((t for t in rows if t.config["strategy"] == "single"), None)
             differing = [name for name in own if len({repr(t.config.get(name)) for t in rows if name in t.config}) > 1]
             counts = [processes(t) or 1 for t in rows]

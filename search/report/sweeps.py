@@ -47,6 +47,11 @@ def measured(trial: Trial) -> bool:
     return trial.state == "complete" and 0 < trial.rate < math.inf
 
 
+def unmeasured(trial: Trial) -> str:
+    """Return why a trial that has ended has no rate, as in `failed: ...`."""
+    return f"{'did not run' if trial.state == 'infeasible' else 'failed'}: {trial.reason or 'no reason is known'}"
+
+
 def _sorted(group: Sequence[Trial], names: Sequence[str]) -> list[Trial]:
     """Sort by these settings; values of different types, which have no order, by type."""
     return sorted(group, key=lambda t: [(type(t.config.get(name)).__name__, t.config.get(name)) for name in names])
@@ -183,7 +188,7 @@ def batch_tables(
             text = [f"Not saturated: batch_size {largest} is faster than all smaller ones."]
         notes = [" ".join(text)]
         refused = [t for t in rows if not measured(t)]
-        notes += [f"batch_size {format_setting(t.config['batch_size'])} did not run: {t.reason}" for t in refused]
+        notes += [f"batch_size {format_setting(t.config['batch_size'])} {unmeasured(t)}" for t in refused]
         blocks += [*group_heading(rows, varying, ["batch_size"]), *tables, *map(wrap, notes)]
     return blocks
 
@@ -202,7 +207,7 @@ def _why_saturated(trial: Trial, largest: Trial) -> list[str]:
     fractions = {name: part / total for name, part in parts.items()}
     shares = ", ".join(f"{format_percent(part)} {name}" for name, part in fractions.items() if part >= 0.005)
     text = [
-        f"Why: {_one_unit(trial)} takes {format_number(total / trial.config['batch_size'])} ms there: {shares}. "
+        f"Why: {one_unit(trial)} takes {format_number(total / trial.config['batch_size'])} ms there: {shares}. "
         "A larger batch reduces only the update and the communication for each, "
         f"{format_percent(fractions['update and communication'])} of the time."
     ]
@@ -214,7 +219,7 @@ def _why_saturated(trial: Trial, largest: Trial) -> list[str]:
     return text + [f"It reaches {fraction:.0%} of the machine's ceiling."] * math.isfinite(fraction)
 
 
-def _one_unit(trial: Trial) -> str:
+def one_unit(trial: Trial) -> str:
     """Return `an image` or `a sample`; a sample that is counted in tokens is one all the same."""
     return "an image" if trial.rate_metric == FIRST_RATE else "a sample"
 

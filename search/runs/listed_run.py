@@ -130,7 +130,7 @@ def listed_run(folder: Path) -> ListedRun:
         machine=_machine_type(info.machine),
         num_gpus=len(info.machine.gpus) * info.machine.num_nodes,
         gpu_hours=state.gpu_seconds() / SECONDS_PER_HOUR,
-        trials={name: number for name, number in state.counts().items() if number},
+        trials=state.shown_counts(is_running=status == "running"),
         front=tuple(trial.trial_id for trial in state.front()),
         best=tuple(_best(state)),
     )

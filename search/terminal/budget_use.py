@@ -1,8 +1,8 @@
 """Share of a run's budget that is used, and the time left at the pace so far."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from search.record.run_state import RunState
+from search.record.run_state import AFTER_SEARCH, RunState
 from search.text.durations import format_duration
 from search.text.numbers import format_number, plural
 
@@ -48,7 +48,10 @@ def budget_use(run_state: RunState, now: float) -> BudgetUse | None:
     if hours := budget.hours:
         text = f"{plural(len(ended), 'trial')}, {format_duration(used)} of {format_duration(hours * 3600)}"
         known.append(BudgetUse(text, min(used / (hours * 3600), 1.0), max(hours * 3600 - used, 0.0)))
-    return min(known, key=lambda each: each.seconds_left, default=None)
+    use = min(known, key=lambda each: each.seconds_left, default=None)
+    if use and run_state.latest in AFTER_SEARCH:  # the budget does not tell how long the front is measured
+        return replace(use, seconds_left=0.0)
+    return use
 
 
 def max_trials(run_state: RunState) -> int | None:

@@ -165,7 +165,7 @@ def event_line(run_state: RunState, event: Event) -> str | None:
             failed = f" failed: {event.reason}" if event.reason else ""
             return f"{event.trial_id} on the test set{failed}{_format_tested(run_state, event.metrics)}"
         case End():
-            states = ", ".join(f"{total} {state}" for state, total in run_state.shown_counts().items())
+            states = ", ".join(f"{total} {state}" for state, total in run_state.shown_counts(is_running=False).items())
             return f"ended: {event.reason}; {states or 'no trial'}; {front_title(run_state, None)}"
     return None
 

@@ -34,7 +34,7 @@ class View:
         self._size = None
 
     def draw(self, now: float, width: int, height: int, ascii_only: bool = False) -> RenderableType:
-        """Return the whole view, at most `height` lines of at most `width` columns."""
+        """Return the whole view, of at most `width` columns and, from 12 on, at most `height` lines."""
         run_state, symbols = self._run_state, ASCII_SYMBOLS if ascii_only else Symbols()
         if run_state.opening is None:
             return Text("starting")
@@ -70,12 +70,13 @@ def _bar(run_state: RunState, now: float, width: int, symbols: Symbols) -> Text:
 
 
 def _states(run_state: RunState, now: float) -> Text:
-    counts = {state: total for state, total in run_state.counts().items() if total}
-    parts = [Text(f"{total} {state}", style=COLORS[state]) for state, total in counts.items()] or [Text("no trial yet")]
+    counts = run_state.shown_counts(is_running=run_state.end is None)
+    parts = [Text(f"{format_duration(run_state.active_seconds(now))} so far", style="dim")] * (run_state.end is None)
+    parts += [Text(f"{total} {state}", style=COLORS.get(state, "")) for state, total in counts.items()]
+    if not counts:
+        parts.append(Text("no trial yet"))
     if preparing := len(run_state.preparing_probes()):
         parts.append(Text(plural(preparing, "probe"), style="dim"))
-    if run_state.end is None:
-        parts.append(Text(f"{format_duration(run_state.active_seconds(now))} so far", style="dim"))
     return _line(" · ").join(parts)
 
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 SAYS_NOTHING = 10.0  # ratio of the ends of an interval of a ratio
-UNKNOWN_INTERVAL = "A question mark: too few measurements for an interval."
+PLUS_MINUS = "±: half of a 95% interval."
+UNKNOWN_INTERVAL = "A question mark: no interval is known, or it is as large as the value."
 
 
 def unknown_intervals(text: str) -> list[str]:
@@ -56,12 +57,12 @@ def format_difference(mean: float, low: float, high: float, in_points: bool) -> 
     """
     scale, unit = (100.0, " points") if in_points else (1.0, "")
     digits = max(0, 2 - math.floor(math.log10(max(abs(mean), abs(low), abs(high)) or 1.0))) if not in_points else 2
-    size, near, far = (f"{abs(scale * value):.{digits}f}" for value in (mean, *sorted((low, high), key=abs)))
-    text = f"{size}{unit} {_side(mean)}" if float(size) else "equal"
+    size, near, far = (f"{abs(scale * value):,.{digits}f}" for value in (mean, *sorted((low, high), key=abs)))
+    text = f"{size}{unit} {_side(mean)}" if size.strip("0.") else "equal"
     if far == near == size:
         return text
     if low < 0 < high:
-        ends = [f"{abs(scale * value):.{digits}f} {_side(value)}" for value in (low, high)]
+        ends = [f"{abs(scale * value):,.{digits}f} {_side(value)}" for value in (low, high)]
         return f"{text} ({' to '.join(ends)})"
     return f"{text} ({near} to {far})"
 
@@ -78,6 +79,11 @@ def format_percent(fraction: float) -> str:
 def plural(number: int, noun: str) -> str:
     """Return a count with its noun, as in `1 trial`, `2 trials`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def first_few(words: Sequence[str], most: int) -> list[str]:
+    """Return the first words, at most `most`, and how many more there are, as in `a`, `b`, `3 more`."""
+    return [*words[:most], *([f"{len(words) - most} more"] if len(words) > most else [])]
 
 
 def join_words(words: Sequence[str]) -> str:

@@ -35,6 +35,12 @@ def test_time_left_is_that_of_the_budget_that_ends_first_at_the_pace_so_far(limi
     assert (found.text, found.seconds_left) == (text, pytest.approx(seconds_left))
 
 
+def test_nothing_is_left_of_the_budget_once_the_front_is_measured():
+    recorder = two_trials(hours=1.0)
+    recorder.add("repeat", 5.0, trial_id="t0001", metrics={"images_per_second": 100.0})
+    assert budget_use(RunState(typed(recorder.events)), recorder.now).seconds_left == 0.0
+
+
 def test_gpu_hours_are_left_at_the_pace_of_the_trials_that_hold_gpus():
     recorder = Recorder(budget=budget(gpu_hours=1.0), machine={**INFO["machine"], "gpus": [GPU] * 2})
     recorder.complete("t0001", [0.1, 0.2, 0.3], 100.0, config())

@@ -188,7 +188,7 @@ def test_the_comparison_tells_it_all_in_80_columns(capsys, folders):
         "Common front: 3 points, 2 of A and 1 of B:",
         "| batch=64 fp32 | 180 ± 1.8 | 270 ± 2.7 | 1.50 ± 0.02 |",
         "1.00 ± 0.01 ~",
-        "B reaches 1.31 times the images_per_second of A** (over 3 shared configurations, 1.00 to 1.50)",
+        "B reaches 1.31 times the images_per_second of A** (over 3 shared configurations; single ones: 1.00 to 1.50)",
         "A: Intel(R) Xeon(R) Processor - B: Xeon E5-2678",
         "GPUs - A: none - B: RTX (11 GiB)",
     ):

@@ -169,6 +169,14 @@ def test_bad_conditions_are_one_line(
     assert err.count("\n") == 1
 
 
+def test_a_duration_which_has_no_interval_is_no_condition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objectives = [{"metric": "val_accuracy", "goal": "maximize"}, {"metric": "training_seconds", "goal": "minimize"}]
+    one, other = (run(tmp_path, name, (0.7, 100.0), objectives=objectives) for name in ("one", "other"))
+    code, told = code_of(capsys, one, other, "--fail-if", "training_seconds>3")
+    assert code == 2
+    assert "training_seconds has no interval" in told
+
+
 def test_rates_of_other_machines_and_accuracies_of_other_data_are_no_condition(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -215,6 +215,7 @@ def test_roles_are_known_by_names() -> None:
         "test_accuracy",
     ]
     assert is_learned("gone.py", "val_f1")
+    assert is_learned("gone.py", "seconds_to_val_mae_0.1")  # of training, whatever is to be reached
     assert not is_learned("gone.py", "tokens_per_second")
 
 

@@ -20,7 +20,7 @@ from search.page.render import ENVIRONMENT
 from search.results import load
 from search.runs.index_page import SCRIPTS
 from tests.search.page_runs import empty, scaling, throughput
-from tests.search.runs import INFO, STARTED_AT, Recorder, config, story, write_run
+from tests.search.runs import INFO, STARTED_AT, Recorder, config, interval, story, write_run
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&<!--"
 
@@ -221,7 +221,7 @@ def test_each_pick_has_a_command_and_yaml_to_copy(told):
 def test_a_run_without_a_front_says_so_and_why(tmp_path):
     text = flat(text_of(tmp_path / "run", empty().events))
     assert "No configuration to recommend: no trial completed, so there is no Pareto front." in text
-    assert "infeasible, 3 trials (t0001, t0002, t0003): out of memory: 21.3 GiB asked for" in text
+    assert "infeasible, 3 trials (t0001, t0002 and t0003): out of memory: 21.3 GiB asked for" in text
 
 
 def test_a_run_without_trials_is_a_page_too(tmp_path):
@@ -310,6 +310,23 @@ def test_points_of_the_front_have_bars_in_both_directions(told):
     assert len(flat_bars) == len(upright_bars) == 1
 
 
+def test_bars_below_zero_are_on_the_axis_and_names_of_near_points_have_lines_of_their_own(tmp_path):
+    objectives = [{"metric": "val_r2", "goal": "maximize"}, {"metric": "images_per_second", "goal": "maximize"}]
+    recorder = Recorder(objectives=objectives, metrics={"val_r2": "", "images_per_second": "images/s"})
+    for i, value in enumerate((-2.0, -2.001, -2.2)):
+        recorder.start(f"t000{i}", **config(64 * (i + 1)))
+        ends = {"val_r2_low": value - 0.3, "val_r2_high": value + 0.3}
+        recorder.measure(f"t000{i}", 3, val_r2=value, **ends, **interval(300.0 + i, 1.0))
+        recorder.finish(f"t000{i}")
+    text = text_of(tmp_path / "run", recorder.events)
+    bars = re.findall(r'class="bar" x1="([\d.]+)%" y1="([\d.]+)%" x2="([\d.]+)%" y2="([\d.]+)%"', text)
+    heights = [float(y1) - float(y2) for x1, y1, x2, y2 in bars if x1 == x2]
+    assert heights
+    assert all(0 < height < 100 for height in heights)
+    names = text.split('<g class="names"')[1].split("</g>")[0]
+    assert sorted(re.findall(r'dy="(-[\d.]+)em"', names)) == ["-0.9", "-0.9", "-2.0"]
+
+
 def test_three_objectives_are_two_charts_without_an_edge_between_points(tmp_path):
     recorder = Recorder(objectives=[*INFO["objectives"], {"metric": "peak_memory_fraction", "goal": "minimize"}])
     for i in (1, 2, 3):
@@ -363,3 +380,24 @@ def test_stage_bars_are_as_long_as_what_they_stand_for(tmp_path):
         ("40", "60", "backward"),
     ]
     assert ">100</span>" in bars  # microseconds: 10 ms for 100 pictures
+    assert "Microseconds for an image" in text
+
+
+def test_an_error_is_no_markup(tmp_path):
+    recorder = Recorder()
+    recorder.start("t0001", **config())
+    recorder.finish("t0001", "failed", "TypeError: Net.__init__() takes *args of <class 'int'>")
+    text = text_of(tmp_path / "run", recorder.events)
+    assert "Net.__init__() takes *args of <class 'int'>" in flat(text)
+
+
+def test_the_page_of_a_killed_run_says_unfinished_everywhere(tmp_path):
+    recorder = Recorder()
+    recorder.start("t0001", **config())
+    recorder.measure("t0001", 1, val_accuracy=0.4, **interval(300.0, 3.0))
+    told = text_of(tmp_path / "run", recorder.events)
+    assert "1 unfinished" in flat(told)
+    assert 'data-state="unfinished"' in told
+    assert 'value="unfinished"' in told
+    body = flat(told.split("<body")[1].split("<script")[0])
+    assert not re.search(r"\brunning\b(?! or unfinished)", body)

@@ -68,6 +68,7 @@ def test_ticks_are_round():
     assert Axis(0.0, 12.0, whole=True).ticks() == [0, 2, 4, 6, 8, 10, 12]
     assert Axis(0.0, 3.2, whole=True).ticks() == [0, 1, 2, 3]
     assert Axis(4_000, 90_000, log=True).ticks() == [5_000, 10_000, 20_000, 50_000]
+    assert Axis(0.8e-8, 0.13, log=True).ticks(5) == [1e-8, 1e-6, 1e-4, 1e-2]
     assert Axis(0.001, 0.5, log=True).ticks() == [0.001, 0.003, 0.01, 0.03, 0.1, 0.3]
 
 

@@ -63,6 +63,11 @@ def test_without_a_wish_it_is_what_the_summary_recommends(capsys, folder):
     assert told(capsys, folder)[1].startswith("t0007 of throughput-2026-11-20-1: the best compromise\n")
 
 
+def test_a_run_that_was_killed_has_not_ended(capsys, tmp_path):
+    folder = write_run(tmp_path / "run", story()[:-1])
+    assert "The run has not ended; this is the result so far, of 5 trials." in flat(told(capsys, folder)[1])
+
+
 def test_the_answer_has_measurements_with_intervals_a_reason_and_the_command(capsys, folder):
     out = told(capsys, folder, "--accuracy-within", "0.011")[1]
     text = flat(out)
@@ -74,11 +79,11 @@ def test_the_answer_has_measurements_with_intervals_a_reason_and_the_command(cap
         "on the front 100% probable",
         "of the 2 of 5 trials with val_accuracy within 0.011 of that of t0003 (0.7100 ± 0.013, the best)",
         "Against the fastest: val_accuracy 12.00 points higher",
-        "5 trials compared so far",
         "learning_rate 0.06",
         "about 67 min on that machine",
     ):
         assert fact in text
+    assert "has not ended" not in text
     words = shlex.split(out[out.index("python -m") :].replace("\\\n", " "))
     assert words == ["python", "-m", "search.train", str(folder), "--trial", "t0007", "--epochs", "200"]
 

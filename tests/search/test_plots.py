@@ -1,5 +1,6 @@
 """The figures: what each draws of a run, and what it says where there is nothing to draw."""
 
+import itertools
 import random
 from typing import Any, cast
 
@@ -227,8 +228,28 @@ def test_the_command_writes_png_and_svg_and_says_what_it_left_out(tmp_path, caps
     assert b"<svg" in first
 
 
+def test_names_do_not_cover_each_other(tmp_path, ax):
+    recorder = Recorder()
+    for number, (accuracy, rate) in enumerate(((0.9, 300.0), (0.8995, 300.4), (0.5, 301.0)), start=1):
+        recorder.complete(f"t{number:04d}", [accuracy], rate, config(64 * number))
+    plot_front(load(write_run(tmp_path / "run", recorder.events)), ax)
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert len(boxes) == 3
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+
+
+def test_long_values_of_a_setting_are_shortened(tmp_path, ax):
+    recorder = Recorder()
+    for number, name in enumerate(("policy-number-7-with-crop-flip", "none"), start=1):
+        recorder.complete(f"t{number:04d}", [0.1 * number], 91_234.0 - number, config(loader=name))
+    plot_parallel(load(write_run(tmp_path / "run", recorder.events)), ax)
+    texts = [text.get_text() for text in ax.texts]
+    assert "policy-number-7…" in texts
+    assert "91,233" in texts
+
+
 def test_a_run_with_nothing_to_draw_is_exit_code_1_and_leaves_no_folder(tmp_path, capsys):
     folder = write_run(tmp_path / "run", Recorder().events)
     assert main([str(folder)]) == 1
-    assert "nothing to draw: front: no trial has val_accuracy and images_per_second measured" in capsys.readouterr().err
+    assert "nothing to draw: front: no trial that has ended has val_accuracy" in capsys.readouterr().err
     assert not (folder / "figures").exists()

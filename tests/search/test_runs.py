@@ -130,7 +130,7 @@ def test_a_question_mark_is_explained_where_there_is_one(capsys, folder):
     write_run(folder / "short", recorder.events)
     text = listed(capsys, folder)
     assert "100 ± ?" in text
-    assert "A question mark: too few measurements for an interval." in text
+    assert "A question mark: no interval is known" in text
 
 
 def test_the_page_links_to_reports_and_escapes_names(capsys, folder, tmp_path):

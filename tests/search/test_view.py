@@ -46,7 +46,7 @@ def test_at_80x24_there_is_the_front_as_a_sketch_and_as_a_table_and_what_runs_wi
 throughput-2026-11-20-1
 cifar10: 45,000 pictures to train on, 5,000 to validate, 10,000 to test
 ━━━━━━━━━━━━━━━━━━━━━━━─────────────────  9 of 16 trials · about 4 min left
-1 running · 4 complete · 1 stopped · 2 infeasible · 2 failed · 6 min 7 s so far
+6 min 7 s so far · 1 running · 4 complete · 1 stopped · 2 infeasible · 2 failed
 
 val_accuracy ↑                            ◆ t0010  epoch 2/3
 0.7100 │●                                   val_accuracy 0.5000 ± 0.014
@@ -76,7 +76,7 @@ def test_at_40_columns_there_is_no_sketch_and_every_trial_has_its_rate():
         drawn(story()[:40], width=40)[2:12]
         == """\
 9 of 16 trials · about 4 min left
-1 running · 4 complete · 1 stopped · 2 …
+6 min 7 s so far · 1 running · 4 comple…
 
                         val_ images_per_
 trial state       accuracy ↑    second ↑
@@ -134,7 +134,7 @@ def test_settings_too_long_for_their_column_have_a_line_of_their_own():
 
 def test_probes_are_shown_as_what_they_are():
     lines = drawn(decoupled())
-    assert "1 complete · 3 probes · " in lines[3]
+    assert lines[3].endswith(" so far · 1 complete · 3 probes")
     assert lines[5].endswith("◆ p0003  probing")
     assert lines[6].endswith("nothing measured yet")
     assert any(line.startswith("  p0001 probed                       300 ± 2.1") for line in lines)
