@@ -78,6 +78,7 @@ def plot_front(run: Run, ax: Axes | None = None) -> Axes:
         text = f"{trial.trial_id}: {', '.join(pick.name for pick in same)}"
         placed: dict[str, Any] = {"xytext": (offset, 6), "textcoords": "offset points", "horizontalalignment": side}
         names.append(ax.annotate(_plain(text), at, fontsize=8, **placed))
+    ax.margins(y=0.15)  # room for names
     _finish(ax, run, _plain(run.name))
     _separate(ax, names)
     return ax

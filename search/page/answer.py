@@ -17,6 +17,7 @@ from search.report.command import command, full_command, full_epochs
 from search.report.doubts import doubts_about
 from search.report.picks import Pick, against, no_front, outcome, picks_by_trial, praise
 from search.text.configurations import format_setting
+from search.text.metrics import CONTENDED
 from search.text.numbers import format_percent, join_words, plural
 from search.text.shell import continued
 
@@ -40,7 +41,7 @@ def answer(status: FrontStatus, summary: Mapping[str, list[str]]) -> Markup:
     if not is_wanted_end(run.state.end):
         certainty.append("The run has not ended; this is the result so far.")
     if knee.metrics.get("contended"):
-        certainty.append("Other processes used the CPU while its rate was measured, so the rate may be too low.")
+        certainty.append(f"Its rate was {CONTENDED}.")
     facts = _facts(run, knee)
     return render(
         "answer.html", trial=knee, which=praise(run), why=why + verdict, certainty=" ".join(certainty), **facts

@@ -10,18 +10,17 @@ from search.page.axes import Axis, axis
 from search.record.dataframes import Run
 from search.text.metrics import ARROWS
 
-LOG_UNITS = ("/s", "/J")  # rates are compared by ratios
 CROWD = 200  # lines in one chart above which they are drawn faintly
 
 
 def metric_axis(run: Run, metric: str, values: Sequence[float]) -> Axis:
-    """Return an axis for values of a metric; logarithmic for rates."""
+    """Return an axis for values of a metric; logarithmic for rates, which are compared by ratios."""
     return axis(values, log=is_log(run, metric, values))
 
 
 def is_log(run: Run, metric: str, values: Iterable[float]) -> bool:
     """Return whether the metric is a rate and all values have a logarithm."""
-    return run.state.unit(metric).endswith(LOG_UNITS) and min(filter(math.isfinite, values), default=0.0) > 0
+    return run.state.is_rate(metric) and min(filter(math.isfinite, values), default=0.0) > 0
 
 
 def metric_title(run: Run, objective: Objective, of: Axis) -> str:

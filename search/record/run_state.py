@@ -434,6 +434,10 @@ class RunState:
         """Unit of a metric; empty: not known."""
         return self.info.metrics.get(metric, "")
 
+    def is_rate(self, metric: str) -> bool:
+        """Whether a metric is a rate per second or joule, by its unit or its name."""
+        return self.unit(metric).endswith(("/s", "/J")) or metric.endswith(("_per_second", "_per_joule"))
+
     def is_fraction(self, metric: str) -> bool:
         """Return whether a metric is a fraction, whose differences are told in points."""
         unit = self.unit(metric)

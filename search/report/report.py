@@ -118,7 +118,7 @@ def closing_lines(run: Run) -> str:
         lines = [f"  {line}" for line in _reasons(run)[:3]]
     if contended := sum(bool(trial.metrics.get("contended")) for trial in compared):
         text = f"Other processes used the cores during {contended} of {plural(len(compared), 'trial')}"
-        lines.append(f"  {text}: their rates may be far too low.")
+        lines.append(f"  {text}: their true rates may be higher.")
     where = f"{'Commands and conditions' if groups else 'More'}: {run.folder / FILE_NAME}, report.html"
     return "\n".join([head, *(wrap(line, " " * 9) for line in lines), wrap(where, "  ")])
 

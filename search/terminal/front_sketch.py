@@ -49,13 +49,8 @@ def front_sketch(run_state: RunState, width: int, height: int, symbols: Symbols)
     return lines, f"{symbols.front} front  {symbols.now} now  {symbols.other} other{outside}"
 
 
-def is_rate(run_state: RunState, metric: str) -> bool:
-    """Return whether the metric is a rate per second, by its unit or its name."""
-    return run_state.unit(metric).endswith("/s") or metric.endswith("_per_second")
-
-
 def _axis(run_state: RunState, objective: Objective, front: Sequence[Trial], trials: Sequence[Trial]) -> Axis:
-    values, log = [t.metrics[objective.metric] for t in trials], is_rate(run_state, objective.metric)
+    values, log = [t.metrics[objective.metric] for t in trials], run_state.is_rate(objective.metric)
     name = (log and run_state.unit(objective.metric)) or run_state.label(objective.metric)
     label = f"{name} {ARROWS[objective.goal]}{' (log)' * log}"
     low, high = min(values), max(values)

@@ -13,7 +13,7 @@ from search.record.events import Again, BesideNeighbour, Turn
 from search.record.run_state import RunState
 from search.record.trial import Trial
 from search.terminal.budget_use import max_trials
-from search.terminal.front_sketch import Symbols, is_rate
+from search.terminal.front_sketch import Symbols
 from search.text.configurations import format_settings
 from search.text.metrics import ARROWS
 from search.text.numbers import plural
@@ -64,7 +64,7 @@ def _full_lines(run_state: RunState, trial: Trial, width: int, mark: str) -> lis
 
 
 def _short_line(run_state: RunState, trial: Trial, width: int, mark: str) -> Text:
-    metrics = [o.metric for o in run_state.objectives if is_rate(run_state, o.metric) and o.metric in trial.metrics]
+    metrics = [o.metric for o in run_state.objectives if run_state.is_rate(o.metric) and o.metric in trial.metrics]
     rates = [f"{run_state.format_metric(trial, name)} {run_state.unit(name)}".rstrip() for name in metrics]
     return _line("  ".join([f"{mark} {trial.trial_id}", activity(run_state, trial), *rates[:1]]), width)
 

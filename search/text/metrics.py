@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 CONTENDED_MARK = "!"  # behind a rate, in tables with the legend
-CONTENDED_LEGEND = "!: measured while other processes used the cores; the true rate may be higher."
-CONTENDED = "measured while other processes used the cores, so perhaps too low"  # a rate
+CONTENDED = "measured while other processes used the cores; the true rate may be higher"
+CONTENDED_LEGEND = f"{CONTENDED_MARK}: {CONTENDED}."
 ARROWS = {"maximize": "↑", "minimize": "↓"}
 
 

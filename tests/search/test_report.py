@@ -249,7 +249,7 @@ def test_contended_rates_are_named(folder):
         recorder.measure(trial_id, 1, val_accuracy=0.4 + contended, images_per_second=rate, contended=contended)
         recorder.finish(trial_id)
     text = flat(summary(folder, recorder.events))
-    assert "Measured while other processes used the cores, so perhaps too low: t0001." in text
+    assert "Measured while other processes used the cores; the true rate may be higher: t0001." in text
 
 
 PROBED = {
@@ -485,7 +485,7 @@ def test_the_last_lines_say_that_rates_were_measured_beside_other_processes(fold
         if event["event"] == "measurement" and event["trial_id"] in ("t0003", "t0007"):
             event["metrics"]["contended"] = 1.0
     write_run(folder, events)
-    said = "Other processes used the cores during 2 of 5 trials: their rates may be far too low."
+    said = "Other processes used the cores during 2 of 5 trials: their true rates may be higher."
     assert said in flat(closing_lines(load(folder)))
     write_run(folder, story())
     assert "Other processes" not in closing_lines(load(folder))
