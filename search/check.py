@@ -36,7 +36,7 @@ from search.space.starting_space import starting_space
 from search.text.markdown import wrap
 from search.text.metrics import CONTENDED
 from search.text.numbers import plus_minus
-from search.train.child_process import TrainingError, last_metrics, without_rank
+from search.train.child_process import TrainingError, interrupt_with_parent, last_metrics, without_rank
 from trainables.contract import Data, DataError, Metric, Resources, Source, Trainable, load_trainable, source_of
 
 STEPS = 8  # of each training that is compared
@@ -248,7 +248,9 @@ def _facts(check: Check, *arguments: str, seconds: float | None = None) -> Mappi
     root = ["--root", check.root] if check.root else []
     command = [sys.executable, "-m", "trainables.facts", str(check.path), *root, *arguments]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, preexec_fn=interrupt_with_parent
+    ) as process:
         try:
             out, err = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:

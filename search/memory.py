@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search.commandline import given_settings, print_output
-from search.exit_codes import BAD_INPUT, DONE, InputError, Parser
+from search.commandline import given_settings, run_command
+from search.exit_codes import InputError, Parser
 from search.space.machine import describe_machine
 from search.text.configurations import format_setting
 from search.text.markdown import format_table
@@ -45,12 +45,14 @@ class Question:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the answer and return the exit code."""
+    return run_command("search.memory", lambda: _answered(arguments))
+
+
+def _answered(arguments: Sequence[str] | None) -> str:
     try:
-        print_output(answer(_question(arguments)))
-    except (InputError, LookupError, DataError, InfeasibleError, OwnCodeError) as error:
-        print(f"search.memory: {error}", file=sys.stderr)
-        return BAD_INPUT
-    return DONE
+        return answer(_question(arguments))
+    except (LookupError, DataError, InfeasibleError, OwnCodeError) as error:
+        raise InputError(f"{error}") from error
 
 
 def _question(arguments: Sequence[str] | None) -> Question:
@@ -58,13 +60,16 @@ def _question(arguments: Sequence[str] | None) -> Question:
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="parameters of the trainable")
     parser.add_argument("--available", type=float, metavar="GIB", help="default: memory of this machine or its GPU")
     parser.add_argument("--trainable", default="vgg19_cifar10")
+    parser.add_argument("--root", help="folder of the data")
     options = parser.parse_intermixed_args(arguments)
     trainable = load_trainable(options.trainable)
     config = given_settings(options.settings, trainable, options.trainable)
     if options.available is not None and not 0 < options.available < 1e9:
         raise InputError(f"--available {options.available:g}: a number of GiB is expected")
     available = None if options.available is None else int(options.available * GIB)
-    return Question(trainable, config, trainable.locate_data(Data()), describe_machine().resources, available)
+    return Question(
+        trainable, config, trainable.locate_data(Data(root=options.root)), describe_machine().resources, available
+    )
 
 
 def answer(question: Question) -> str:

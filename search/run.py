@@ -13,6 +13,7 @@ import contextlib
 import datetime
 import importlib
 import itertools
+import json
 import shlex
 import shutil
 import sys
@@ -34,7 +35,7 @@ from search.record.source import save_source
 from search.run_options import parser, wanted_nodes
 from search.space.machine import Machine, describe_machine, git_commit, package_versions
 from search.space.parsing import load_space
-from search.space.restriction import restrict_to
+from search.space.restriction import for_machine
 from search.space.space import Space
 from search.space.validation import SpaceError
 from search.study.interrupt import Interrupted, Interrupts
@@ -43,6 +44,7 @@ from search.study.resumed import (
     budget_changes,
     changed_budget,
     check_replay,
+    check_same_data,
     check_same_defaults,
     check_same_machine,
     check_same_space,
@@ -105,6 +107,8 @@ def _claimed_mirror(options: argparse.Namespace) -> Iterator[Mirror | None]:
     name = options.name or (options.resume and options.resume.resolve().name)
     if not name:
         raise InputError("--mirror: needs the run's --name")
+    if options.space is not None and options.space.suffix != ".py":
+        load_space(options.space, options.set)  # before anything is written there
     mirror = Mirror(options.mirror, name)
     mirror.claim()
     try:
@@ -119,17 +123,26 @@ def _resuming_if_begun(options: argparse.Namespace, mirror: Mirror | None) -> ar
         raise InputError("--go-on: needs a space file and the run's --name, the same each time")
     folder = options.results / options.name
     _fetch(mirror, folder)
+    asked = load_space(options.space, options.set)
     if not (folder / FILE_NAME).is_file() or not (folder / FILE_NAME).stat().st_size:
-        if folder.is_dir() and {path.name for path in folder.iterdir()} <= BEFORE_THE_FIRST_EVENT:
-            with lock_run(folder):
-                shutil.rmtree(folder)
+        if folder.is_dir() and not options.dry_run:
+            _remove_what_never_began(folder)
         return options
-    began, asked = RunState(read_run(folder)).info, load_space(options.space, options.set)
+    began = RunState(read_run(folder)).info
     check_same_space(folder, began, asked)
-    moved = [item for item in options.set if _key(item) == "data.root"]
+    is_moved = asked.data.root is not None and asked.data.root != began.data_settings.get("root")
+    moved = [f"data.root={json.dumps(asked.data.root)}"] if is_moved else []
     kept = [*changed_budget(began, asked), *moved]
     as_resume = {"space": None, "name": None, "warm_start": [], "resume": folder, "set": kept}
     return argparse.Namespace(**{**vars(options), **as_resume})
+
+
+def _remove_what_never_began(folder: Path) -> None:
+    """Remove the folder of a run that ended before its first event; leave any other as it is."""
+    names = {path.name for path in folder.iterdir()}
+    if names <= BEFORE_THE_FIRST_EVENT and (LOCK_NAME in names or "source" not in names):
+        with lock_run(folder):
+            shutil.rmtree(folder)
 
 
 def _fetch(mirror: Mirror | None, folder: Path) -> None:
@@ -185,10 +198,10 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
         known = known_measurements(space, opening, options.results, options.warm_start)
         folder = _made_folder(options)
         opening["name"] = folder.name
-        if source:
-            save_source(source, folder)
         command = _resume_command(folder, options)
         with lock_run(folder):
+            if source:
+                save_source(source, folder)
             job = Job(space, data, folder, [], opening, known, command, mirror, options.on_end)
             return run_job(job, cluster, interrupts)
 
@@ -198,8 +211,9 @@ def _plan(space: Space, machine: Machine, elsewhere: bool) -> str:
     from search.study.plan import describe_plan
     from search.study.run_estimate import estimate, untimed
 
-    share = space.resources_per_trial(machine.resources.on(machine.num_nodes))
-    space, left_out = restrict_to(space, share)
+    total = machine.resources.on(machine.num_nodes)
+    space, left_out = for_machine(space, total)
+    share = space.resources_per_trial(total)
     trainable = load_trainable(space.trainable or "")
     if elsewhere:
         return describe_plan(space, "as it is found there", machine, share, left_out, untimed(space))
@@ -227,9 +241,9 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
         machine = describe_machine()
         if not options.address:
             check_same_machine(run_state.info.machine, machine)
-        data = load_trainable(space.trainable or "").locate_data(space.data)
-        if data.name != (was := run_state.info.data.name):
-            raise InputError(f"{folder}: the run's data is {was}, but {data.name} is what is here")
+        trainable = load_trainable(space.trainable or "")
+        data = trainable.locate_data(space.data)
+        check_same_data(folder, run_state.info, data.name, trainable.describe_data(data))
         check_replay(folder, space, events)
         command = _resume_command(folder, options)
         if is_finished(events[-1], run_state, space):
@@ -237,7 +251,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
             if mirror:
                 Mirroring(mirror, folder, run_state).copy(everything=True)
             return code
-        with _connected(options, machine, interrupts) as cluster:
+        with _connected(options, machine, interrupts, run_state.info.machine.resources) as cluster:
             resumed = cluster.resumed(run_state.info.machine)
             check_same_machine(run_state.info.machine, resumed.machine)
             needed, found = space.resources_per_trial(resumed.resources).nodes, cluster.machine.num_nodes
@@ -252,13 +266,15 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
 
 def _fitted(space: Space, total: Resources) -> Fitted:
     """Return the space restricted to these resources, its data, and a line for each thing left out."""
-    space, left_out = restrict_to(space, space.resources_per_trial(total))
+    space, left_out = for_machine(space, total)
     return space, load_trainable(space.trainable or "").locate_data(space.data), left_out
 
 
 @contextmanager
-def _connected(options: argparse.Namespace, machine: Machine, interrupts: Interrupts) -> Iterator[Cluster]:
-    """Connect to Ray, with signals deferred."""
+def _connected(
+    options: argparse.Namespace, machine: Machine, interrupts: Interrupts, size: Resources | None = None
+) -> Iterator[Cluster]:
+    """Connect to Ray, with signals deferred. `size`: what a run that goes on has used of each node."""
     from search.execution.cluster import ClusterError, connect
 
     labels, wait_seconds = wanted_nodes(options)
@@ -271,7 +287,13 @@ def _connected(options: argparse.Namespace, machine: Machine, interrupts: Interr
             with interrupts.ending_at_once():
                 cluster = stack.enter_context(
                     connect(
-                        options.address, machine, not options.no_dashboard, labels, wait_seconds, options.ask_for_nodes
+                        options.address,
+                        machine,
+                        not options.no_dashboard,
+                        labels,
+                        wait_seconds,
+                        options.ask_for_nodes,
+                        size,
                     )
                 )
             interrupts.install()  # again: Ray has put its own in their place

@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     )
     known.add_argument(
         "--address",
-        default=os.environ.get("RAY_ADDRESS"),  # Ray sets it in the jobs that it runs
+        default=os.environ.get("RAY_ADDRESS") or None,  # Ray sets it in the jobs that it runs
         help="run on the Ray cluster at this address (auto: the one of this machine); default: $RAY_ADDRESS, if set",
     )
     known.add_argument(

@@ -75,6 +75,7 @@ class OwnSource:
     def describe_data(self, data: Data) -> str:
         """Return where the samples come from."""
         limit = "" if data.train_images is None else f", at most {data.train_images:,} training samples of it"
+        limit += f", at most {data.val_images:,} validation samples" if data.val_images else ""
         found = "" if data.root is None else f", from {_described_files(Path(data.root))}"
         what = "dataset" if "dataset" in self.declaration.functions else "data"
         return f"{what} of {self.source.path.name} (sha256 {self.source.digest}){limit}{found}"

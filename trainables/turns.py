@@ -47,7 +47,7 @@ def take_turns(alternatives: Sequence[Settings], worker: Worker) -> None:
         for number in itertools.count(1):
             rates = {}
             for i in rng.permutation(len(runners)).tolist():
-                with loaders.turn(i):
+                with _blamed_on(i), loaders.turn(i):
                     rates[i] = runners[i].turn()
             goes_on = worker.report(Measurement(number, {f"rate_{i}": rates[i] for i in sorted(rates)}))
             # outside of a search rank 0 alone waits for the answer; a rank that went on would take cores from others

@@ -30,6 +30,7 @@ from search.front.neighbour import Neighbour
 from search.front.roles import rate_metric
 from search.front.settings_to_try import neighbours
 from search.record.dataframes import Run
+from search.record.defaults import changed_defaults
 from search.record.trial import Trial
 from search.report.picks import no_front
 from search.space.machine import describe_machine
@@ -108,7 +109,8 @@ def _of_run(options: argparse.Namespace) -> Job:
     trainable = load_trainable(arguments[1])
     changes = [word for word in options.words if "=" in word]  # of settings
     given = given_settings(changes, trainable, arguments[1])
-    config = _whole(trainable, {**trial.config, **given})
+    config = _whole(trainable, {**changed_defaults(run.info), **trial.config, **given})
+    elsewhere = bool(run.info.machine.difference(describe_machine()))
     root = ["--root", shlex.quote(options.root)] if options.root else []
     same = [f"python -m {NAME} {shlex.quote(f'{folder}')}", f"--trial {trial.trial_id}", *root]
     return Job(
@@ -119,8 +121,8 @@ def _of_run(options: argparse.Namespace) -> Job:
         same,
         given,
         {name: stated["values"] for name, stated in run.info.parameters.items() if "values" in stated},
-        None if changes else trial.verdict,
-        None if changes else trial.own_metrics,
+        None if changes or elsewhere else trial.verdict,
+        None if changes or elsewhere else trial.own_metrics,
     )
 
 

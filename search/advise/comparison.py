@@ -86,7 +86,7 @@ class Comparisons:
             groups = self._groups(stack, tried)
             latest = self._clock() + max(self._seconds, PATIENCE_SECONDS)  # starting may have taken all the time
             for number in range(1, rounds + 1):
-                self._round(groups)
+                self._round(stack, groups)
                 can_run = [each for each in tried if each.reason is None]
                 found = [each.estimate for each in can_run]
                 self._told(f"round {number}, {len(can_run)} changes")
@@ -139,18 +139,24 @@ class Comparisons:
             raise error
         member.reason = str(error)
 
-    def _round(self, groups: list[Members]) -> None:
+    def _round(self, stack: contextlib.ExitStack, groups: list[Members]) -> None:
         """Have all configurations take a turn, the layouts in random order."""
         rates: list[tuple[Neighbour | None, float]] = []
-        for group, members in self._rng.sample(groups, len(groups)):
+        waiting = self._rng.sample(groups, len(groups))
+        while waiting:
+            group, members = waiting.pop(0)
             try:
                 rates += zip(members, group.round(), strict=True)
             except TurnError as error:
                 groups.remove((group, members))
-                for member in members:
-                    if member is None:
-                        raise
-                    member.reason = str(error)
+                if error.place is None and None not in members:
+                    for neighbour in filter(None, members):
+                        neighbour.reason = str(error)
+                    continue
+                self._drop(members, error)
+                again = list(self._started(stack, members))  # the others
+                groups += again
+                waiting += again
         (self.rate,) = (rate for member, rate in rates if member is None)
         for member, rate in rates:
             if member is not None:

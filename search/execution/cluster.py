@@ -103,11 +103,13 @@ def connect(
     labels: Mapping[str, Sequence[str]] | None = None,
     wait_seconds: float = 0.0,
     wanted_nodes: int = 0,
+    size: Resources | None = None,
 ) -> Iterator[Cluster]:
     """Join the cluster at `address`, or start one on this machine, for the time of a run.
 
     `labels`: those that the nodes of a joined cluster need to run trials, each with the values that will do.
-    `wait_seconds`: for the first of them. `wanted_nodes`: to ask the cluster's autoscaler for.
+    `wait_seconds`: for the first of them. `wanted_nodes`: to ask the cluster's autoscaler for. `size`: what a run
+    that goes on has used of each node.
 
     Raises:
         ClusterError: nothing answers at `address`, Ray does not start, or there are no such nodes of one kind.
@@ -121,7 +123,7 @@ def connect(
         try:
             labels, demand = labels or {}, NodeDemand(wanted_nodes, labels or {})
             ask = partial(demand.update, [])
-            chosen = NodesOfOneKind() if address is None else choose_nodes(labels, wait_seconds, ask)
+            chosen = NodesOfOneKind() if address is None else choose_nodes(labels, wait_seconds, ask, size)
             nodes = chosen.live()
             if not nodes:
                 raise NodesError("no node is left")

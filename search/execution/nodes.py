@@ -57,17 +57,18 @@ class NodesOfOneKind:
     """Nodes that may run trials: of one kind, with one of the wanted values for each of the `labels`.
 
     `kind` None: the cluster is this machine alone, and nothing is asked. `wait_seconds`: how long trials wait for nodes
-    that the cluster has lost.
+    that the cluster has lost. `size`: what of each node is used, as at the start; nodes with less run no trials.
     """
 
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     kind: Kind | None = None
     machines: dict[str, Machine] = field(default_factory=dict)  # by node; each is asked once
     wait_seconds: float = 0.0
+    size: Resources | None = None
     _answers: dict[str, ray.ObjectRef] = field(default_factory=dict, init=False)  # by node: those to come
 
     def live(self) -> list[Node]:
-        """Return the live ones that are of one size, without new ones that have not said yet what they are.
+        """Return the live ones, with what of each is used, without new ones that have not said yet what they are.
 
         Ray takes some ten seconds to find that a node is lost.
         """
@@ -77,7 +78,9 @@ class NodesOfOneKind:
                 self.describe(nodes, 0.0)
             known = [node for node in nodes if node.node_id in self.machines]
             nodes = [node for node in known if kind_of(self.machines[node.node_id]) == self.kind]
-        return of_one_size(nodes)
+        if self.size is None:
+            return of_one_size(nodes)
+        return [replace(node, resources=self.size) for node in nodes if has_at_least(node, self.size)]
 
     def describe(self, nodes: Iterable[Node], timeout_seconds: float = DESCRIBE_TIMEOUT_SECONDS) -> None:
         """Ask the nodes that were not asked yet what they are; note what those say that answer in time.
@@ -111,11 +114,14 @@ class NodesOfOneKind:
 
 
 def choose_nodes(
-    labels: Mapping[str, Sequence[str]], wait_seconds: float = 0.0, on_none: Callable[[], None] = lambda: None
+    labels: Mapping[str, Sequence[str]],
+    wait_seconds: float = 0.0,
+    on_none: Callable[[], None] = lambda: None,
+    size: Resources | None = None,
 ) -> NodesOfOneKind:
     """Return the nodes with these labels: those with GPUs, if there are any. Wait so long for the first of them.
 
-    `on_none` is called while there is none.
+    `on_none` is called while there is none. `size`: of the nodes of a run that goes on, if there are such nodes.
 
     Raises:
         NodesError: there are none, or they are of several kinds, whose rates could not be compared.
@@ -140,6 +146,8 @@ def choose_nodes(
         described = "; ".join(_kind_and_labels(kind, nodes, chosen.machines) for kind in sorted(kinds, key=str))
         raise NodesError(f"nodes of {len(kinds)} kinds: {described}; choose one with --nodes LABEL=VALUE")
     chosen.kind = next(iter(kinds))
+    is_there = size is not None and any(has_at_least(node, size) for node in nodes)
+    chosen.size = size if is_there else total(of_one_size(nodes)).node
     return chosen
 
 
@@ -185,6 +193,11 @@ def has_labels(node: Node, labels: Mapping[str, Sequence[str]]) -> bool:
     return all(node.labels.get(key) in values for key, values in labels.items())
 
 
+def has_at_least(node: Node, size: Resources) -> bool:
+    """Return whether the node has as many cores and GPUs."""
+    return node.resources.cpus >= size.cpus and node.resources.gpus >= size.gpus
+
+
 def kind_of(machine: Machine) -> Kind:
     """Return the kind of a machine."""
     return Kind(machine.cpu_name, tuple(dict.fromkeys(machine.gpus)))
@@ -196,7 +209,7 @@ def of_one_size(nodes: Sequence[Node]) -> list[Node]:
     Smaller ones, such as a head without GPUs, run no trials: a trial would wait for what they do not have.
     """
     sizes = {(node.resources.gpus, node.resources.cpus) for node in nodes}
-    choices = [[n for n in nodes if n.resources.gpus >= gpus and n.resources.cpus >= cpus] for gpus, cpus in sizes]
+    choices = [[node for node in nodes if has_at_least(node, Resources(cpus, gpus))] for gpus, cpus in sizes]
     return max(choices, key=lambda chosen: (total(chosen).gpus, total(chosen).cpus), default=[])
 
 

@@ -138,6 +138,8 @@ class Mirror:
                         self._write(name, folder / name)
                         self._copied[name] = found[name]
             for name in self._copied.keys() - found.keys():
+                if _trial_of(Path(name)) in unfinished:
+                    continue  # a trial that goes on from its checkpoint: the copy keeps the one before
                 self._files.delete_file(self._path(name))
                 del self._copied[name]
 
@@ -235,17 +237,11 @@ class Mirroring:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End the thread."""
         self._ended = True
-        self._due.set()
-        self._thread.join(self.patience_seconds)
+        self._due.set()  # nothing waits for the thread here: a store that hangs must not keep the results back
 
     def finish(self) -> None:
         """Copy everything a last time, and say that nobody writes any more. A store that hangs is left at last."""
-        self.stop()
         last = threading.Thread(target=self._finish, daemon=True)
         last.start()
         last.join(self.patience_seconds)
@@ -253,6 +249,7 @@ class Mirroring:
             log.warning("%s", f"not copied: {self._mirror.uri} does not answer")
 
     def _finish(self) -> None:
+        self._thread.join()
         self.copy(everything=True)
         self._mirror.release()
 
@@ -276,11 +273,16 @@ class Mirroring:
             self.copy()
 
 
+def _trial_of(name: Path) -> str:
+    """Return the trial of a path within the folder; empty: it is of none."""
+    return "".join(name.parts[1:2]) if name.parts[0] == "trials" else ""
+
+
 def _kept_files(folder: Path, unfinished: AbstractSet[str]) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield the path within the folder, the size and the time of change of each file that is copied."""
     for path in folder.rglob("*"):
         name = path.relative_to(folder)
-        trial = "".join(name.parts[1:2]) if name.parts[0] == "trials" else ""
+        trial = _trial_of(name)
         if trial in unfinished or OTHER_SEED in trial:
             continue  # one with another seed is deleted when it ends
         if path.name.startswith(".") or path.name.endswith(UNFINISHED) or path.is_symlink():

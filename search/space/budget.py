@@ -97,9 +97,11 @@ def find_budget_problems(
     if evaluation == "probe":
         if stopping.name not in ("none", "auto"):
             yield Problem(("stopping", "name"), f'found "{stopping.name}"; probes have no epochs; leave it out')
-        for name in ("epochs", "total_epochs"):
-            if (epochs := getattr(budget, name)) not in (None, 1):
+        for name, harmless in (("epochs", 1), ("total_epochs", None)):
+            if (epochs := getattr(budget, name)) not in (None, harmless):
                 yield Problem(("budget", name), f"found {epochs}; probes have no epochs; leave it out")
+        if fixed_length is not None:
+            yield Problem(("fixed", EPOCHS), "probes have no epochs; leave it out")
     if EPOCHS in parameters:
         yield from _find_length_problems(evaluation, parameters[EPOCHS], budget)
     length = fixed_length if isinstance(fixed_length, int) else budget.epochs
@@ -116,5 +118,5 @@ def _find_length_problems(evaluation: Evaluation, lengths: Choice | Range, budge
     whole = [end for end in ends if type(end) is int and end >= 1]
     if len(whole) < len(ends) or (isinstance(lengths, Range) and lengths.type != "int"):
         yield Problem(path, "expected whole numbers from 1 on; a range of them has type: int")
-    elif max(whole) > budget.epochs:
+    elif whole and max(whole) > budget.epochs:
         yield Problem(path, f"found {max(whole)}; budget.epochs, the most of one trial, is {budget.epochs}")

@@ -249,6 +249,8 @@ def _domain_problems(parameter: Choice | Range, path: KeyPath) -> Iterator[Probl
         yield Problem(path, "a range too large to be searched; give its ends by smaller numbers")
     if parameter.log and parameter.min <= 0:
         yield Problem((*path, "min"), f"found {parameter.min}; a log range starts above 0")
+    elif parameter.log and parameter.max / parameter.min == math.inf:
+        yield Problem(path, "a range too large to be searched; give its ends by nearer numbers")
     if parameter.likely and not parameter.min <= parameter.likely[0] < parameter.likely[1] <= parameter.max:
         low, high = parameter.likely
         yield Problem(

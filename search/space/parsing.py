@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -146,6 +147,23 @@ _OWNERS: dict[str | int, Any] = {"objectives": Objective, "<Choice>": Choice, "<
 _OWNERS |= {section: Space.model_fields[section].annotation for section in ("data", "searcher", "stopping", "budget")}
 
 
+def _contradictions(space: Space) -> Iterator[Problem]:
+    """Find constraints that no trial can satisfy together."""
+    least, most = dict[str, float](), dict[str, float]()
+    for i, constraint in enumerate(space.constraints):
+        if constraint.of_baseline:
+            continue
+        metric, bound = constraint.metric, constraint.bound
+        if constraint.operator == ">=":
+            least[metric] = max(bound, least.get(metric, bound))
+        else:
+            most[metric] = min(bound, most.get(metric, bound))
+        if least.get(metric, -math.inf) > most.get(metric, math.inf):
+            yield Problem(
+                ("constraints", i), f"{metric} cannot be {least[metric]:g} or more and {most[metric]:g} or less"
+            )
+
+
 def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Problem]:
     owner, known = space.trainable or "", trainable.PARAMETERS if trainable else None
     if not space.parameters:
@@ -171,6 +189,7 @@ def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Proble
             message = f"{constraint.metric} is measured once, after the search; bound a val_ metric instead"
             yield Problem(("constraints", i), message)
         named.append((("constraints", i), constraint.metric))
+    yield from _contradictions(space)
     reported = trainable.METRICS if trainable else None
     for target in targets_of(metrics):
         path = ("objectives", metrics.index(target.name), "metric")

@@ -13,12 +13,19 @@ from search.space.validation import Source, SpaceError, format_value
 from trainables.contract import Resources, Scalar, load_trainable
 
 
-def restrict_to(space: Space, resources: Resources) -> tuple[Space, list[str]]:
-    """Return the part of the space that one trial's resources can run, and a line for each thing left out.
+def for_machine(space: Space, total: Resources) -> tuple[Space, list[str]]:
+    """Return the part of the space that a machine can run, and a line for each thing that is other or left out.
 
     Raises:
-        SpaceError: no value of a parameter is available, a fixed value is not, or the search would never end.
+        SpaceError: as for `restrict_to`.
     """
+    space, changed = _without_gpu(space, total)  # which may say how many trials share the machine
+    space, left_out = restrict_to(space, space.resources_per_trial(total))
+    return space, [*changed, *left_out]
+
+
+def _without_gpu(space: Space, resources: Resources) -> tuple[Space, list[str]]:
+    """Return the space as it is to be without a GPU, if there is none, and a line that says so."""
     lines = list[str]()
     if space.without_gpu and resources.gpus == 0:
         before = {**space.to_mapping(), OVERLAY: {}}
@@ -26,6 +33,16 @@ def restrict_to(space: Space, resources: Resources) -> tuple[Space, list[str]]:
         old, new = _flatten(before), _flatten(space.to_mapping())
         changed = ", ".join(key for key in old | new if old.get(key) != new.get(key))
         lines.append(f"no GPU here: {OVERLAY} sets {changed or 'nothing else'}")
+    return space, lines
+
+
+def restrict_to(space: Space, resources: Resources) -> tuple[Space, list[str]]:
+    """Return the part of the space that one trial's resources can run, and a line for each thing left out.
+
+    Raises:
+        SpaceError: no value of a parameter is available, a fixed value is not, or the search would never end.
+    """
+    space, lines = _without_gpu(space, resources)
     if resources.gpus == 0 and not (space.budget.limited_anywhere or space.grid_points):
         raise SpaceError("budget.gpu_hours: no GPU here: nothing is counted; set trials, hours or total_epochs")
     trainable = load_trainable(space.trainable) if space.trainable else None
@@ -62,6 +79,15 @@ def restrict_to(space: Space, resources: Resources) -> tuple[Space, list[str]]:
         raise SpaceError(f"parameters: nothing is left to search here: {'; '.join(lines)}")
     for problem in find_baseline_problems(space.baseline, kept, space.fixed, (), known=None):
         raise SpaceError(f"baseline: not available here: {problem.message}")
+    for name, parameter in kept.items():  # which may name values that are left out
+        when = {
+            other: tuple(value for value in wanted if other not in kept or kept[other].contains(value))
+            for other, wanted in parameter.when.items()
+        }
+        likely = parameter.likely
+        if isinstance(parameter, Choice):
+            likely = tuple(value for value in parameter.likely if parameter.contains(value))
+        kept[name] = parameter.model_copy(update={"when": when, "likely": likely})
     return space.model_copy(update={"parameters": kept}), lines
 
 

@@ -84,7 +84,8 @@ def values_around(name: str, parameter: Parameter) -> list[Scalar]:
     if isinstance(default, int):
         near = [default // 2, default, default * 2] if default > 0 else [default]
         return [n for n in near if n == default or (n and _within(n, low, high, open_ends=False))]
-    return [x for x in _near(float(default), high) if x == default or _within(x, low, high, open_ends=True)]
+    around = dict.fromkeys(_near(float(default), high))  # a default of many digits may be one of its neighbours
+    return [x for x in around if x == default or _within(x, low, high, open_ends=True)]
 
 
 def _near(default: float, high: float | None) -> list[float]:

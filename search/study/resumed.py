@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -59,6 +60,7 @@ def resume_space(run_state: RunState, overrides: Sequence[str], folder: Path) ->
     budget = run_state.budget.model_dump(exclude_unset=True)
     trainable = recorded_file(first.trainable, first.source, folder)
     mapping: dict[str, Any] = {**(first.space or {}), "trainable": trainable, "budget": budget}
+    mapping["parameters"] = _consistent(mapping.get("parameters", {}))  # earlier versions did not do so when they began
     for override in overrides:
         section, _, name = override.partition("=")[0].strip().partition(".")
         if (section, name) != ("data", "root") and (section != "budget" or not name):
@@ -85,7 +87,7 @@ def check_same_space(folder: Path, info: Opening, asked: Space) -> None:
 def _is_same(key: str, recorded: Any, asked: Any, left_out: Sequence[str]) -> bool:
     match key:
         case "parameters":
-            there = _without(asked, left_out)
+            there, recorded = _without(asked, left_out), _consistent(recorded)
             same_names = recorded.keys() == there.keys()
             return same_names and all(recorded[name].items() <= there[name].items() for name in there)
         case "data":  # its folder may have moved; `auto` is compared by what is found
@@ -109,7 +111,41 @@ def _without(parameters: Mapping[str, Any], left_out: Sequence[str]) -> dict[str
     for name, stated in kept.items():
         if "values" in stated:
             stated["values"] = [value for value in stated["values"] if not is_left_out(f"{name} {value}")]
-    return kept
+    return _consistent(kept)
+
+
+def _consistent(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters whose `likely` and `when` name values that are still there, as `restrict_to` does."""
+    values = {name: stated["values"] for name, stated in parameters.items() if "values" in stated}
+    found = {name: dict(stated) for name, stated in parameters.items()}
+    for name, stated in found.items():
+        if name in values and stated.get("likely"):
+            stated["likely"] = [value for value in stated["likely"] if value in values[name]]
+        if stated.get("when"):
+            stated["when"] = {
+                other: [value for value in wanted if other not in values or value in values[other]]
+                for other, wanted in stated["when"].items()
+            }
+    return found
+
+
+def check_same_data(folder: Path, info: Opening, name: str, description: str) -> None:
+    """Check that the data have the name and the counts that the run's data had; their folder may have moved.
+
+    Raises:
+        InputError: they have not.
+    """
+    was = info.data
+    if name != was.name:
+        raise InputError(f"{folder}: the run's data is {was.name}, but {name} is what is here")
+    if _counts(info, description) != _counts(info, was.description):
+        raise InputError(f"{folder}: the run's data was {was.description}, but {description} is what is here")
+
+
+def _counts(info: Opening, description: str) -> list[str]:
+    """Return the numbers of samples or files; what a user's file says of itself is compared by its digest."""
+    text = description.partition(", from ")[2] if info.source else description
+    return re.findall(r"\d[\d,]*", text.partition(", newest ")[0])
 
 
 def changed_budget(info: Opening, asked: Space) -> list[str]:

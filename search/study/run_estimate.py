@@ -10,7 +10,7 @@ from typing import Any
 
 from search.advisor.rungs import rungs
 from search.space.machine import CoresOfOthers
-from search.space.parameters import Choice, Range
+from search.space.parameters import Choice
 from search.space.space import Space
 from trainables.contract import Config, Cost, Data, InfeasibleError, OwnCodeError, load_trainable
 
@@ -139,9 +139,7 @@ def _probes(space: Space) -> Span | None:
         return None
     names = space.affecting("probed")
     affecting = {name: parameter for name, parameter in space.parameters.items() if name in names}
-    if any(isinstance(parameter, Range) for parameter in affecting.values()):
-        return 1, math.inf
-    return 1, len(space.model_copy(update={"parameters": affecting}).grid())
+    return 1, space.model_copy(update={"parameters": affecting, "evaluation": "coupled"}).num_configs
 
 
 def _fitting(space: Space, epoch: Span) -> Span | None:

@@ -118,6 +118,7 @@ class Study:
         """Return the next trial: those that an earlier process left unfinished come first."""
         if self.why_over() or self.fails_alike:
             return None
+        self._finish_stopped()
         resumed = bool(self._pending)
         proposal = self._pending.pop(0) if resumed else self._advisor.propose()
         if proposal is None:
@@ -206,13 +207,24 @@ class Study:
         self._with_checkpoints.add(trial_id)
         self._drop_checkpoints()
 
+    def _finish_stopped(self) -> None:
+        """Journal the end of trials of an earlier process that had been told to stop."""
+        for proposal in list(self._pending):
+            curve = self._run_state.trials[proposal.trial_id].curve
+            if curve and curve[max(curve)].decision == "stop":
+                self._pending.remove(proposal)
+                self._running[proposal.trial_id] = proposal
+                reason = self._advisor.why_stopped(proposal.trial_id) or "was stopped before"
+                self.finish(proposal.trial_id, Finished("stopped", reason, None, None))
+
     def finish_pending(self) -> None:
         """Journal the end of trials of an earlier process that the hours of the budget do not allow to go on."""
         while self._pending and (over := self.why_over()):
             proposal = self._pending.pop(0)
             self._running[proposal.trial_id] = proposal
             trial = self._run_state.trials[proposal.trial_id]
-            if proposal.kind == "train" and trial.epochs >= self._space.last_epoch(proposal.config):
+            last_epoch = 0 if proposal.kind == "probe" else self._space.last_epoch(proposal.config)
+            if max(trial.curve, default=-1) >= last_epoch:
                 self.finish(proposal.trial_id, Finished("complete", None, None, None))
             else:
                 self.finish(proposal.trial_id, Finished("stopped", over, None, None))

@@ -110,6 +110,8 @@ def _job(words: Sequence[str]) -> Job:
         started = json.loads((folder / "config.json").read_text())["epochs"]
     except (OSError, ValueError, LookupError):
         started = epochs
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--folder {folder}: is no folder")
     if result := finished(folder):
         other = f"--folder {shlex.quote(f'{folder}-{epochs}-epochs')} trains it from the start"
         schedule = f" its schedule ended with epoch {started}, so that it cannot go on to {epochs};"

@@ -107,17 +107,18 @@ def last_metrics(arguments: Sequence[str]) -> Mapping[str, float]:
     return epochs[-1].metrics
 
 
+def interrupt_with_parent() -> None:
+    """Have this child process, before its program starts, interrupted when its parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell lets its background processes ignore SIGINT
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+
+
 def start(arguments: Sequence[str]) -> subprocess.Popen[str]:
     """Start `python -m trainables.train`, whose output is a pipe.
 
     The child is a process group of its own: Ctrl-C reaches this process only, which then ends the child in order.
     """
-
-    def interrupt_with_parent() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell lets its background processes ignore SIGINT
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
-
     return subprocess.Popen(
         [sys.executable, "-m", "trainables.train", "--json", *arguments],
         stdin=subprocess.DEVNULL,

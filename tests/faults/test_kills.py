@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from search.record.events import Measurement
 from search.record.journal import FILE_NAME, read_journal
 from search.results import load
 from search.space.space import Space
@@ -42,6 +43,25 @@ def test_a_search_killed_after_every_event_is_the_search_that_was_never_killed(
             assert kills < 10 * trials
     assert kills >= 30
     assert facts(events) == whole
+
+
+def test_a_trial_that_was_told_to_stop_does_not_go_on_after_a_kill(tmp_path: Path) -> None:
+    space = a_space(searcher={"name": "gp"}, stopping={"name": "forecast"}, budget={"trials": 12, "epochs": 3})
+    whole = facts(simulate(tmp_path / "whole", space))
+    assert sum(fact[-1] == "stopped" for fact in whole) >= 3
+    stopped = [number for number, fact in enumerate(whole) if fact[-1] == "stopped"]
+
+    def between(number: int) -> bool:
+        *_, last = read_journal(tmp_path / "killed" / FILE_NAME)
+        return isinstance(last, Measurement) and last.decision == "stop"
+
+    kills = 0
+    while kills < len(stopped):
+        try:
+            simulate(tmp_path / "killed", space, [killing(between)])
+        except Killed:
+            kills += 1
+    assert facts(simulate(tmp_path / "killed", space)) == whole
 
 
 @pytest.mark.parametrize("seed", range(4))

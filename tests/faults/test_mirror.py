@@ -251,6 +251,31 @@ def test_a_store_that_fails_is_told_once_and_tried_again(
     assert mirror.has_run()
 
 
+def test_the_copy_keeps_the_checkpoint_of_a_trial_that_goes_on(run: Path, tmp_path: Path) -> None:
+    mirror = claimed((tmp_path / "bucket").as_uri())
+    mirror.copy(run)
+    again = claimed((tmp_path / "bucket").as_uri())
+    again.copy(run, unfinished={"t0003"})
+    copied = tmp_path / "bucket" / "run" / "trials" / "t0003" / "checkpoint.pt"
+    assert copied.is_file()
+    shutil.rmtree(run / "trials" / "t0003")
+    again.copy(run)
+    assert not copied.exists()
+
+
+def test_a_search_does_not_wait_for_a_store_that_hangs_before_its_results_are_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, over = claimed((tmp_path / "bucket").as_uri()), threading.Event()
+    monkeypatch.setattr(Mirror, "copy", lambda *arguments: over.wait(20))
+    began = time.monotonic()
+    with Mirroring(mirror, run, RunState([])) as mirroring:
+        mirroring._due.set()
+    assert time.monotonic() - began < 10
+    over.set()
+    mirroring.finish()
+
+
 def test_no_error_of_a_store_ends_the_copying(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror = claimed((tmp_path / "bucket").as_uri())
     mirroring = Mirroring(mirror, run, RunState(read_journal(run / FILE_NAME)))

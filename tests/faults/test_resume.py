@@ -30,7 +30,7 @@ from search.run import _made_folder, _resume_command, main
 from search.run_options import parser
 from search.space.parsing import load_space
 from search.space.restriction import restrict_to
-from search.study.resumed import changed_budget, check_same_defaults, check_same_space
+from search.study.resumed import changed_budget, check_same_data, check_same_defaults, check_same_space
 from tests.faults.processes import SPACE
 from tests.faults.simulation import Killed, a_space, killing, simulate
 from tests.search.runs import story, typed
@@ -356,6 +356,53 @@ def test_each_space_file_goes_on_with_what_it_is_on_a_machine_without_a_gpu(file
     asked = load_space(file)
     there, left_out = restrict_to(asked, Resources(cpus=2))
     check_same_space(tmp_path, begun_with(there.to_mapping(), left_out), asked)
+
+
+@pytest.mark.parametrize("names", [["source/code.py"], [".owner", "notes.txt"]])
+def test_go_on_removes_no_folder_of_others(names: list[str], run: Path, would_start: None) -> None:
+    shutil.rmtree(run)
+    for name in names:
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text("precious")
+    assert go_on(run) == 2
+    assert all((run / name).read_text() == "precious" for name in names)
+
+
+def test_a_dry_run_and_a_bad_space_file_remove_nothing(run: Path, would_start: None) -> None:
+    shutil.rmtree(run)
+    (run / "source").mkdir(parents=True)
+    (run / ".owner").touch()
+    go_on(run, "--dry-run")
+    assert go_on(run, "--set", "budget.trials=0") == 2
+    assert (run / "source").is_dir()
+    assert go_on(run) == 2
+    assert not run.exists()
+
+
+@pytest.mark.parametrize(
+    ("description", "is_same"),
+    [
+        ("folder of pictures: 90 train, 10 validation, 20 test; 2 classes", True),
+        ("folder of pictures: 180 train, 10 validation, 20 test; 4 classes", False),
+    ],
+)
+def test_a_run_goes_on_with_the_same_data_alone(description: str, is_same: bool, tmp_path: Path) -> None:
+    was = {"name": "folder", "description": "folder of pictures: 90 train, 10 validation, 20 test; 2 classes"}
+    info = RunState(typed(story(data=was))).info
+    if is_same:
+        check_same_data(tmp_path, info, "folder", description)
+        return
+    with pytest.raises(InputError, match=r"was folder of pictures: 90 train.* 4 classes is what is here"):
+        check_same_data(tmp_path, info, "folder", description)
+
+
+def test_files_of_an_own_training_may_move_and_be_touched(tmp_path: Path) -> None:
+    text = "dataset of mine.py (sha256 1a2b){}, from {} files of 9 bytes, newest {} UTC"
+    was = {"name": "folder", "description": text.format("", 2, "2026-11-01 10:00:00")}
+    info = RunState(typed(story(data=was, trainable="mine.py", source="1a2b"))).info
+    check_same_data(tmp_path, info, "folder", text.format(", at most 5 validation samples", 2, "2026-11-02 11:00:00"))
+    with pytest.raises(InputError, match="is what is here"):
+        check_same_data(tmp_path, info, "folder", text.format("", 3, "2026-11-01 10:00:00"))
 
 
 def test_go_on_needs_the_name_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:

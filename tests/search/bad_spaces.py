@@ -570,6 +570,36 @@ parameters:
         "objectives:\n  - {metric: val_accuracy, goal: maximize}\n"
         "  - {metric: images_per_second, goal: maximize, probed: often}  # <-\n",
     ),
+    Bad(
+        "a number of epochs in all for probes",
+        "budget.total_epochs",
+        "found 1; probes have no epochs; leave it out",
+        f"evaluation: probe\n{PROBED}budget:\n  total_epochs: 1  # <-\n",
+    ),
+    Bad(
+        "epochs for probes",
+        "fixed.epochs",
+        "probes have no epochs; leave it out",
+        f"evaluation: probe\n{PROBED}fixed:\n  epochs: 1  # <-\n",
+    ),
+    Bad(
+        "an empty list of lengths",
+        "parameters.epochs.values",
+        "an empty list; give at least one value",
+        "parameters:\n  epochs: {values: []}  # <-\n",
+    ),
+    Bad(
+        "a log range whose ends are too far apart",
+        "parameters.weight_decay",
+        "a range too large to be searched; give its ends by nearer numbers",
+        "parameters:\n  weight_decay: {min: 1.0e-300, max: 1.0e+10, log: true}  # <-\n",
+    ),
+    Bad(
+        "constraints that exclude each other",
+        "constraints[1]",
+        "val_accuracy cannot be 0.9 or more and 0.1 or less",
+        'constraints:\n  - "val_accuracy >= 0.9"\n  - "val_accuracy <= 0.1"  # <-\n',
+    ),
     Bad("searcher of others", "searcher.name", 'found "bohb"; there are gp, tpe,', "searcher: {name: bohb}  # <-\n"),
     Bad(
         "probes by forecast",

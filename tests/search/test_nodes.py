@@ -144,6 +144,21 @@ def test_a_node_of_another_kind_that_joins_later_runs_no_trials(cluster):
     assert [each.node_id for each in chosen.live()] == ["a", "c"]
 
 
+@pytest.mark.parametrize(("cores", "gpus"), [(32, 0), (8, 8)])
+def test_a_larger_node_that_joins_is_used_as_far_as_those_at_the_start(cluster, cores, gpus):
+    first, kind = (node("a", 8, int(gpus > 0)), Machine("Epyc", 8, 16, gpus=(H100,) * (gpus > 0))), (H100,) * gpus
+    cluster(first)
+    chosen = choose_nodes({})
+    larger, smaller = ((node(name, n, gpus), Machine("Epyc", n, 16, gpus=kind)) for name, n in (("b", cores), ("c", 4)))
+    cluster(first, larger, smaller)
+    assert [each.node_id for each in chosen.live()] == ["a", "b"]
+    assert total(chosen.live()) == total([first[0]]).on(2)
+    again = choose_nodes({}, size=first[1].resources)  # on a resume
+    assert again.live() == chosen.live()
+    cluster(larger)
+    assert total(choose_nodes({}, size=Resources(64)).live()) == total([larger[0]])  # there are none of that size
+
+
 def test_a_new_node_runs_trials_when_it_has_said_what_it_is(monkeypatch):
     a, b, c = (node(letter * 56, 8) for letter in "abc")  # as long as Ray's
     answers = dict.fromkeys((a.node_id, c.node_id), Machine("Epyc", 8, 16))

@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 
 from search.front.affects import without_effect
 from search.front.objective import Constraint, Objective
+from search.record.run_state import RunState
 from search.space.budget import Budget, SearcherSettings, StoppingSettings
 from search.space.parameters import Choice, Range
 from search.space.parsing import load_space, parse_space
-from search.space.restriction import restrict_to
+from search.space.restriction import for_machine, restrict_to
 from search.space.space import Space
 from search.space.validation import Source, SpaceError, did_you_mean
+from search.study.resumed import check_same_space
 from tests.search.bad_spaces import BAD_SPACES, GOOD, Bad
+from tests.search.runs import story, typed
 from trainables.contract import Data, Resources
 from trainables.machine import processor
 
@@ -377,6 +380,37 @@ VGG = {
     "objectives": [{"metric": "val_accuracy", "goal": "maximize"}, {"metric": "val_loss", "goal": "minimize"}],
     "budget": {"trials": 8},
 }
+
+
+def test_what_is_likely_and_when_name_no_value_that_is_left_out(tmp_path):
+    space = parse_space(
+        {
+            **VGG,
+            "searcher": {"name": "gp"},
+            "parameters": {
+                "loader": {"values": ["memory", "device", "workers"], "likely": ["device", "workers"]},
+                "num_workers": {"values": [1, 2], "when": {"loader": ["device", "workers"]}},
+            },
+        }
+    )
+    here, left_out = restrict_to(space, LAPTOP)
+    assert parse_space(here.to_mapping()) == here  # as a resume does
+    assert here.parameters["loader"].likely == ("workers",)
+    assert here.parameters["num_workers"].when == {"loader": ("workers",)}
+    now = here.to_mapping()
+    before = {**now, "parameters": json.loads(json.dumps(now["parameters"]))}  # by an earlier version
+    before["parameters"]["loader"]["likely"] = ["device", "workers"]
+    for recorded in (now, before):
+        info = RunState(typed(story(space=recorded, left_out=left_out)[:1])).info
+        check_same_space(tmp_path, info, space)
+
+
+def test_the_number_of_trials_at_a_time_is_that_of_a_machine_without_a_gpu():
+    changed = {"concurrent_trials": 8, "without_gpu": {"concurrent_trials": 1}}
+    space = parse_space({**VGG, "parameters": {"learning_rate": {"min": 0.1, "max": 0.2}}, **changed})
+    here, lines = for_machine(space, LAPTOP)
+    assert here.concurrent_trials == 1
+    assert lines == ["no GPU here: without_gpu sets concurrent_trials"]
 
 
 def test_unavailable_values_are_left_out_with_a_line_each(monkeypatch):
