@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import csv
+import json
 import os
 import subprocess
 import sys
@@ -65,8 +65,8 @@ def run_training(config: Mapping[str, Any], data: Data, folder: Path, *, probe: 
     options += ["--train-images", str(data.train_images)] if data.train_images else []
     options += ["--probe"] if probe else []
     words = [f"{name}={str(value).lower()}" for name, value in config.items()]
-    command = [sys.executable, "-m", "trainables.train", *options, *words]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    with (folder / "curves.csv").open(newline="") as file:
-        *_, last = csv.DictReader(file)
-    return {name: float(value) for name, value in last.items() if value and not name.startswith("config.")}
+    command = [sys.executable, "-m", "trainables.train", "--json", *options, *words]
+    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    found = [json.loads(line) for line in lines if line.startswith("{")]
+    measured: dict[str, float] = next(each["metrics"] for each in reversed(found) if "metrics" in each)
+    return measured

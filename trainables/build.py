@@ -40,8 +40,11 @@ def network(settings: Settings, shape: SampleShape, device: torch.device, proces
     workload = workload_of(settings)
     model = workload.network(settings, shape).to(device)
     for tensor in itertools.chain(model.parameters(), model.buffers()):
-        if tensor.ndim == 4:  # nn.Module.to would convert five axes, too, for which channels_last is another format
-            tensor.data = tensor.data.contiguous(memory_format=FORMATS[settings.memory_format])
+        # fused optimizers and messages between processes take memory as it lies; nn.Module.to would convert five axes
+        # to channels_last, too, which is another format for them
+        if tensor.layout == torch.strided:
+            wanted = FORMATS[settings.memory_format] if tensor.ndim == 4 else torch.contiguous_format
+            tensor.data = tensor.data.contiguous(memory_format=wanted)
     workload.tune(model, settings, samples_at_a_time(settings, processes))
     return model
 

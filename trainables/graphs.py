@@ -60,6 +60,9 @@ class CapturedStep(Step):
             return self._eager(inputs, targets, timeline)
         places = tree_leaves((self._inputs, self._targets))
         for place, value in zip(places, tree_leaves((inputs, targets)), strict=True):
+            if place.shape != value.shape:
+                shapes = f"{tuple(place.shape)} and {tuple(value.shape)}"
+                raise InfeasibleError(f"cuda_graphs: batches differ in shape, {shapes}; choose cuda_graphs false")
             place.copy_(value)
         self._graph.replay()
         return self._loss.clone()

@@ -35,6 +35,7 @@ from trainables.prediction import memory_need
 from trainables.prediction.flops import training_flops_per_sample
 from trainables.prediction.memory_traffic import memory_traffic
 from trainables.sample_shape import SampleShape
+from trainables.seeding import seed_process
 from trainables.settings import Settings
 from trainables.step import Step, arranged, autocast, in_floats, learning_rate
 from trainables.strategies import share_of
@@ -156,7 +157,7 @@ def evaluate(
         means = [sum(w * x for w, x in zip(each, outputs, strict=True)) for each in weights.values()]
         for end, mean in zip(_ends(weights), [outputs[0], *means], strict=True):
             for name, values in workload.measures(mean, targets).items():
-                found[f"{name}{end}"].append(of_each_sample(values, num_samples(targets)))
+                found[f"{name}{end}"].append(of_each_sample(values.to(device), num_samples(targets)))
     for module, mode in modes:
         module.training = mode
     nothing = torch.zeros(0, 2, dtype=torch.float64, device=device)
@@ -303,8 +304,8 @@ def _save(training: Training, measurement: Measurement) -> None:
 def _train_epoch(training: Training, epoch: int) -> float:
     """Return the mean loss of the epoch's steps; the device is waited for at its end."""
     settings, plan, instruments, worker = training.settings, training.plan, training.instruments, training.worker
-    # dropout's random stream depends on nothing before this epoch, so that a resumed trial needs no state of it
-    torch.manual_seed(int(np.random.SeedSequence([settings.seed, epoch, worker.rank]).generate_state(1)[0]))
+    # random streams, such as dropout's, depend on nothing before this epoch: a resumed trial needs no state of them
+    seed_process(int(np.random.SeedSequence([settings.seed, epoch, worker.rank]).generate_state(1)[0]))
     total_steps = worker.epochs * plan.num_batches
     losses = torch.zeros(plan.num_batches, device=training.device)
     on_step = getattr(worker, "on_step", None)

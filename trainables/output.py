@@ -28,8 +28,9 @@ def report_error(reason: str, as_json: bool, **more: int) -> None:
 
 
 def _write(line: str, file: TextIO) -> None:
-    """Write in one go: several ranks may write at once."""
-    file.write(f"{line}\n")
+    """Write in one go: several ranks may write at once. Characters that the encoding lacks are escaped."""
+    encoding = file.encoding or "utf-8"
+    file.write(f"{line}\n".encode(encoding, "backslashreplace").decode(encoding))
     file.flush()
 
 

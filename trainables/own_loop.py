@@ -243,6 +243,7 @@ class OwnLoop:
     def _isolated(self, config: Config, worker: Worker, work: Callable[[LoopSettings], T]) -> T:
         settings = self._settings(config)
         with own_errors(self.source.path.parent):
+            self._file.module()  # what it sets at its top level holds for all of its trials
             return isolated(settings, worker, lambda: work(settings))
 
     def _settings(self, config: Config) -> LoopSettings:

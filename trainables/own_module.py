@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -12,7 +13,9 @@ from types import ModuleType
 def imported(path: Path) -> ModuleType:
     """Import a file by its stem, also where a file of the same name in another folder was imported before."""
     folder = str(path.parent)
-    if folder not in sys.path:
+    if sys.path[:1] != [folder]:  # another folder before it may have a file of this name
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
         sys.path.insert(0, folder)
     known = os.environ.get("PYTHONPATH", "")
     if folder not in known.split(os.pathsep):
@@ -20,7 +23,5 @@ def imported(path: Path) -> ModuleType:
     present = sys.modules.get(path.stem)
     if present is not None and present.__file__ != str(path):
         del sys.modules[path.stem]
-        sys.path.remove(folder)
-        sys.path.insert(0, folder)
     importlib.invalidate_caches()
     return importlib.import_module(path.stem)

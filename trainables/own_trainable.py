@@ -64,6 +64,7 @@ class OwnTrainable(TorchTrainable):
     def _isolated(self, config: Config, worker: Worker, work: Callable[[Settings, Worker], T]) -> T:
         """Call `work`; errors of the user's code become one line with file and line."""
         with self.errors(config):
+            self._file.module()  # what it sets at its top level holds for all of its trials
             return super()._isolated(config, worker, work)
 
 

@@ -1,5 +1,6 @@
 """A network of torchvision on a folder of pictures."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,25 @@ def test_of_pictures_of_16_bits_the_higher_8_are_read(tmp_path: Path, read: Any,
     pixels = np.linspace(0, 65535, 32 * 32).astype(np.uint16).reshape(32, 32)
     Image.fromarray(pixels).save(path := tmp_path / f"deep.{suffix}")
     assert np.array_equal(np.asarray(read(path)), np.stack([pixels >> 8] * 3, axis=2))
+
+
+@readers
+def test_pictures_of_16_bits_are_turned_as_their_camera_was(tmp_path: Path, read: Any) -> None:
+    pixels = np.zeros((20, 40), np.uint16)
+    pixels[:, :10] = 65535  # on the left; turned by 90 degrees clockwise, at the top
+    picture = Image.fromarray(pixels)
+    picture.getexif()[0x0112] = 6
+    picture.save(path := tmp_path / "deep.png", exif=picture.getexif())
+    read_pixels = np.asarray(read(path))[..., 0]
+    assert read_pixels[0].mean() > read_pixels[-1].mean() + 40
+
+
+def test_test_pictures_without_classes_leave_the_test_to_a_part_of_the_others(root: Path) -> None:
+    shutil.rmtree(root / "test")
+    (root / "test").mkdir()
+    Image.new("RGB", (40, 40)).save(root / "test" / "1.png")
+    data = trainable.locate_data(Data(root=str(root), val_images=4))
+    assert "16 train, 4 validation, 4 test; 2 classes" in trainable.describe_data(data)
 
 
 @readers

@@ -36,6 +36,17 @@ def test_settings_of_pytorch_that_a_trial_changes_are_as_they_were() -> None:
     assert sum(map(ne, before, inside)) >= 10
 
 
+def test_the_new_way_to_allow_tf32_ends_with_its_trial() -> None:
+    before = settings()
+
+    def trial() -> None:
+        torch.backends.fp32_precision = "tf32"  # type: ignore[attr-defined]
+
+    for _ in range(2):
+        isolated(trial, threads=2)
+        assert settings() == before
+
+
 def test_each_trial_of_a_process_is_compiled_however_many_there_are() -> None:
     """PyTorch compiles eight variants of a function, and then runs it as it is."""
     compiled = list[int]()

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainables.ranked import on_ranks
+from trainables.contract import InfeasibleError
 from trainables.network import normalization
 from trainables.network.normalization import synchronised
 
@@ -93,6 +94,20 @@ def test_sixteen_bits_stay_sixteen_bits_and_evaluation_asks_nobody() -> None:
 def test_without_other_ranks_nothing_changes() -> None:
     network = nn.Sequential(nn.BatchNorm2d(3))
     assert type(synchronised(network)[0]) is nn.BatchNorm2d  # type: ignore[index]
+
+
+class _Other(nn.BatchNorm1d):
+    pass
+
+
+def refused(rank: int, world_size: int) -> str:
+    with pytest.raises(InfeasibleError) as refusal:
+        synchronised(nn.Sequential(nn.BatchNorm1d(5), _Other(5)))
+    return str(refusal.value)
+
+
+def test_a_layer_of_a_class_of_its_own_is_refused_by_name() -> None:
+    assert all("1 is a _Other, of which only PyTorch's own are known" in text for text in on_ranks(refused, 2))
 
 
 def of_any_kind(rank: int, world_size: int) -> list[Tensor]:

@@ -1,5 +1,7 @@
 """A user's training file, trained: strategies, loader processes, checkpoints, and the user's mistakes."""
 
+import contextlib
+import io
 import itertools
 import json
 import math
@@ -181,6 +183,54 @@ def of_rank(rank: int, world_size: int, path: str, folder: Path, config: dict[st
     return True
 
 
+SLICED = """
+class Sliced(nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        whole = torch.randn(sizes[1], 2 * sizes[0])
+        self.weight = nn.Parameter(whole[:, : sizes[0]])
+        self.register_buffer("scale", torch.ones(1).expand(sizes[1]))
+
+
+class Rows"""
+
+
+def test_weights_that_are_a_part_of_other_memory_are_trained_as_any_others(tmp_path: Path, name: str) -> None:
+    changes = (
+        ("nn.Dropout(0.1)", "nn.Identity()"),
+        ("nn.Linear(4, hidden)", "Sliced(4, hidden)"),
+        ("class Rows", SLICED),
+    )
+    path = written(tmp_path, name, *changes)
+    single, unfused = (
+        trained(path, tmp_path / f"{fused}", fused_optimizer=fused).reported[-1].metrics for fused in (True, False)
+    )
+    assert single["train_loss"] == pytest.approx(unfused["train_loss"], rel=1e-5)
+    strategies = ["ddp", "fsdp", "ring_allreduce", "pipeline", "parameter_server"]
+    configs = [{"strategy": strategy, "num_microbatches": 2} for strategy in strategies]
+    found, _ = on_ranks(metrics_of_ranks, 2, path, tmp_path, configs)
+    for strategy, several in zip(strategies, found, strict=True):
+        assert several["train_loss"] == pytest.approx(single["train_loss"], rel=1e-5), strategy
+
+
+def test_a_pipeline_whose_targets_are_of_another_type_than_the_samples_is_refused(tmp_path: Path, name: str) -> None:
+    augment = "\n\ndef augment(batch):\n    return batch[0], batch[1].double()\n\n\ndef loss("
+    path = written(tmp_path, name, ("\n\ndef loss(", augment))
+    error = r"targets are torch.float64 of shape \(8, 1\), expected torch.float32"
+    config = {"strategy": "pipeline", "num_microbatches": 2}
+    found = on_ranks(of_rank_0, 2, path, tmp_path / "trial", config, error)
+    assert found[0]
+
+
+def of_rank_0(rank: int, world_size: int, path: str, folder: Path, config: dict[str, Any], error: str) -> bool:
+    """Whether the training fails with this error on rank 0; the others fail because it is gone."""
+    if rank == 0:
+        return of_rank(rank, world_size, path, folder, config, error)
+    with contextlib.suppress(Exception):
+        trained(path, folder, rank, world_size, **config)
+    return False
+
+
 def test_ranks_that_see_different_lengths_are_an_error_at_once(tmp_path: Path, name: str) -> None:
     lengths = "torch.randn(48 + int(__import__('os').environ['OWN_RANK']) if"
     path = written(tmp_path, name, ("torch.randn(48 if", lengths))
@@ -237,6 +287,53 @@ def test_it_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(
     trainable.train(CONFIG, LocalWorker(tmp_path / "part", 2, data, listener=lambda m: next(answers)))
     rest = trained(path, tmp_path / "part", epochs=2)
     assert rest.reported[-1].metrics["val_loss"] == whole.reported[-1].metrics["val_loss"]
+
+
+def test_what_augment_draws_with_numpy_or_python_goes_on_as_if_it_had_not_stopped(tmp_path: Path, name: str) -> None:
+    drawn = "batch[0] * np.random.beta(1, 1) + random.random(), batch[1]"
+    augment = f"\n\ndef augment(batch):\n    return {drawn}\n\n\ndef loss("
+    path = written(
+        tmp_path,
+        name,
+        ("\n\ndef loss(", augment),
+        ("import torch\n", "import random\n\nimport numpy as np\nimport torch\n"),
+    )
+    whole = trained(path, tmp_path / "whole", epochs=3)
+    trainable, answers = load_trainable(path), iter([False])
+    (tmp_path / "part").mkdir()
+    data = trainable.locate_data(Data())
+    trainable.train(CONFIG, LocalWorker(tmp_path / "part", 3, data, listener=lambda m: next(answers)))
+    rest = trained(path, tmp_path / "part", epochs=3)
+    assert rest.reported[-1].metrics["val_loss"] == whole.reported[-1].metrics["val_loss"]
+
+
+def test_settings_of_the_files_top_level_hold_for_all_of_its_trials(tmp_path: Path, name: str) -> None:
+    seen = "print(torch.get_float32_matmul_precision()); return nn.Sequential("
+    path = written(
+        tmp_path, name, ("UNIT", 'torch.set_float32_matmul_precision("high")\n\nUNIT'), ("return nn.Sequential(", seen)
+    )
+    before = torch.get_float32_matmul_precision()
+    try:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            for number in range(2):
+                trained(path, tmp_path / f"{number}", epochs=1)
+        assert set(printed.getvalue().split()) == {"high"}
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_a_network_without_shapes_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, ("nn.Linear(4, hidden)", "nn.LazyLinear(hidden)"))
+    with pytest.raises(OwnCodeError, match=r"0\.weight has no shape yet"):
+        trained(path, tmp_path / "trial")
+
+
+def test_a_batch_that_is_no_pair_is_refused(tmp_path: Path, name: str) -> None:
+    collate = '\n\ndef collate(samples):\n    return {"x": torch.zeros(8, 4), "y": torch.zeros(8, 1)}\n\n\ndef loss('
+    path = written(tmp_path, name, ("\n\ndef loss(", collate))
+    with pytest.raises((DataError, OwnCodeError), match="a batch is a dict, expected a pair of inputs and targets"):
+        trained(path, tmp_path / "trial")
 
 
 def test_a_checkpoint_of_another_version_of_the_file_is_not_continued(tmp_path: Path, name: str) -> None:
@@ -436,10 +533,20 @@ def test_a_loss_that_compares_each_output_with_all_targets_is_a_mistake(tmp_path
         "return outputs.square().mean()",  # of the outputs alone
         "return (outputs.mean() - targets[0]).square()",
         "return nn.functional.binary_cross_entropy_with_logits(outputs, (targets > 0).float()[:, None])",
+        "return nn.functional.mse_loss(outputs[:, 0], targets + 200_000)",
+        "return nn.functional.binary_cross_entropy(outputs.sigmoid()[:, 0], (targets > 0).float())",
     ],
 )
 def test_a_loss_that_squeezes_or_needs_no_pairs_is_none(tmp_path: Path, name: str, loss: str) -> None:
     trained(written(tmp_path, name, *SQUEEZED, (LOSS, loss)), tmp_path / "trial")
+
+
+def test_a_network_whose_first_outputs_are_alike_has_a_right_loss(tmp_path: Path, name: str) -> None:
+    zeros = "nn.Linear(hidden, 1).apply(lambda last: [nn.init.zeros_(each) for each in last.parameters()])"
+    right = LOSS, "return nn.functional.mse_loss(outputs[:, 0], targets)"
+    path = written(tmp_path, name, *SQUEEZED, right, ("nn.Linear(hidden, 1)", zeros))
+    for number in range(2):
+        trained(path, tmp_path / f"{number}")
 
 
 def test_a_dataset_that_needs_a_folder_says_so_where_there_is_none(tmp_path: Path, name: str) -> None:

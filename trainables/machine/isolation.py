@@ -29,7 +29,11 @@ SETTINGS: dict[Callable[[Any], object], Callable[[], Any]] = {
     torch.set_float32_matmul_precision: torch.get_float32_matmul_precision,  # also sets some of those below
     torch.set_rng_state: torch.get_rng_state,
 }
-OF_BACKENDS = [  # likewise, attributes in `torch.backends`
+OF_BACKENDS = [  # likewise, attributes in `torch.backends`; those that set others come first
+    "fp32_precision",
+    "cudnn.fp32_precision",
+    "mkldnn.fp32_precision",
+    "cudnn.enabled",
     "cudnn.benchmark",
     "cudnn.deterministic",
     *(f"{owner}.fp32_precision" for owner in ("cuda.matmul", "cudnn.conv", "cudnn.rnn")),
@@ -108,7 +112,10 @@ def _out_of_memory(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def _settings_restored() -> Iterator[None]:
-    before = {setter: getter() for setter, getter in SETTINGS.items()}
+    before = dict[Callable[[Any], object], Any]()
+    for setter, getter in SETTINGS.items():
+        with contextlib.suppress(RuntimeError):  # of `float32_matmul_precision`, where a file set it in the new way
+            before[setter] = getter()
     of_backends = {name: attrgetter(name)(torch.backends) for name in OF_BACKENDS}
     device = torch.get_default_device()
     cuda_states = torch.cuda.get_rng_state_all() if _cuda_in_use() else []
@@ -122,7 +129,7 @@ def _settings_restored() -> Iterator[None]:
             setter(value)
         for name, value in of_backends.items():
             owner, _, attribute = name.rpartition(".")
-            setattr(attrgetter(owner)(torch.backends), attribute, value)
+            setattr(attrgetter(owner)(torch.backends) if owner else torch.backends, attribute, value)
         if cuda_states:
             torch.cuda.set_rng_state_all(cuda_states)
 

@@ -10,6 +10,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from trainables.contract import InfeasibleError
+
 PIECE = 2**18  # numbers that are normalised at a time on a CPU
 
 
@@ -17,12 +19,18 @@ def synchronised(model: nn.Module) -> nn.Module:
     """Convert the network in place to statistics over the images of all ranks.
 
     Names and values of parameters and buffers stay, and so checkpoints remain valid. One rank alone changes nothing.
+
+    Raises:
+        InfeasibleError: a layer is of a class of its own.
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return model
-    for module in model.modules():
+    for name, module in model.named_modules():
         if (kind := SYNCHRONISED.get(type(module))) is not None:
             module.__class__ = kind
+        elif isinstance(module, _BatchNorm) and not isinstance(module, _Synchronised | nn.SyncBatchNorm):
+            what = f"{name} is a {type(module).__name__}, of which only PyTorch's own are known"
+            raise InfeasibleError(f"batch_norm synchronised: {what}; choose batch_norm local")
     return model
 
 

@@ -245,7 +245,8 @@ def picture_files(root: Path, part: Part) -> tuple[list[PictureFile], int]:
 def _layout(root: Path) -> tuple[dict[Part, Path], list[str]]:
     """Return the folder of each part, the same one if they are not divided, and the classes, sorted by name."""
     train, test, classes = root / "train", root / "test", _classes(root / "train")
-    if train.is_dir() and test.is_dir():
+    has_no_class = test.is_dir() and not _classes(test) and _images_in(test)  # such as those of a competition
+    if train.is_dir() and test.is_dir() and not (classes and has_no_class):
         return {"train": train, "test": test}, classes
     folder = train if classes else root
     return {"train": folder, "test": folder}, classes or _classes(root)
@@ -323,7 +324,7 @@ def rgb(path: Path, enough: int | None = None) -> Any:
                     return upright.convert("RGB")
                 white = Image.new("RGBA", upright.size, "white")
                 return Image.alpha_composite(white, upright.convert("RGBA")).convert("RGB")
-            pixels = np.asarray(file)  # Pillow would clip them at 255
+            pixels = np.asarray(ImageOps.exif_transpose(file))  # Pillow would clip them at 255
     except FileNotFoundError as error:
         raise DataError(f"data.root: {path} is gone since the data were listed; start again") from error
     except Exception as error:  # of a damaged header, such as MemoryError

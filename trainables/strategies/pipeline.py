@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import torch
@@ -83,6 +83,9 @@ class _PipelineStep(Step):
         ends = cuts([cost.seconds for cost in costs], self._last + 1)
         self._parts = [model[first:end] for first, end in pairwise(ends)]
         _check_own_weights(model, self._parts)
+        others = [part for rank, part in enumerate(self._parts) if rank != self._rank]
+        weights = chain.from_iterable(part.parameters() for part in others)
+        self._others = [w for w in weights if w.untyped_storage().nbytes() == w.nbytes]  # whose memory is no other's
         own = self._parts[self._rank]
         super().__init__(own, own, settings, device)
         self.model = model
@@ -108,9 +111,10 @@ class _PipelineStep(Step):
         self._stage.timeline = timeline
         losses: list[Tensor] = []
         if self._rank == 0:
-            expected = (self._settings.batch_size, *self._shape.targets.shape)
-            if targets.shape != expected:
-                what = f"targets have shape {tuple(targets.shape)}, expected {expected}, a row for each sample"
+            expected, dtype = (self._settings.batch_size, *self._shape.targets.shape), self._shape.targets.dtype
+            if targets.shape != expected or targets.dtype != dtype:
+                found = f"targets are {targets.dtype} of shape {tuple(targets.shape)}"
+                what = f"{found}, expected {dtype} of shape {expected}, a row for each sample, as the samples have them"
                 raise InfeasibleError(f"strategy pipeline: {what}")
             sending = dist.isend(targets.to(self._message_device).contiguous(), self._last)
             self._schedule.step(arranged(inputs, self._settings))
@@ -158,9 +162,8 @@ class _PipelineStep(Step):
 
     def _allocate_others(self, keep: bool) -> None:
         """Allocate or free the memory of the other stages' weights."""
-        for part in (part for rank, part in enumerate(self._parts) if rank != self._rank):
-            for weight in part.parameters():
-                weight.untyped_storage().resize_(weight.nbytes if keep else 0)
+        for weight in self._others:
+            weight.untyped_storage().resize_(weight.nbytes if keep else 0)
 
 
 def _check_own_weights(model: nn.Module, parts: list[nn.Sequential]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import Dataset, default_collate
 
@@ -83,6 +84,8 @@ class OwnFile:
             chosen = indices[np.linspace(0, len(indices) - 1, min(len(indices), UNITS_OF_SAMPLES), dtype=int)]
             samples = [tree_map(lambda x: x[0], self._batch_of(data, index)) for index in chosen.tolist()]
             self._units[key] = fmean(int(self._module.units(inputs, targets)) for inputs, targets in samples)
+            if not self._units[key] > 0:
+                raise DataError(f"{self._path.name}: units says {self._units[key]:g} of a sample, expected more than 0")
         return self._units[key]
 
     def network(self, settings: Settings, shape: SampleShape) -> nn.Module:
@@ -90,6 +93,12 @@ class OwnFile:
         network = self._module.network(**{name: getattr(settings, name) for name in self._own})
         if not isinstance(network, nn.Module):
             raise TypeError(f"{self._path.name}: network returned {type(network).__name__}, expected an nn.Module")
+        for name, parameter in network.named_parameters():
+            if is_lazy(parameter):
+                raise TypeError(
+                    f"{self._path.name}: {name} has no shape yet; let network() pass an example through its lazy "
+                    "modules, or give their sizes"
+                )
         for name, module in network.named_modules():
             if getattr(module, "sparse", False):  # nn.Embedding, nn.EmbeddingBag
                 raise TypeError(
@@ -110,9 +119,9 @@ class OwnFile:
             what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
             raise TypeError(f"{self._path.name}: loss returned {what}, expected a tensor with one number")
         if not (self._loss_is_checked or torch.compiler.is_compiling() or type(found) is not Tensor):
-            self._loss_is_checked = True
             if mistake := mixed_samples(self._module.loss, outputs, targets):
                 raise TypeError(f"{self._path.name}: loss: {mistake}")
+            self._loss_is_checked = True
         return found
 
     def measures(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
@@ -232,6 +241,9 @@ class OwnFile:
                 raise DataError(
                     f"{self._path.name}: a sample has a {type(leaf).__name__}, expected tensors and numbers"
                 )
+        if not (isinstance(found, Sequence) and len(found) == 2):
+            what = f"{self._path.name}: a batch is a {type(found).__name__}, expected a pair of inputs and targets"
+            raise DataError(what)
         inputs, targets = found
         return inputs, targets
 

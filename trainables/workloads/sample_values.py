@@ -60,7 +60,8 @@ def mixed_samples(loss: Callable[[Any, Any], Tensor], outputs: Any, targets: Any
     """Return that a loss compares each output with all targets, with the remedy; None: it does not.
 
     Outputs (n, 1) and targets (n,), or the reverse, are broadcast to (n, n). Then it does not matter which target
-    belongs to which output, though the targets matter.
+    belongs to which output, though the targets matter. The targets are added to the outputs first: the outputs of a new
+    network may be all alike, or small beside the targets, so that a right loss would hardly change, either.
     """
     if not all(type(each) in (Tensor, nn.Parameter) and each.ndim and not each.is_meta for each in (outputs, targets)):
         return None
@@ -68,9 +69,13 @@ def mixed_samples(loss: Callable[[Any, Any], Tensor], outputs: Any, targets: Any
     if len(targets) < 2 or not one_more:
         return None
     with torch.no_grad(), restored_random_state():
-        found, shifted, other = (
-            loss(outputs, each) for each in (targets, targets.roll(1, 0), targets[:1].expand_as(targets))
-        )
+        outputs = outputs.detach().float() + targets.reshape(outputs.shape)
+        try:
+            found, shifted, other = (
+                loss(outputs, each) for each in (targets, targets.roll(1, 0), targets[:1].expand_as(targets))
+            )
+        except Exception:  # a loss of outputs between 0 and 1
+            return None
         if torch.isclose(found, shifted, rtol=1e-4) and not torch.isclose(found, other, rtol=1e-4):
             return f"{_shapes(outputs, targets)} broadcast against each other; squeeze the outputs"
     return None
