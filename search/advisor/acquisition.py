@@ -27,8 +27,7 @@ def expected_improvement(means: Array, deviations: Array, front: Array, referenc
 
 def _by_slabs(means: Array, deviations: Array, front: Array, reference_point: Array) -> Array:
     """Add up slabs along the last objective; within one, the front of the other objectives is constant."""
-    if len(front):
-        front = front[is_pareto_optimal(front)]
+    front = front[is_pareto_optimal(front)]
     front = front[np.argsort(front[:, -1])]
     edges = np.append(front[:, -1], reference_point[-1])  # (num_slabs,), upper ones
     thickness = np.diff(expected_excess(edges, means[:, -1:], deviations[:, -1:]), axis=1, prepend=0.0)

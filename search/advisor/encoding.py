@@ -28,59 +28,57 @@ class Encoding:
 
     def __init__(self, space: Space) -> None:
         self._fixed = space.fixed
-        self._parameters = list(space.parameters.items())
-        self._column = {name: i for i, (name, _) in enumerate(self._parameters)}
+        self._by_name, self._parameters = space.parameters, list(space.parameters.values())
         # (num_parameters,): one-hot features of its names
-        self._num_names = [0 if isinstance(p, Range) or p.is_ordinal else len(p.values) for _, p in self._parameters]
+        self._num_names = [0 if isinstance(p, Range) or p.is_ordinal else len(p.values) for p in self._parameters]
         self._has_position = [num_names not in (1, 2) for num_names in self._num_names]
-        scale_of = list[int]()  # (num_features,): index of the length scale of a feature
-        for num_names, has_position in zip(self._num_names, self._has_position, strict=True):
-            first = scale_of[-1] + 1 if scale_of else 0
-            scale_of += [first] * num_names + [first + (num_names > 0)] * has_position
-        self._scale_of = np.array(scale_of, dtype=int)
-        widths = np.add(self._num_names, self._has_position)
-        self._column_of = np.repeat(np.arange(len(self._parameters)), widths)
 
     def columns(self, names: Collection[str]) -> NDArray[np.int_]:
         """Return the indices of these parameters' columns in a row."""
-        return np.array([i for i, (name, _) in enumerate(self._parameters) if name in names], dtype=int)
+        return np.array([i for i, name in enumerate(self._by_name) if name in names], dtype=int)
 
     def scale_of(self, columns: NDArray[np.int_]) -> NDArray[np.int_]:
         """Return the index of the length scale of each feature of these columns, counted from 0."""
-        scales = self._scale_of[np.isin(self._column_of, columns)]
-        return np.unique(scales, return_inverse=True)[1] if len(scales) else np.zeros(1, dtype=int)
+        scale_of = list[int]()
+        for i in columns:
+            first = scale_of[-1] + 1 if scale_of else 0
+            scale_of += [first] * self._num_names[i] + [first + (self._num_names[i] > 0)] * self._has_position[i]
+        return np.array(scale_of or [0])
 
     def choices(self, row: Rows, columns: NDArray[np.int_], limit: int, rng: np.random.Generator) -> Rows:
         """Return the row with all other values in these columns; of too many, and of ranges, `limit` at random.
 
         Some rows may be equal, where a value deactivates other parameters.
         """
-        given = [p for i in columns if isinstance(p := self._parameters[i][1], Choice)]
+        given = [p for i in columns if isinstance(p := self._parameters[i], Choice)]
         if len(given) == len(columns) and math.prod(len(p.values) for p in given) <= limit:
-            grid = np.array(list(itertools.product(*(range(len(p.values)) for p in given))), dtype=float)
-            rows = np.repeat(row[None], len(grid), axis=0)
-            rows[:, columns] = grid
+            values = np.array(list(itertools.product(*(range(len(p.values)) for p in given))), dtype=float)
         else:
-            rows = np.repeat(row[None], limit, axis=0)
-            rows[:, columns] = self.random(rng, limit)[:, columns]
+            values = self.random(rng, limit)[:, columns]
+        rows = np.repeat(row[None], len(values), axis=0)
+        rows[:, columns] = values
         return self._apply_conditions(rows, rng)
 
     def rows(self, configs: Iterable[Mapping[str, Scalar]]) -> Rows:
         """Return rows of configurations of the space."""
-        table = [[_position(p, c[name]) if name in c else INACTIVE for name, p in self._parameters] for c in configs]
+        every = self._by_name.items()
+        table = [[_position(p, c[name]) if name in c else INACTIVE for name, p in every] for c in configs]
         return np.array(table, dtype=float).reshape(len(table), len(self._parameters))
 
     def config(self, row: Rows) -> dict[str, Scalar]:
         """Return the configuration of one row, without the fixed settings."""
-        active = [(*known, x) for known, x in zip(self._parameters, row, strict=True) if x != INACTIVE]
-        return {n: p.value_at(float(x)) if isinstance(p, Range) else p.ordered_values[round(x)] for n, p, x in active}
+        return {
+            name: p.value_at(float(x)) if isinstance(p, Range) else p.ordered_values[round(x)]
+            for (name, p), x in zip(self._by_name.items(), row, strict=True)
+            if x != INACTIVE
+        }
 
     def random(self, rng: np.random.Generator, count: int) -> Rows:
         """Draw rows uniformly, and some of them from the values that the user calls likely."""
-        columns = [_draw(parameter, count, rng) for _, parameter in self._parameters]
-        if any(parameter.likely for _, parameter in self._parameters):
+        columns = [_draw(parameter, count, rng) for parameter in self._parameters]
+        if any(parameter.likely for parameter in self._parameters):
             inside = rng.random(count) < LIKELY_SHARE
-            for column, (_, parameter) in zip(columns, self._parameters, strict=True):
+            for column, parameter in zip(columns, self._parameters, strict=True):
                 column[inside] = _draw(parameter, int(inside.sum()), rng, likely=True)
         return self._apply_conditions(np.stack(columns, axis=1), rng)
 
@@ -93,7 +91,7 @@ class Encoding:
         count, width = rows.shape
         changed = rng.random((count, width)) < 1.5 / width
         changed[np.arange(count), rng.integers(width, size=count)] = True
-        for column, (_, parameter) in enumerate(self._parameters):
+        for column, parameter in enumerate(self._parameters):
             hit = changed[:, column] & (rows[:, column] != INACTIVE)
             positions, size = rows[hit, column], int(hit.sum())
             if isinstance(parameter, Range):
@@ -102,16 +100,17 @@ class Encoding:
                 continue
             last = len(parameter.values) - 1
             moves = rng.choice([-2, -1, 1, 2], p=[0.15, 0.35, 0.35, 0.15], size=size)
-            rows[hit, column] = near = np.clip(positions + moves, 0, last)
+            positions = np.clip(positions + moves, 0, last)
             if not parameter.is_ordinal:
                 anywhere = rng.integers(last + 1, size=size)
-                rows[hit, column] = np.where(rng.random(size) < 0.5, near, anywhere)
+                positions = np.where(rng.random(size) < 0.5, positions, anywhere)
+            rows[hit, column] = positions
         return self._apply_conditions(rows, rng)
 
     def neighbours(self, rng: np.random.Generator, row: Rows, step: float) -> Rows:
         """Return the rows with one active parameter changed: of a range by a step, a quarter of one, or to an end."""
-        changed = list[Rows]()
-        for column, (_, parameter) in enumerate(self._parameters):
+        changed = [row[None][:0]]
+        for column, parameter in enumerate(self._parameters):
             if row[column] == INACTIVE:
                 continue
             if isinstance(parameter, Range):
@@ -121,14 +120,14 @@ class Encoding:
                 positions = np.arange(len(parameter.values), dtype=float)
             rows = np.repeat(row[None], len(positions), axis=0)
             rows[:, column] = positions
-            changed.extend(rows[positions != row[column]])
-        return self._apply_conditions(np.stack(changed), rng) if changed else row[None][:0]
+            changed.append(rows[positions != row[column]])
+        return self._apply_conditions(np.vstack(changed), rng)
 
     def features(self, rows: Rows, only: NDArray[np.int_]) -> Features:
         """Return the features of the parameters in the columns `only`."""
         columns: list[Array] = []
         for i in only:
-            parameter, x = self._parameters[i][1], rows[:, i]
+            parameter, x = self._parameters[i], rows[:, i]
             # n names are a squared distance of (2 / n)**0.5 apart: of many, few are tried
             columns += [np.where(x == k, (2 * self._num_names[i]) ** -0.25, 0.0) for k in range(self._num_names[i])]
             if self._has_position[i]:
@@ -138,13 +137,12 @@ class Encoding:
 
     def _apply_conditions(self, rows: Rows, rng: np.random.Generator) -> Rows:
         """Deactivate parameters whose condition does not hold; draw values for those that became active."""
-        for column, (_, parameter) in enumerate(self._parameters):
+        for column, parameter in enumerate(self._parameters):
             active = np.ones(len(rows), dtype=bool)
             for other, wanted in parameter.when.items():
-                if other in self._column:
-                    others = self._parameters[self._column[other]][1]
-                    positions = [_position(others, value) for value in wanted if others.contains(value)]
-                    active &= np.isin(rows[:, self._column[other]], positions)
+                if searched := self._by_name.get(other):
+                    positions = [_position(searched, value) for value in wanted if searched.contains(value)]
+                    active &= np.isin(rows[:, self.columns([other])[0]], positions)
                 else:
                     active &= self._fixed.get(other) in wanted
             rows[~active, column] = INACTIVE
