@@ -1,6 +1,5 @@
 """Tuning by probes: the fastest values of settings that affect the rate alone, and whether another probe pays."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -23,8 +22,8 @@ MIN_PROBE_GAIN, CERTAIN = 0.03, 0.05  # relative to the rate: smallest gain wort
 class ProbeTuner:
     """Tuner of the settings that affect the rate alone; `rate` models the rate's loss, by its logarithm.
 
-    `tuned_names` are the parameters to tune; `feasibility` gives the probability that rows run here and satisfy the
-    constraints. `most`: probes of the whole search.
+    `tuned_names` are the parameters to tune, perhaps none; `feasibility` gives the probability that rows run here and
+    satisfy the constraints. `most`: probes of the whole search.
     """
 
     def __init__(
@@ -33,7 +32,7 @@ class ProbeTuner:
         rate: MetricModel,
         tuned_names: set[str],
         feasibility: Callable[[Rows], Array],
-        most: float = math.inf,
+        most: float,
     ) -> None:
         self._encoding, self.rate, self._tuned_names, self._feasibility = encoding, rate, tuned_names, feasibility
         self._most, self._tuned = most, encoding.columns(tuned_names)
@@ -52,7 +51,6 @@ class ProbeTuner:
         self._measured[self._key(row)] = row
         group, tuned = row[self._shared].tobytes(), row[self._tuned].tobytes()
         self._winners[group] = min(self._winners.get(group, (loss, tuned)), (loss, tuned))
-        self.invalidate()
 
     def invalidate(self) -> None:
         """Discard the predictions, because there is new data."""
@@ -71,10 +69,10 @@ class ProbeTuner:
         feasibility, keys = self._feasibility(rows), [self._key(r) for r in rows]
         known = np.array([key in self._measured for key in keys])
         untried = ~known & np.array([key not in self._probed for key in keys])
-        probe = None
         if not len(self.rate):
             score = np.where(untried, 1.0, 0.0) + 0.5 * feasibility + 1e-6 * rng.random(len(rows))
-            best, probes = int(np.argmax(score)), bool(untried.any())
+            best = int(np.argmax(score))
+            probe = best if untried.any() else None
         else:
             means, deviations = self.rate.predict(rows)
             best = _lowest(means, feasibility, known if known.any() else untried if untried.any() else ~known)
@@ -83,18 +81,17 @@ class ProbeTuner:
                 moves = deviations**2 / np.hypot(deviations, self.rate.noise)
                 gains = untried * expected_excess(means[best], means, moves) * feasibility
                 probe = self._choose_probe(rows, best, gains, untried & (feasibility >= 0.5))
-                probes = probe is not None
             else:
-                probes = bool(untried[best] and deviations[best] > CERTAIN)
+                probe = best if untried[best] and deviations[best] > CERTAIN else None
+        if len(self._probed) >= self._most:
+            probe = None
         # untuned settings keep their exact values, which the encoding may round
         kept = {name: value for name, value in config.items() if name not in self._tuned_names}
-        if len(self._probed) >= self._most:
-            probe, probes = None, False
-        return {**self._encoding.config(rows[best if probe is None else probe]), **kept}, probes
+        return {**self._encoding.config(rows[best if probe is None else probe]), **kept}, probe is not None
 
     def fastest(self, rows: Rows) -> Rows:
         """Return the rows with the tuned settings that are predicted to be the fastest."""
-        if not len(self.rate):
+        if not len(self._tuned) or not len(self.rate):
             return rows
         groups = {row[self._shared].tobytes(): row for row in rows}
         if unknown := {key: row for key, row in groups.items() if key not in self._fastest}:
@@ -113,13 +110,11 @@ class ProbeTuner:
 
     def _variants(self, row: Rows, rng: np.random.Generator, limit: int = MAX_VARIANTS) -> Rows:
         """Return rows with other tuned settings: all, or a random selection and those measured."""
-        rows = [row[None], self._encoding.choices(row, self._tuned, limit, rng)]
-        for other in self._measured.values():
-            if (other[self._shared] == row[self._shared]).all():
-                same = row.copy()
-                same[self._tuned] = other[self._tuned]
-                rows.append(same[None])
-        return np.asarray(np.unique(np.vstack(rows), axis=0))
+        known = np.stack([row, *self._measured.values()])
+        alike = known[(known[:, self._shared] == row[self._shared]).all(axis=1)]
+        rows = np.repeat(row[None], len(alike), axis=0)
+        rows[:, self._tuned] = alike[:, self._tuned]
+        return np.asarray(np.unique(np.vstack([rows, self._encoding.choices(row, self._tuned, limit, rng)]), axis=0))
 
     def _choose_probe(self, rows: Rows, best: int, gains: Array, possible: NDArray[np.bool_]) -> int | None:
         """Return the index of the row to probe next; None: no probe pays. `gains` are expected over the row `best`.

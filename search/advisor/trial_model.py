@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,29 +78,23 @@ class TrialModel:
         self._learns_curves = space.stopping_rule != "none"  # else they would leave room for fewer trials in the models
         every = encoding.columns(space.parameters)
         probed, trained = encoding.columns(space.affecting("probed")), encoding.columns(space.affecting("trained"))
-        decoupled = space.evaluation == "decoupled"
+        decoupled, lengths_differ = space.evaluation == "decoupled", EPOCHS in space.parameters
+        new_model = partial(MetricModel, encoding, equal_lengths=not lengths_differ)
         self._is_probed = np.array([space.is_probed(objective) for objective in space.objectives])
-        of_rate = (probed, log_rates, RATES_DIFFER_BY) if decoupled else (probed, warp_losses, 0.0)
-        lengths_differ = EPOCHS in space.parameters
-        self._objectives = [
-            MetricModel(
-                encoding,
-                *(of_rate if space.is_probed(o) else (every if is_duration(o.metric) else trained, warp_losses, 0.0)),
-                equal_lengths=not lengths_differ,
-                is_learned=is_learned(space.trainable or "", o.metric),
-            )
-            for o in space.objectives
-        ]
-        self._probe_tuner: ProbeTuner | None = None
-        if space.probe_tuned_parameters and self._is_probed.any():
-            rate = rate_metric(space.known_metrics)
-            tuned = min(np.flatnonzero(self._is_probed), key=lambda i: space.objectives[i].metric != rate)
-            by = self._objectives[tuned]
-            most = PROBES_AN_HOUR * (space.budget.hours or math.inf)
-            self._probe_tuner = ProbeTuner(encoding, by, space.probe_tuned_parameters, self._feasibility, most)
-        self._failure = MetricModel(encoding, every)
-        limits = map(str, space.all_constraints)
-        self._excesses = {limit: MetricModel(encoding, every, equal_lengths=not lengths_differ) for limit in limits}
+        self._objectives = list[MetricModel]()
+        for objective, is_probed in zip(space.objectives, self._is_probed, strict=True):
+            columns = probed if is_probed else every if is_duration(objective.metric) else trained
+            scale, min_spread = (log_rates, RATES_DIFFER_BY) if is_probed and decoupled else (warp_losses, 0.0)
+            learned = is_learned(space.trainable or "", objective.metric)
+            self._objectives.append(new_model(columns, scale, min_spread, is_learned=learned))
+        self._failure = new_model(every)
+        self._excesses = {str(limit): new_model(every) for limit in space.all_constraints}
+        # probes tune the training's rate, or else the first objective that they measure
+        is_rate = [objective.metric == rate_metric(space.known_metrics) for objective in space.objectives]
+        first = max(range(len(is_rate)), key=lambda i: (self._is_probed[i], is_rate[i]))
+        tuned = space.probe_tuned_parameters if self._is_probed.any() else set()
+        most = PROBES_AN_HOUR * (space.budget.hours or math.inf)
+        self._probe_tuner = ProbeTuner(encoding, self._objectives[first], tuned, self._feasibility, most)
         # objectives that the user bounds by the numbers of epochs in the space
         self._set_by_length = [i for i, o in enumerate(space.objectives) if lengths_differ and is_duration(o.metric)]
         # random configurations, which stand for the space; needed for these objectives alone
@@ -109,10 +104,9 @@ class TrialModel:
         self._earlier: list[Rows] = []  # configurations of which earlier runs measured all objectives
         self._elsewhere = defaultdict[str, list[tuple[Rows, Losses]]](list)  # by run on other data or another machine
         self._tried: set[bytes] = set()
-        trials = space.budget.trials
-        self._first_trials = FIRST_TRIALS if trials is None else min(FIRST_TRIALS, round(FIRST_FRACTION * trials))
-        if decoupled:  # rates are known from probes, and accuracies depend on fewer parameters
-            self._first_trials = min(self._first_trials, FIRST_MEASURED)
+        # where decoupled, rates are known from probes, and accuracies depend on fewer parameters
+        most_first = FIRST_MEASURED if decoupled else FIRST_TRIALS
+        self._first_trials = round(min(most_first, FIRST_FRACTION * (space.budget.trials or math.inf)))
         self._num_started = 0
         self._first_complete = max(1, min(self._first_trials, round(FIRST_COMPLETE * space.budget.full_lengths)))
         self._to_the_end: list[str] = []  # of the first trials
@@ -128,7 +122,7 @@ class TrialModel:
             self._num_started += 1
             if len(self._to_the_end) < self._first_complete:
                 self._to_the_end.append(trial_id)
-        elif self._probe_tuner:
+        else:
             self._probe_tuner.start(row)
 
     def is_rung(self, trial_id: str, epoch: int) -> bool:
@@ -155,9 +149,7 @@ class TrialModel:
             if trial.has_rate:
                 self._measured.add(trial_id)
             part = progress(epoch, trial.length, self._space.lengths[1])
-            self._learn(trial.row, part, losses, errors)
-            for name, excess in (excesses or {}).items():
-                self._excesses[name].learn(trial.row, part, excess)
+            self._learn(trial.row, part, losses, excesses or {}, errors)
 
     def complete(self, trial_id: str, losses: Array, errors: Array | float = 0.0) -> None:
         """Record the losses of a trial at full length; `errors` as for `observe`."""
@@ -167,7 +159,7 @@ class TrialModel:
 
     def observe_probe(self, trial_id: str, losses: Array, errors: Array | float = 0.0) -> None:
         """Record the losses of a probe: all objectives, NaN for those that need training; `errors` as for `observe`."""
-        self._learn(self._trials[trial_id].row, 1.0, losses, errors)
+        self._learn(self._trials[trial_id].row, 1.0, losses, {}, errors)
 
     def observe_earlier_run(
         self,
@@ -181,9 +173,7 @@ class TrialModel:
         It is not a trial of this run: the same configuration may be proposed again. `errors` as for `observe`.
         """
         (row,) = self._encoding.rows([config])
-        self._learn(row, 1.0, losses, errors)
-        for name, excess in excesses.items():
-            self._excesses[name].learn(row, 1.0, excess)
+        self._learn(row, 1.0, losses, excesses, errors)
         if np.isfinite(losses).all():
             self._earlier.append(row)
 
@@ -224,7 +214,7 @@ class TrialModel:
         if self._elsewhere and self._num_started % 2 == 0:  # what was best there, in turn with what is random
             runs = (map(np.array, zip(*measured, strict=True)) for measured in self._elsewhere.values())
             choices.insert(0, np.vstack([rows[is_pareto_optimal(losses)] for rows, losses in runs]))
-        choices = [self._with_fastest_settings(rows) for rows in choices]
+        choices = [self._probe_tuner.fastest(rows) for rows in choices]
         untried = [rows[self._are_untried(rows)] for rows in choices]
         rows = next((rows for rows in untried if len(rows)), choices[-1])
         odds = self._feasibility(rows)
@@ -233,7 +223,7 @@ class TrialModel:
 
     def tune(self, config: Mapping[str, Scalar], rng: np.random.Generator) -> tuple[dict[str, Scalar], bool]:
         """Set the probe-tuned parameters of a configuration; the flag says whether to probe it before training."""
-        return self._probe_tuner.tune(config, rng) if self._probe_tuner else (dict(config), False)
+        return self._probe_tuner.tune(config, rng)
 
     def reason_to_stop(self, trial_id: str, epoch: int, rng: np.random.Generator) -> str | None:
         """Return why a trial should end at this epoch, a rung; None: it should continue.
@@ -276,20 +266,24 @@ class TrialModel:
         if self._space.searcher.name == "gp":
             best, gain = self._best_candidate(rng)
             return gain / self._length(self._encoding.config(best))
-        rows = self._with_fastest_settings(self._encoding.random(rng, CANDIDATES))
+        rows = self._probe_tuner.fastest(self._encoding.random(rng, CANDIDATES))
         return float(np.mean(self.gain(rows) / [self._length(self._encoding.config(row)) for row in rows]))
 
     def _length(self, config: Mapping[str, Scalar]) -> int:
         """Epochs of a trial of this configuration."""
         return self._space.last_epoch({**self._space.fixed, **config})
 
-    def _learn(self, row: Rows, progress: float, losses: Array, errors: Array | float) -> None:
+    def _learn(
+        self, row: Rows, progress: float, losses: Array, excesses: Mapping[str, float], errors: Array | float
+    ) -> None:
         known = np.broadcast_to(errors, losses.shape)
         for model, is_probed, loss, error in zip(self._objectives, self._is_probed, losses, known, strict=True):
             if np.isfinite(loss):
                 model.learn(row, 1.0 if is_probed else progress, float(loss), float(error))
-                if self._probe_tuner and model is self._probe_tuner.rate:
+                if model is self._probe_tuner.rate:
                     self._probe_tuner.learn(row, float(loss))
+        for name, excess in excesses.items():
+            self._excesses[name].learn(row, progress, excess)
         self._invalidate()
 
     def _expect_others(self, judged: _ModelledTrial | None = None) -> None:
@@ -301,13 +295,9 @@ class TrialModel:
             for model in self._objectives:
                 model.expect(expected)
 
-    def _with_fastest_settings(self, rows: Rows) -> Rows:
-        return self._probe_tuner.fastest(rows) if self._probe_tuner else rows
-
     def _invalidate(self) -> None:
         self._estimate = None
-        if self._probe_tuner:
-            self._probe_tuner.invalidate()
+        self._probe_tuner.invalidate()
 
     def _has_too_little_data(self, num_started: int) -> bool:
         earlier = len(self._earlier)
@@ -332,12 +322,12 @@ class TrialModel:
     def _estimate_front(self) -> _FrontEstimate:
         if self._estimate is None:
             final = self._final()
-            ranks = pareto_rank(np.stack([t.final for t in final])) if final else np.empty(0)  # type: ignore[misc]
+            ranks = pareto_rank(np.array([trial.final for trial in final]))
             kept = [final[i] for i in np.argsort(ranks, kind="stable")[:MAX_ON_FRONT]]
             measured = (t for t in self._trials.values() if t.measured_epoch or t.final is not None)
             others = [t for t in measured if t.final is None or t.violates][-MAX_ON_FRONT:]
-            rows = np.stack([t.row for t in [*kept, *others]] + self._earlier[-MAX_ON_FRONT:])
-            rows = np.vstack([self._expected, rows])
+            known = [trial.row for trial in [*kept, *others]] + self._earlier[-MAX_ON_FRONT:]
+            rows = np.vstack([self._expected, *known])
             means, _ = self._predict(rows)
             optimal = is_pareto_optimal(means)
             nadir = means[optimal].max(axis=0) + 0.1 * np.ptp(means[optimal], axis=0) + 1e-9
@@ -372,7 +362,7 @@ class TrialModel:
 
     def _untried_gains(self, rows: Rows) -> tuple[Rows, Array]:
         """Return the rows with their fastest settings, and their gains; -inf for what was tried."""
-        rows = self._with_fastest_settings(rows)
+        rows = self._probe_tuner.fastest(rows)
         untried = self._are_untried(rows)
         gains = np.full(len(rows), -np.inf)
         if untried.any():
