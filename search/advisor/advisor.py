@@ -4,7 +4,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal, cast, get_args
 
 import numpy as np
@@ -29,7 +28,6 @@ ATTEMPTS = 10  # to find an untried configuration
 @dataclass
 class _ObservedTrial:
     proposal: Proposal
-    number: int  # in the Optuna study
     epochs: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     stop: str | None = None  # the reason; None: it continues
@@ -52,11 +50,12 @@ class Advisor:
         self._epochs = 0  # observed, of all trials
         self._last_numbers = Counter[str]()  # by the prefix of trial IDs, t or p; a damaged journal may lack trials
         self._num_trials = 0  # without preparatory probes, which the budget does not count
-        is_grid = space.searcher.name == "grid"
-        self._grid = sorted(space.grid(), key=lambda config: config != space.baseline) if is_grid else None
+        self._grid = space.grid() if space.searcher.name == "grid" else None
+        self._num_configs = space.num_configs
         self._forecasts = space.stopping_rule == "forecast"
-        needs_model = space.searcher.name == "gp" or self._forecasts or space.evaluation == "decoupled"
-        self._model = TrialModel(space) if needs_model else None
+        # constraints on metrics that take training, so that early measurements of them can mislead
+        self._learned_constraints = [limit for limit in space.all_constraints if self._is_learned(limit.metric)]
+        self._model = TrialModel(space)
         self._probe_tuned = space.probe_tuned_parameters
         self._gain_too_small: str | None = None  # why no further trial is worth its time
         self._pending: dict[str, Scalar] | None = None  # to be trained once probes have found its fastest settings
@@ -66,34 +65,34 @@ class Advisor:
         """Return the next configuration to run; None when the budget is spent or the grid is complete."""
         if self.stop_reason is not None:
             return None
-        space, model = self._space, self._model
-        if space.budget.least_gain is not None and model is not None and self._pending is None:
-            gain = model.expected_gain(self._rng(3))
+        space = self._space
+        if space.budget.least_gain is not None and self._pending is None:
+            gain = self._model.expected_gain(self._rng(3))
             if gain is not None and gain < space.budget.least_gain:
                 added = f"{gain:.2%} to the front's hypervolume"
                 self._gain_too_small = f"the next trial was expected to add {added}, below budget.least_gain"
                 return None
         if self._num_trials == 0 and space.baseline:
             return self._start(space.baseline, space.trial_kind)
-        chosen = self._pending or self._choose()
-        if space.evaluation == "decoupled" and model is not None:
-            config, probe = model.tune(chosen, self._rng(1))
-            return self._start(config, "probe" if probe else "train")
-        return self._start(chosen, space.trial_kind)
+        config, probe = self._model.tune(self._pending or self._choose(), self._rng(1))
+        return self._start(config, "probe" if probe else space.trial_kind)
 
     @property
     def stop_reason(self) -> str | None:
         """Reason why there will be no further proposal; None: there may be."""
-        space, budget = self._space, self._space.budget
-        if budget.trials is not None and self._num_trials >= budget.trials:
+        if self._num_trials >= (self._space.budget.trials or math.inf):
             return "budget.trials is spent"
-        if budget.total_epochs is not None and budget.total_epochs - self._epochs < space.lengths[0]:
+        if self._epochs_left < self._space.lengths[0]:
             return EPOCHS_SPENT  # what may be left is too little for another trial
         if self._grid is not None and self._num_trials >= len(self._grid):
             return "the grid is complete"
         if len(self._tried) >= self._num_configs:
             return "every configuration was tried"
         return self._gain_too_small
+
+    @property
+    def _epochs_left(self) -> float:
+        return (self._space.budget.total_epochs or math.inf) - self._epochs
 
     def observe(
         self, trial_id: str, epoch: int, metrics: Mapping[str, float | None], earlier_decision: str | None = None
@@ -114,17 +113,20 @@ class Advisor:
         self._epochs += max(0, epoch - trial.epochs)
         trial.epochs = max(epoch, trial.epochs)
         trial.metrics = _finite(metrics)
-        if self._model is not None and trial.proposal.kind != self._space.trial_kind:
-            self._model.observe_probe(trial_id, self._losses(trial.metrics), self._errors(trial.metrics))
-        elif self._model is not None:
+        losses, errors = self._losses(trial.metrics), self._errors(trial.metrics)
+        if trial.proposal.kind != self._space.trial_kind:
+            self._model.observe_probe(trial_id, losses, errors)
+        else:
             excesses = self._excesses(trial.metrics, self._learned_constraints)
-            self._model.observe(trial_id, epoch, self._losses(trial.metrics), self._errors(trial.metrics), excesses)
-        if epoch < last_epoch and trial.stop is None:
+            self._model.observe(trial_id, epoch, losses, errors, excesses)
+        if epoch >= last_epoch:
+            return Decision.CONTINUE
+        if trial.stop is None:
             if earlier_decision is None or not self._forecasts:
                 trial.stop = self._reason_to_stop(trial, epoch)
             elif earlier_decision == Decision.STOP:
                 trial.stop = "was stopped before"
-        return Decision.STOP if trial.stop and epoch < last_epoch else Decision.CONTINUE
+        return Decision.STOP if trial.stop else Decision.CONTINUE
 
     def why_stopped(self, trial_id: str) -> str | None:
         """Return the reason why a trial was told to stop; None: it was not.
@@ -142,9 +144,7 @@ class Advisor:
         """
         return dict(self._known(trial_id).metrics)
 
-    def finish(
-        self, trial_id: str, state: str, reason: str | None = None, metrics: Mapping[str, float | None] | None = None
-    ) -> None:
+    def finish(self, trial_id: str, state: str, metrics: Mapping[str, float | None] | None = None) -> None:
         """Record the final state of a trial.
 
         complete: its last measurement is final; without a finite value of each objective that takes training it counts
@@ -162,22 +162,21 @@ class Advisor:
         trial.state = cast(State, state)
         trial.metrics |= _finite(metrics or {})
         preparatory = trial.proposal.kind != self._space.trial_kind
-        is_measured = state == "complete" and measured(trial.metrics, self._space.objectives)
+        is_measured = state == "complete" and not preparatory and measured(trial.metrics, self._space.objectives)
         final = self._losses(trial.metrics) if is_measured else None
-        all_excesses = self._final_excesses(trial, self._space.all_constraints)
-        if self._model is not None:
-            if trial.metrics and state != "failed":
-                self._model.observe_excesses(trial_id, all_excesses)
-            if final is not None and not preparatory:
-                self._model.complete(trial_id, final, self._errors(trial.metrics))
-            if trial_id == BASELINE and self._baseline_metrics():
-                self._judge_by_baseline()
-            trained = [objective for objective in self._space.objectives if not self._space.is_probed(objective)]
-            learned = preparatory or measured(trial.metrics, trained)
-            self._model.observe_feasibility(trial_id, state == "stopped" or (state == "complete" and learned))
-        excesses = all_excesses if final is None else self._excesses(trial.metrics, self._space.stated_constraints)
+        excesses = self._final_excesses(trial, self._space.all_constraints)
+        if state != "failed":
+            self._model.observe_excesses(trial_id, excesses)
+        if final is not None:
+            self._model.complete(trial_id, final, self._errors(trial.metrics))
+            excesses = self._excesses(trial.metrics, self._space.stated_constraints)
+        if trial_id == BASELINE:
+            self._judge_by_baseline()
+        trained = [objective for objective in self._space.objectives if not self._space.is_probed(objective)]
+        learned = preparatory or measured(trial.metrics, trained)
+        self._model.observe_feasibility(trial_id, state == "stopped" or (state == "complete" and learned))
         told = "failed" if preparatory else trial.state
-        self._optuna_study.tell(trial.number, told, reason, None if final is None else final.tolist(), excesses)
+        self._optuna_study.tell(trial_id, told, None if final is None else final.tolist(), excesses)
 
     def replay(self, events: Iterable[Event]) -> list[Proposal]:
         """Learn from a journal; return the trials that were started but have not finished.
@@ -195,9 +194,9 @@ class Advisor:
                 repeats[event.trial_id].append(_finite(event.metrics))
         for event in events:
             match event:
-                case Known() if self._model is not None:
+                case Known():
                     for known in event.measurements:  # of earlier runs; they are not trials of this run
-                        self._learn_earlier_run(self._model, known)
+                        self._learn_earlier_run(known)
                 case Start():
                     self._restart(Proposal(event.trial_id, event.config, event.kind))
                 case Measurement() | Finish() if event.trial_id not in self._trials:
@@ -205,35 +204,25 @@ class Advisor:
                 case Measurement():
                     self.observe(event.trial_id, event.epoch, event.metrics, event.decision)
                 case Finish():
-                    trial = self._known(event.trial_id)
+                    trial = self._trials[event.trial_id]
                     trial.metrics = merge_repeats(trial.metrics, repeats[event.trial_id])
                     is_short = 0 < trial.epochs < self._space.last_epoch(trial.proposal.config)
                     # complete, but budget.epochs was extended since
                     state = "stopped" if event.state == "complete" and is_short else event.state
-                    self.finish(event.trial_id, state, event.reason, event.metrics)
+                    self.finish(event.trial_id, state, event.metrics)
         return [trial.proposal for trial in self._trials.values() if trial.state is None]
 
-    def _learn_earlier_run(self, model: TrialModel, known: KnownMeasurement) -> None:
+    def _learn_earlier_run(self, known: KnownMeasurement) -> None:
         if metrics := _finite(known.metrics):
             excesses = self._excesses(metrics, self._space.all_constraints)
-            model.observe_earlier_run(known.config, self._losses(metrics), excesses, self._errors(metrics))
+            self._model.observe_earlier_run(known.config, self._losses(metrics), excesses, self._errors(metrics))
         if elsewhere := _finite(known.elsewhere):
-            model.observe_elsewhere(known.run, known.config, self._losses(elsewhere), self._errors(elsewhere))
-
-    @cached_property
-    def _num_configs(self) -> float:
-        return self._space.num_configs
-
-    @cached_property
-    def _learned_constraints(self) -> list[Constraint]:
-        """Constraints on metrics that take training, so that early measurements of them can mislead."""
-        trainable = self._space.trainable or ""
-        return [limit for limit in self._space.all_constraints if is_learned(trainable, limit.metric)]
+            self._model.observe_elsewhere(known.run, known.config, self._losses(elsewhere), self._errors(elsewhere))
 
     def _choose(self) -> dict[str, Scalar]:
         if self._grid is not None:
-            return dict(next((point for point in self._grid if self._key(point) not in self._tried), self._grid[-1]))
-        if self._space.searcher.name == "gp" and self._model is not None:
+            return next(point for point in self._grid if self._key(point) not in self._tried)
+        if self._space.searcher.name == "gp":
             return self._model.propose(self._rng(0))
         for attempt in range(ATTEMPTS):
             seed = np.random.SeedSequence([self._seed, self._num_trials, attempt]).generate_state(1)
@@ -259,26 +248,28 @@ class Advisor:
         What is learned is measured on the same validation samples in all trials, and most of its interval stands for
         their choice. What remains is much alike in all trials, as the noise is that the model learns.
         """
-        objectives, trainable = self._space.objectives, self._space.trainable or ""
-        halves = [0.0 if is_learned(trainable, o.metric) else half_interval(metrics, o.metric) for o in objectives]
-        return np.array([half or 0.0 for half in halves]) / HALF_95
+        names = [objective.metric for objective in self._space.objectives]
+        halves = [0.0 if self._is_learned(name) else half_interval(metrics, name) or 0.0 for name in names]
+        return np.array(halves) / HALF_95
+
+    def _is_learned(self, metric: str) -> bool:
+        return is_learned(self._space.trainable or "", metric)
 
     def _start(
         self, config: Mapping[str, Scalar], kind: Literal["train", "probe"], name: str | None = None
     ) -> Proposal:
-        chosen = self._optuna_study.start(config)
         preparatory = kind != self._space.trial_kind
         prefix = "p" if preparatory else "t"
         name = name or f"{prefix}{self._last_numbers[prefix] + 1:04d}"
+        chosen = self._optuna_study.start(name, config)
         self._last_numbers[prefix] = max(self._last_numbers[prefix], int(name[1:]))
         proposal = Proposal(name, {**self._space.fixed, **chosen}, kind)
-        self._trials[proposal.trial_id] = _ObservedTrial(proposal, len(self._trials))
-        self._pending = dict(chosen) if preparatory else None
+        self._trials[name] = _ObservedTrial(proposal)
+        self._pending = chosen if preparatory else None
         if not preparatory:
             self._num_trials += 1
             self._tried.add(self._key(chosen))
-        if self._model is not None:
-            self._model.start(proposal.trial_id, chosen, preparatory)
+        self._model.start(name, chosen, preparatory)
         return proposal
 
     def _restart(self, past: Proposal) -> None:
@@ -303,12 +294,11 @@ class Advisor:
         return trial
 
     def _reason_to_stop(self, trial: _ObservedTrial, epoch: int) -> str | None:
-        total, trial_id = self._space.budget.total_epochs, trial.proposal.trial_id
-        if total is not None and self._epochs >= total:
+        trial_id, left = trial.proposal.trial_id, self._epochs_left
+        if left <= 0:
             return EPOCHS_SPENT
-        if not self._forecasts or self._model is None or not self._model.is_rung(trial_id, epoch):
+        if not self._model.is_rung(trial_id, epoch):
             return None
-        left = math.inf if total is None else total - self._epochs
         if left < self._space.last_epoch(trial.proposal.config) - epoch:
             return TOO_FEW_EPOCHS
         if left < self._space.lengths[0]:
@@ -327,14 +317,13 @@ class Advisor:
 
     def _judge_by_baseline(self) -> None:
         """Learn the excesses of trials that ended before the baseline, by constraints that refer to it."""
-        assert self._model is not None
         of_baseline = [constraint for constraint in self._space.all_constraints if constraint.of_baseline]
         for trial_id, trial in self._trials.items():
-            if trial_id != BASELINE and trial.state not in (None, "failed") and trial.metrics:
+            if trial_id != BASELINE and trial.state not in (None, "failed"):
                 self._model.observe_excesses(trial_id, self._final_excesses(trial, of_baseline))
 
     def _baseline_metrics(self) -> dict[str, float]:
-        first = self._trials.get(BASELINE) if self._space.baseline else None
+        first = self._trials.get(BASELINE)  # constraints refer to it only if the space has a baseline
         return first.metrics if first and first.state == "complete" else {}
 
 

@@ -18,11 +18,11 @@ NSGA2_POPULATION = 20  # Optuna's default of 50 would spend most of a usual budg
 
 
 class OptunaStudy:
-    """Optuna study of a space. Trials are numbered from 0, in the order in which they start."""
+    """Optuna study of a space."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self._started: list[optuna.Trial] = []
+        self._started: dict[str, optuna.Trial] = {}  # by the ID of the trial
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # without a line on the terminal for each study
         self._study = optuna.create_study(directions=["minimize"] * len(space.objectives))  # values are losses
 
@@ -34,7 +34,7 @@ class OptunaStudy:
         self._study.tell(draft, state=TrialState.FAIL)  # samplers ignore failed trials
         return chosen
 
-    def start(self, config: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    def start(self, trial_id: str, config: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Start a trial of this configuration; return its searched parameters.
 
         Raises:
@@ -52,27 +52,18 @@ class OptunaStudy:
         self._study.enqueue_trial(encoded)
         trial = self._study.ask()
         _ = trial.relative_params  # makes NSGA-II assign a generation, which Optuna skips for enqueued trials
-        self._started.append(trial)
+        self._started[trial_id] = trial
         return _suggest(trial, self._space)
 
-    def tell(
-        self,
-        number: int,
-        state: State,
-        reason: str | None,
-        losses: Sequence[float] | None,
-        excesses: Mapping[str, float],
-    ) -> None:
+    def tell(self, trial_id: str, state: State, losses: Sequence[float] | None, excesses: Mapping[str, float]) -> None:
         """Record the end of a trial. A complete trial with `losses` None measured nothing and counts as infeasible."""
-        trial = self._started[number]
-        if reason is not None:
-            trial.set_user_attr("reason", reason)
+        trial = self._started[trial_id]
         if state in ("failed", "stopped"):
             self._study.tell(trial, state=TrialState.FAIL if state == "failed" else TrialState.PRUNED)
             return
         for name, excess in excesses.items():  # between -1 and 1
             trial.set_constraint(name, math.copysign(-math.expm1(-abs(excess)), excess))
-        if state == "infeasible" or losses is None:
+        if losses is None:
             # Samplers ignore trials in the state FAIL and would suggest the same configuration again. They remember a
             # violated constraint, and then ignore the values, which Optuna requires. 1 exceeds every other constraint.
             trial.set_constraint("works here", 1.0)

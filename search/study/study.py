@@ -203,7 +203,7 @@ class Study:
             verdict=None if verdict is None else asdict(verdict),  # words and numbers that need no trainable
             metrics=dict(finished.metrics),
         )
-        self._advisor.finish(trial_id, finished.state, finished.reason, finished.metrics)
+        self._advisor.finish(trial_id, finished.state, finished.metrics)
         self._with_checkpoints.add(trial_id)
         self._drop_checkpoints()
 

@@ -38,7 +38,7 @@ class Script(Advisor):
         self.seen.append((trial_id, epoch, metrics))
         return Decision.STOP if trial_id in self._stop else Decision.CONTINUE
 
-    def finish(self, trial_id: str, state: str, reason: object = None, metrics: object = None) -> None:
+    def finish(self, trial_id: str, state: str, metrics: object = None) -> None:
         self.seen.append((trial_id, state))
 
 

@@ -304,7 +304,7 @@ def test_a_trial_is_complete_after_its_own_epochs(searcher):
 def study_trials(advisor):
     """The started trials in order, as Optuna knows them: losses, and constraints (zero or less: satisfied)."""
     study = advisor._optuna_study
-    return [study._study.trials[trial.number] for trial in study._started]
+    return [study._study.trials[trial.number] for trial in study._started.values()]
 
 
 def told(state=None, constraints=(), **metrics):
@@ -313,7 +313,7 @@ def told(state=None, constraints=(), **metrics):
     if metrics:
         advisor.observe(proposal.trial_id, EPOCHS, metrics)
     if state is not None:
-        advisor.finish(proposal.trial_id, state, "because")
+        advisor.finish(proposal.trial_id, state)
     return study_trials(advisor)[0]
 
 
@@ -330,7 +330,6 @@ def test_a_stopped_trial_is_told_without_values():
 def test_a_failed_trial_is_told_without_values_and_without_blame():
     trial = told("failed", accuracy=0.5, seconds=3.0)
     assert (trial.state, trial.values, trial.constraints) == (TrialState.FAIL, None, {})
-    assert trial.user_attrs["reason"] == "because"
 
 
 @pytest.mark.parametrize(
@@ -362,7 +361,7 @@ def test_a_constraint_is_told_relative_to_its_bound_and_less_than_infeasible():
 
 def test_what_is_known_of_a_trial_that_cannot_run_is_told_too():
     advisor = Advisor(space(constraints=["memory <= 0.8"]))
-    advisor.finish(advisor.propose().trial_id, "infeasible", "because", {"memory": 1.6, "rate": None})
+    advisor.finish(advisor.propose().trial_id, "infeasible", {"memory": 1.6, "rate": None})
     assert study_trials(advisor)[0].constraints == {"works here": 1.0, "memory <= 0.8": pytest.approx(0.5)}
 
 
