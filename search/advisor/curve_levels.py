@@ -19,9 +19,8 @@ def curve_levels(trials: Sequence[Hashable], progress: Array, values: Array) -> 
     deviation by which it misses that in these trials. A stage is compared with the next later one by the trials that
     were measured at both, because those that go on are the better ones; without such trials its level is 0.
     """
-    stages = np.unique(progress)
+    stages, places = np.unique(progress, return_inverse=True)
     found = [dict[Hashable, float]() for _ in stages]
-    places = np.searchsorted(stages, progress)
     for trial, place, value in zip(trials, places, values, strict=True):
         found[place][trial] = float(value)
     levels, spreads, variances = np.zeros(len(stages)), np.ones(len(stages)), np.zeros(len(stages))

@@ -35,7 +35,7 @@ class Encoding:
 
     def columns(self, names: Collection[str]) -> NDArray[np.int_]:
         """Return the indices of these parameters' columns in a row."""
-        return np.array([i for i, name in enumerate(self._by_name) if name in names], dtype=int)
+        return np.flatnonzero([name in names for name in self._by_name])
 
     def scale_of(self, columns: NDArray[np.int_]) -> NDArray[np.int_]:
         """Return the index of the length scale of each feature of these columns, counted from 0."""
@@ -160,8 +160,6 @@ def _position(parameter: Choice | Range, value: Scalar) -> float:
 def _fraction(parameter: Range, values: Array) -> Array:
     """Return the positions of values in the range, 0 to 1."""
     low, high = parameter.min, parameter.max
-    if low == high:
-        return values * 0.0
     return np.asarray(np.log(values / low) / np.log(high / low) if parameter.log else (values - low) / (high - low))
 
 

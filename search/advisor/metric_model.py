@@ -1,5 +1,6 @@
 """Gaussian-process model of one metric, learned from its measurements in order."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -7,10 +8,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from search.advisor.curve_levels import curve_levels
-from search.advisor.encoding import Encoding, Rows
+from search.advisor.encoding import Array, Encoding, Rows
 from search.advisor.surrogate import GaussianProcess, Hyperparameters, Points
-
-Array = NDArray[np.float64]
 
 MAX_POINTS = 256  # in one Gaussian process, whose cost grows with the cube of this number
 MAX_FITTED = 128  # of them, for the hyperparameters, whose fit takes as long as some dozens of predictions
@@ -46,7 +45,8 @@ class MetricModel:
         self._trials: list[int] = []  # which trial each is of: a number by row
         self._numbers: dict[bytes, int] = {}
         self._expected: Rows | None = None
-        self._elsewhere: dict[str, MetricModel] = {}  # by run
+        # by run
+        self._elsewhere = defaultdict[str, MetricModel](lambda: MetricModel(encoding, columns, scale, min_spread))
         self._process: GaussianProcess | None = None
         self._fit: tuple[int, Hyperparameters] | None = None  # with the number of measurements that it was made from
 
@@ -68,8 +68,6 @@ class MetricModel:
 
         What such a run predicts is a trend of this model, whose weight is learned from measurements made here.
         """
-        if run not in self._elsewhere:
-            self._elsewhere[run] = MetricModel(self._encoding, self.columns, self._scale, self._min_spread)
         self._elsewhere[run].learn(row, 1.0, value, error)
         self._process = self._fit = None
 

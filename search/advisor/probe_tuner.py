@@ -1,17 +1,15 @@
 """Tuning by probes: the fastest values of settings that affect the rate alone, and whether another probe pays."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping
+from statistics import multimode
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search.advisor.acquisition import expected_excess
-from search.advisor.encoding import INACTIVE, Encoding, Rows
+from search.advisor.encoding import INACTIVE, Array, Encoding, Rows
 from search.advisor.metric_model import MetricModel
 from trainables.contract import Scalar
-
-Array = NDArray[np.float64]
 
 # A group is the set of configurations that share all settings but the tuned ones.
 MAX_VARIANTS, MAX_LOOKED_UP, MIN_VARIANTS = 256, 4096, 8  # per group; of all groups together; per group among many
@@ -96,8 +94,9 @@ class ProbeTuner:
         groups = {row[self._shared].tobytes(): row for row in rows}
         if unknown := {key: row for key, row in groups.items() if key not in self._fastest}:
             # the more groups, the fewer variants of each are predicted
-            rng, limit = np.random.default_rng(0), max(MIN_VARIANTS, MAX_LOOKED_UP // len(unknown))
-            variants = [self._variants(row, rng, min(limit, MAX_VARIANTS)) for row in unknown.values()]
+            limit = int(np.clip(MAX_LOOKED_UP // len(unknown), MIN_VARIANTS, MAX_VARIANTS))
+            rng = np.random.default_rng(0)
+            variants = [self._variants(row, rng, limit) for row in unknown.values()]
             together, ends = np.vstack(variants), np.cumsum([len(group) for group in variants])[:-1]
             means = np.split(self.rate.predict(together)[0], ends)
             feasibility = np.split(self._feasibility(together), ends)
@@ -129,8 +128,7 @@ class ProbeTuner:
         for expected in (gains * (num_changed == 1), gains):
             if expected.max() > MIN_PROBE_GAIN:
                 return int(np.argmax(expected))
-        wins = Counter(settings for _, settings in self._winners.values())
-        winners = {settings for settings, count in wins.items() if count == max(wins.values())}
+        winners = multimode(settings for _, settings in self._winners.values())
         return next((int(i) for i in np.flatnonzero(possible) if rows[i, self._tuned].tobytes() in winners), None)
 
     def _of_unvaried(self, rows: Rows, possible: NDArray[np.bool_]) -> NDArray[np.bool_]:
