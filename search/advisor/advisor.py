@@ -1,16 +1,17 @@
 """Decisions of the search: the next configuration and which trials to stop. Uses no Ray, no clock, no disk."""
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast, get_args
+from functools import partial
+from typing import cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search.advisor.optuna_study import OptunaStudy
-from search.advisor.proposal import Decision, Proposal, State
+from search.advisor.proposal import Decision, Kind, Proposal, State
 from search.advisor.trial_model import TrialModel
 from search.front.affects import is_learned
 from search.front.intervals import HALF_95, half_interval, merge_repeats
@@ -26,11 +27,13 @@ ATTEMPTS = 10  # to find an untried configuration
 
 
 @dataclass
-class _ObservedTrial:
+class ObservedTrial:
+    """Trial as the Advisor knows it. `metrics`: the finite values of its last measurement."""
+
     proposal: Proposal
     epochs: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
-    stop: str | None = None  # the reason; None: it continues
+    why_stopped: str | None = None  # None: it was not told to stop
     state: State | None = None  # None: running
 
 
@@ -39,20 +42,19 @@ class Advisor:
 
     The same seed and the same observations give the same proposals, also after a `replay`. `budget.trials` counts
     proposals, `budget.total_epochs` the epochs observed of all trials together; the caller enforces `hours` and
-    `gpu_hours`.
+    `gpu_hours`. `trials` are those that were proposed, by ID.
     """
 
     def __init__(self, space: Space, seed: int | None = None) -> None:
         self._space = space
         self._seed = space.searcher.seed if seed is None else seed
-        self._trials: dict[str, _ObservedTrial] = {}
+        self.trials: dict[str, ObservedTrial] = {}
         self._tried: set[frozenset[tuple[str, Scalar]]] = set()
         self._epochs = 0  # observed, of all trials
-        self._last_numbers = Counter[str]()  # by the prefix of trial IDs, t or p; a damaged journal may lack trials
-        self._num_trials = 0  # without preparatory probes, which the budget does not count
         self._grid = space.grid() if space.searcher.name == "grid" else None
         self._num_configs = space.num_configs
         self._forecasts = space.stopping_rule == "forecast"
+        self._is_learned = partial(is_learned, space.trainable or "")
         # constraints on metrics that take training, so that early measurements of them can mislead
         self._learned_constraints = [limit for limit in space.all_constraints if self._is_learned(limit.metric)]
         self._model = TrialModel(space)
@@ -72,19 +74,19 @@ class Advisor:
                 added = f"{gain:.2%} to the front's hypervolume"
                 self._gain_too_small = f"the next trial was expected to add {added}, below budget.least_gain"
                 return None
-        if self._num_trials == 0 and space.baseline:
+        if self._model.num_started == 0 and space.baseline:
             return self._start(space.baseline, space.trial_kind)
-        config, probe = self._model.tune(self._pending or self._choose(), self._rng(1))
+        config, probe = self._model.probe_tuner.tune(self._pending or self._choose(), self._rng(1))
         return self._start(config, "probe" if probe else space.trial_kind)
 
     @property
     def stop_reason(self) -> str | None:
         """Reason why there will be no further proposal; None: there may be."""
-        if self._num_trials >= (self._space.budget.trials or math.inf):
+        if self._model.num_started >= (self._space.budget.trials or math.inf):
             return "budget.trials is spent"
         if self._epochs_left < self._space.lengths[0]:
             return EPOCHS_SPENT  # what may be left is too little for another trial
-        if self._grid is not None and self._num_trials >= len(self._grid):
+        if self._grid is not None and self._model.num_started >= len(self._grid):
             return "the grid is complete"
         if len(self._tried) >= self._num_configs:
             return "every configuration was tried"
@@ -118,31 +120,15 @@ class Advisor:
             self._model.observe_probe(trial_id, losses, errors)
         else:
             excesses = self._excesses(trial.metrics, self._learned_constraints)
-            self._model.observe(trial_id, epoch, losses, errors, excesses)
+            self._model.observe(trial_id, epoch, losses, excesses, errors)
         if epoch >= last_epoch:
             return Decision.CONTINUE
-        if trial.stop is None:
+        if trial.why_stopped is None:
             if earlier_decision is None or not self._forecasts:
-                trial.stop = self._reason_to_stop(trial, epoch)
+                trial.why_stopped = self._reason_to_stop(trial, epoch)
             elif earlier_decision == Decision.STOP:
-                trial.stop = "was stopped before"
-        return Decision.STOP if trial.stop else Decision.CONTINUE
-
-    def why_stopped(self, trial_id: str) -> str | None:
-        """Return the reason why a trial was told to stop; None: it was not.
-
-        Raises:
-            ValueError: there is no such trial.
-        """
-        return self._known(trial_id).stop
-
-    def metrics(self, trial_id: str) -> dict[str, float]:
-        """Return the finite values of a trial's last measurement.
-
-        Raises:
-            ValueError: there is no such trial.
-        """
-        return dict(self._known(trial_id).metrics)
+                trial.why_stopped = "was stopped before"
+        return Decision.STOP if trial.why_stopped else Decision.CONTINUE
 
     def finish(self, trial_id: str, state: str, metrics: Mapping[str, float | None] | None = None) -> None:
         """Record the final state of a trial.
@@ -186,7 +172,7 @@ class Advisor:
         Raises:
             ValueError: this Advisor has a past already, or the journal is not of this space.
         """
-        if self._trials:
+        if self.trials:
             raise ValueError("replay into a fresh Advisor; this one has proposed trials")
         events, repeats = list(events), defaultdict[str, list[dict[str, float]]](list)
         for event in events:
@@ -199,18 +185,18 @@ class Advisor:
                         self._learn_earlier_run(known)
                 case Start():
                     self._restart(Proposal(event.trial_id, event.config, event.kind))
-                case Measurement() | Finish() if event.trial_id not in self._trials:
+                case Measurement() | Finish() if event.trial_id not in self.trials:
                     continue  # the line in which it started is damaged
                 case Measurement():
                     self.observe(event.trial_id, event.epoch, event.metrics, event.decision)
                 case Finish():
-                    trial = self._trials[event.trial_id]
+                    trial = self.trials[event.trial_id]
                     trial.metrics = merge_repeats(trial.metrics, repeats[event.trial_id])
                     is_short = 0 < trial.epochs < self._space.last_epoch(trial.proposal.config)
                     # complete, but budget.epochs was extended since
                     state = "stopped" if event.state == "complete" and is_short else event.state
                     self.finish(event.trial_id, state, event.metrics)
-        return [trial.proposal for trial in self._trials.values() if trial.state is None]
+        return [trial.proposal for trial in self.trials.values() if trial.state is None]
 
     def _learn_earlier_run(self, known: KnownMeasurement) -> None:
         if metrics := _finite(known.metrics):
@@ -225,7 +211,7 @@ class Advisor:
         if self._space.searcher.name == "gp":
             return self._model.propose(self._rng(0))
         for attempt in range(ATTEMPTS):
-            seed = np.random.SeedSequence([self._seed, self._num_trials, attempt]).generate_state(1)
+            seed = np.random.SeedSequence([self._seed, self._model.num_started, attempt]).generate_state(1)
             chosen = self._optuna_study.suggest(int(seed[0]))
             if self._key(chosen) not in self._tried:
                 break
@@ -237,7 +223,7 @@ class Advisor:
 
     def _rng(self, purpose: int) -> np.random.Generator:
         """Seed a generator by the observations so far, so that the number of queries does not matter."""
-        return np.random.default_rng([self._seed, len(self._trials), self._epochs, purpose])
+        return np.random.default_rng([self._seed, len(self.trials), self._epochs, purpose])
 
     def _losses(self, metrics: Mapping[str, float]) -> NDArray[np.float64]:
         return np.array([o.loss(metrics.get(o.metric, math.nan)) for o in self._space.objectives], dtype=float)
@@ -252,28 +238,23 @@ class Advisor:
         halves = [0.0 if self._is_learned(name) else half_interval(metrics, name) or 0.0 for name in names]
         return np.array(halves) / HALF_95
 
-    def _is_learned(self, metric: str) -> bool:
-        return is_learned(self._space.trainable or "", metric)
-
-    def _start(
-        self, config: Mapping[str, Scalar], kind: Literal["train", "probe"], name: str | None = None
-    ) -> Proposal:
+    def _start(self, config: Mapping[str, Scalar], kind: Kind, name: str | None = None) -> Proposal:
         preparatory = kind != self._space.trial_kind
         prefix = "p" if preparatory else "t"
-        name = name or f"{prefix}{self._last_numbers[prefix] + 1:04d}"
+        if name is None:  # the last number, not how many there are: a damaged journal may lack trials
+            last = max((int(other[1:]) for other in self.trials if other[0] == prefix), default=0)
+            name = f"{prefix}{last + 1:04d}"
         chosen = self._optuna_study.start(name, config)
-        self._last_numbers[prefix] = max(self._last_numbers[prefix], int(name[1:]))
         proposal = Proposal(name, {**self._space.fixed, **chosen}, kind)
-        self._trials[name] = _ObservedTrial(proposal)
+        self.trials[name] = ObservedTrial(proposal)
         self._pending = chosen if preparatory else None
         if not preparatory:
-            self._num_trials += 1
             self._tried.add(self._key(chosen))
         self._model.start(name, chosen, preparatory)
         return proposal
 
     def _restart(self, past: Proposal) -> None:
-        if past.trial_id in self._trials or past.trial_id[0] != ("t" if past.kind == self._space.trial_kind else "p"):
+        if past.trial_id in self.trials or past.trial_id[0] != ("t" if past.kind == self._space.trial_kind else "p"):
             raise ValueError(f"{past.trial_id}, a {past.kind}, cannot have been started there")
         try:
             proposal = self._start(past.config, past.kind, past.trial_id)
@@ -282,18 +263,15 @@ class Advisor:
         if proposal != past:
             raise ValueError(f"{past.trial_id}, a {past.kind} of {past.config}, cannot have come from this space")
 
-    def _known(self, trial_id: str) -> _ObservedTrial:
-        if trial_id not in self._trials:
+    def _running(self, trial_id: str) -> ObservedTrial:
+        if trial_id not in self.trials:
             raise ValueError(f'no trial "{trial_id}" was proposed')
-        return self._trials[trial_id]
-
-    def _running(self, trial_id: str) -> _ObservedTrial:
-        trial = self._known(trial_id)
+        trial = self.trials[trial_id]
         if trial.state is not None:
             raise ValueError(f"{trial_id} is {trial.state} already")
         return trial
 
-    def _reason_to_stop(self, trial: _ObservedTrial, epoch: int) -> str | None:
+    def _reason_to_stop(self, trial: ObservedTrial, epoch: int) -> str | None:
         trial_id, left = trial.proposal.trial_id, self._epochs_left
         if left <= 0:
             return EPOCHS_SPENT
@@ -307,10 +285,12 @@ class Advisor:
 
     def _excesses(self, metrics: Mapping[str, float], constraints: Iterable[Constraint]) -> dict[str, float]:
         """Return excesses by constraint, without those whose metric or whose baseline is not measured yet."""
-        given = {str(constraint): constraint.given(self._baseline_metrics()) for constraint in constraints}
+        first = self.trials.get(BASELINE)  # constraints refer to it only if the space has a baseline
+        baseline = first.metrics if first and first.state == "complete" else {}
+        given = {str(constraint): constraint.given(baseline) for constraint in constraints}
         return {name: c.excess(metrics[c.metric]) for name, c in given.items() if c and c.metric in metrics}
 
-    def _final_excesses(self, trial: _ObservedTrial, constraints: Iterable[Constraint]) -> dict[str, float]:
+    def _final_excesses(self, trial: ObservedTrial, constraints: Iterable[Constraint]) -> dict[str, float]:
         """Return those of a trial that has ended; of one that ended early, not those of what takes training."""
         early = [] if trial.state == "complete" else self._learned_constraints
         return self._excesses(trial.metrics, [limit for limit in constraints if limit not in early])
@@ -318,13 +298,9 @@ class Advisor:
     def _judge_by_baseline(self) -> None:
         """Learn the excesses of trials that ended before the baseline, by constraints that refer to it."""
         of_baseline = [constraint for constraint in self._space.all_constraints if constraint.of_baseline]
-        for trial_id, trial in self._trials.items():
+        for trial_id, trial in self.trials.items():
             if trial_id != BASELINE and trial.state not in (None, "failed"):
                 self._model.observe_excesses(trial_id, self._final_excesses(trial, of_baseline))
-
-    def _baseline_metrics(self) -> dict[str, float]:
-        first = self._trials.get(BASELINE)  # constraints refer to it only if the space has a baseline
-        return first.metrics if first and first.state == "complete" else {}
 
 
 def _finite(metrics: Mapping[str, float | None]) -> dict[str, float]:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from trainables.contract import Scalar
 
+Kind = Literal["train", "probe"]
 State = Literal["complete", "stopped", "infeasible", "failed"]
 
 
@@ -22,4 +23,4 @@ class Proposal:
 
     trial_id: str
     config: dict[str, Scalar]
-    kind: Literal["train", "probe"] = "train"
+    kind: Kind = "train"

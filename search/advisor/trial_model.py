@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.advisor.acquisition import expected_improvement
-from search.advisor.encoding import Encoding, Rows
+from search.advisor.encoding import Array, Encoding, Rows
 from search.advisor.metric_model import MetricModel, log_rates, warp_losses
 from search.advisor.probe_tuner import ProbeTuner
 from search.advisor.rungs import progress, rungs
@@ -27,8 +27,6 @@ from search.front.targets import is_duration
 from search.space.space import Space
 from search.text.numbers import join_words
 from trainables.contract import EPOCHS, Scalar
-
-Array = NDArray[np.float64]
 
 FIRST_TRIALS, FIRST_FRACTION = 8, 0.25  # random trials before the model is used; at most this fraction of the budget
 FIRST_MEASURED = 4  # of them, at least, must have measured something
@@ -94,11 +92,9 @@ class TrialModel:
         first = max(range(len(is_rate)), key=lambda i: (self._is_probed[i], is_rate[i]))
         tuned = space.probe_tuned_parameters if self._is_probed.any() else set()
         most = PROBES_AN_HOUR * (space.budget.hours or math.inf)
-        self._probe_tuner = ProbeTuner(encoding, self._objectives[first], tuned, self._feasibility, most)
+        self.probe_tuner = ProbeTuner(encoding, self._objectives[first], tuned, self._feasibility, most)
         # objectives that the user bounds by the numbers of epochs in the space
         self._set_by_length = [i for i, o in enumerate(space.objectives) if lengths_differ and is_duration(o.metric)]
-        # random configurations, which stand for the space; needed for these objectives alone
-        self._anywhere = encoding.random(np.random.default_rng(0), CANDIDATES if self._set_by_length else 0)
         self._trials: dict[str, _ModelledTrial] = {}
         self._measured: set[str] = set()
         self._earlier: list[Rows] = []  # configurations of which earlier runs measured all objectives
@@ -107,7 +103,7 @@ class TrialModel:
         # where decoupled, rates are known from probes, and accuracies depend on fewer parameters
         most_first = FIRST_MEASURED if decoupled else FIRST_TRIALS
         self._first_trials = round(min(most_first, FIRST_FRACTION * (space.budget.trials or math.inf)))
-        self._num_started = 0
+        self.num_started = 0  # trials, without preparatory probes
         self._first_complete = max(1, min(self._first_trials, round(FIRST_COMPLETE * space.budget.full_lengths)))
         self._to_the_end: list[str] = []  # of the first trials
         self._expected: Rows = np.empty((0, len(space.parameters)))  # of running trials
@@ -117,25 +113,20 @@ class TrialModel:
         """Record the start of a trial, or of a preparatory probe, which does not count as a trial."""
         (row,) = self._encoding.rows([config])
         self._trials[trial_id] = _ModelledTrial(row, self._length(config), is_running=not preparatory)
-        if not preparatory:
-            self._tried.add(row.tobytes())
-            self._num_started += 1
-            if len(self._to_the_end) < self._first_complete:
-                self._to_the_end.append(trial_id)
-        else:
-            self._probe_tuner.start(row)
+        if preparatory:
+            self.probe_tuner.start(row)
+            return
+        self._tried.add(row.tobytes())
+        self.num_started += 1
+        if len(self._to_the_end) < self._first_complete:
+            self._to_the_end.append(trial_id)
 
     def is_rung(self, trial_id: str, epoch: int) -> bool:
         """Return whether the trial may be judged at this epoch, see `rungs`."""
         return self._learns_curves and epoch in rungs(self._trials[trial_id].length)
 
     def observe(
-        self,
-        trial_id: str,
-        epoch: int,
-        losses: Array,
-        errors: Array | float = 0.0,
-        excesses: Mapping[str, float] | None = None,
+        self, trial_id: str, epoch: int, losses: Array, excesses: Mapping[str, float] = {}, errors: Array | float = 0.0
     ) -> None:
         """Record a measurement at one of the `rungs`; other epochs add no information.
 
@@ -149,7 +140,7 @@ class TrialModel:
             if trial.has_rate:
                 self._measured.add(trial_id)
             part = progress(epoch, trial.length, self._space.lengths[1])
-            self._learn(trial.row, part, losses, excesses or {}, errors)
+            self._learn(trial.row, part, losses, excesses, errors)
 
     def complete(self, trial_id: str, losses: Array, errors: Array | float = 0.0) -> None:
         """Record the losses of a trial at full length; `errors` as for `observe`."""
@@ -162,11 +153,7 @@ class TrialModel:
         self._learn(self._trials[trial_id].row, 1.0, losses, {}, errors)
 
     def observe_earlier_run(
-        self,
-        config: Mapping[str, Scalar],
-        losses: Array,
-        excesses: Mapping[str, float],
-        errors: Array | float = 0.0,
+        self, config: Mapping[str, Scalar], losses: Array, excesses: Mapping[str, float], errors: Array | float = 0.0
     ) -> None:
         """Record a measurement of an earlier run: losses, NaN where unknown, and the excesses of constraints.
 
@@ -207,23 +194,19 @@ class TrialModel:
 
     def propose(self, rng: np.random.Generator) -> dict[str, Scalar]:
         """Return the untried configuration with the largest expected gain; a random one while there is little data."""
-        if not self._has_too_little_data(self._num_started):
+        if not self._has_too_little_data(self.num_started):
             self._expect_others()
             return self._encoding.config(self._best_candidate(rng)[0])
         choices = [self._encoding.random(rng, 64)]
-        if self._elsewhere and self._num_started % 2 == 0:  # what was best there, in turn with what is random
+        if self._elsewhere and self.num_started % 2 == 0:  # what was best there, in turn with what is random
             runs = (map(np.array, zip(*measured, strict=True)) for measured in self._elsewhere.values())
             choices.insert(0, np.vstack([rows[is_pareto_optimal(losses)] for rows, losses in runs]))
-        choices = [self._probe_tuner.fastest(rows) for rows in choices]
+        choices = [self.probe_tuner.fastest(rows) for rows in choices]
         untried = [rows[self._are_untried(rows)] for rows in choices]
         rows = next((rows for rows in untried if len(rows)), choices[-1])
         odds = self._feasibility(rows)
         odds = (odds / odds.max()) ** FEASIBILITY_POWER if odds.max() > 0 else np.ones(len(rows))
         return self._encoding.config(np.asarray(rows[rng.choice(len(rows), p=odds / odds.sum())]))
-
-    def tune(self, config: Mapping[str, Scalar], rng: np.random.Generator) -> tuple[dict[str, Scalar], bool]:
-        """Set the probe-tuned parameters of a configuration; the flag says whether to probe it before training."""
-        return self._probe_tuner.tune(config, rng)
 
     def reason_to_stop(self, trial_id: str, epoch: int, rng: np.random.Generator) -> str | None:
         """Return why a trial should end at this epoch, a rung; None: it should continue.
@@ -235,7 +218,7 @@ class TrialModel:
         trial = self._trials[trial_id]
         if trial.measured_epoch != epoch:
             return "an objective had no finite value"
-        if self._has_too_little_data(self._num_started - 1):
+        if self._has_too_little_data(self.num_started - 1):
             first = join_words(self._to_the_end)
             early = f"is one of the first trials; all but {first} end early, so that more are tried"
             return early if trial.has_rate else None
@@ -247,7 +230,7 @@ class TrialModel:
 
     def expected_gain(self, rng: np.random.Generator) -> float | None:
         """Return the expected gain of the next trial, relative to the front's hypervolume; None: too little data."""
-        if self._has_too_little_data(self._num_started) or not self._final():
+        if self._has_too_little_data(self.num_started) or not self._final():
             return None
         self._expect_others()
         estimate = self._estimate_front()
@@ -266,7 +249,7 @@ class TrialModel:
         if self._space.searcher.name == "gp":
             best, gain = self._best_candidate(rng)
             return gain / self._length(self._encoding.config(best))
-        rows = self._probe_tuner.fastest(self._encoding.random(rng, CANDIDATES))
+        rows = self.probe_tuner.fastest(self._encoding.random(rng, CANDIDATES))
         return float(np.mean(self.gain(rows) / [self._length(self._encoding.config(row)) for row in rows]))
 
     def _length(self, config: Mapping[str, Scalar]) -> int:
@@ -280,8 +263,8 @@ class TrialModel:
         for model, is_probed, loss, error in zip(self._objectives, self._is_probed, losses, known, strict=True):
             if np.isfinite(loss):
                 model.learn(row, 1.0 if is_probed else progress, float(loss), float(error))
-                if model is self._probe_tuner.rate:
-                    self._probe_tuner.learn(row, float(loss))
+                if model is self.probe_tuner.rate:
+                    self.probe_tuner.learn(row, float(loss))
         for name, excess in excesses.items():
             self._excesses[name].learn(row, progress, excess)
         self._invalidate()
@@ -297,7 +280,7 @@ class TrialModel:
 
     def _invalidate(self) -> None:
         self._estimate = None
-        self._probe_tuner.invalidate()
+        self.probe_tuner.invalidate()
 
     def _has_too_little_data(self, num_started: int) -> bool:
         earlier = len(self._earlier)
@@ -335,8 +318,8 @@ class TrialModel:
             # than nearly all trials, where noise makes gains that are none
             reference = np.maximum(np.quantile(means, GOOD_ENOUGH, axis=0), nadir)
             for i in self._set_by_length:  # also while most trials are short
-                anywhere = self._objectives[i].predict(self._anywhere)[0]
-                longest = np.quantile(anywhere, GOOD_ENOUGH)
+                anywhere = self._encoding.random(np.random.default_rng(0), CANDIDATES)
+                longest = np.quantile(self._objectives[i].predict(anywhere)[0], GOOD_ENOUGH)
                 reference[i] = max(reference[i], longest + 0.1 * (longest - means[:, i].min()))
             front = means[: len(self._expected) + len(kept)]
             self._estimate = _FrontEstimate(rows[optimal], front, reference)
@@ -362,7 +345,7 @@ class TrialModel:
 
     def _untried_gains(self, rows: Rows) -> tuple[Rows, Array]:
         """Return the rows with their fastest settings, and their gains; -inf for what was tried."""
-        rows = self._probe_tuner.fastest(rows)
+        rows = self.probe_tuner.fastest(rows)
         untried = self._are_untried(rows)
         gains = np.full(len(rows), -np.inf)
         if untried.any():

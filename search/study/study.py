@@ -150,10 +150,11 @@ class Study:
     def observe(self, trial_id: str, measured: Measured) -> Decision:
         """Journal a measurement with its answer. Out of hours, a trial that has epochs to go is stopped."""
         metrics: Mapping[str, float] = measured.metrics
+        observed = self._advisor.trials[trial_id]
         if measured.epoch:
-            metrics = with_targets(self._space.targets, self._advisor.metrics(trial_id), metrics)
+            metrics = with_targets(self._space.targets, observed.metrics, metrics)
         decision = self._advisor.observe(trial_id, measured.epoch, metrics)
-        reason = self._advisor.why_stopped(trial_id)
+        reason = observed.why_stopped
         trial = self._run_state.trials[trial_id]
         over = self.why_over(trial.gpus * measured.seconds - trial.gpu_seconds)
         if over and trial.kind != "probe" and measured.epoch < self._space.last_epoch(trial.config):
@@ -190,7 +191,7 @@ class Study:
         if finished.state == "failed":
             self._failures.append(finished.reason)
         self._has_trained |= self._trains(proposal.kind, finished.state)
-        metrics = self._advisor.metrics(trial_id)
+        metrics = dict(self._advisor.trials[trial_id].metrics)
         trainable = load_trainable(self._space.trainable or "")
         verdict = trainable.explain(proposal.config, metrics, self._resources) if metrics else None
         self._journal.append(
