@@ -21,7 +21,6 @@ from search.space.space import Space
 from trainables.contract import Scalar
 
 EPOCHS_SPENT = "budget.total_epochs is spent"
-TOO_FEW_EPOCHS = "budget.total_epochs has too few epochs left to complete it"
 BASELINE = "t0001"  # trial of the baseline, if the space has one
 ATTEMPTS = 10  # to find an untried configuration
 
@@ -53,7 +52,6 @@ class Advisor:
         self._epochs = 0  # observed, of all trials
         self._grid = space.grid() if space.searcher.name == "grid" else None
         self._num_configs = space.num_configs
-        self._forecasts = space.stopping_rule == "forecast"
         self._is_learned = partial(is_learned, space.trainable or "")
         # constraints on metrics that take training, so that early measurements of them can mislead
         self._learned_constraints = [limit for limit in space.all_constraints if self._is_learned(limit.metric)]
@@ -86,10 +84,8 @@ class Advisor:
             return "budget.trials is spent"
         if self._epochs_left < self._space.lengths[0]:
             return EPOCHS_SPENT  # what may be left is too little for another trial
-        if self._grid is not None and self._model.num_started >= len(self._grid):
-            return "the grid is complete"
         if len(self._tried) >= self._num_configs:
-            return "every configuration was tried"
+            return "every configuration was tried" if self._grid is None else "the grid is complete"
         return self._gain_too_small
 
     @property
@@ -124,7 +120,7 @@ class Advisor:
         if epoch >= last_epoch:
             return Decision.CONTINUE
         if trial.why_stopped is None:
-            if earlier_decision is None or not self._forecasts:
+            if earlier_decision is None or self._space.stopping_rule == "none":
                 trial.why_stopped = self._reason_to_stop(trial, epoch)
             elif earlier_decision == Decision.STOP:
                 trial.why_stopped = "was stopped before"
@@ -278,7 +274,7 @@ class Advisor:
         if not self._model.is_rung(trial_id, epoch):
             return None
         if left < self._space.last_epoch(trial.proposal.config) - epoch:
-            return TOO_FEW_EPOCHS
+            return "budget.total_epochs has too few epochs left to complete it"
         if left < self._space.lengths[0]:
             return None  # no other could be completed
         return self._model.reason_to_stop(trial_id, epoch, self._rng(2))
