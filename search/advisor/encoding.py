@@ -12,7 +12,6 @@ from search.space.space import Space
 from trainables.contract import Scalar
 
 Rows = NDArray[np.float64]  # (num_configs, num_parameters): a choice's index, a range's position from 0 to 1
-Features = NDArray[np.float64]  # (num_configs, num_features)
 Array = NDArray[np.float64]
 INACTIVE = -1.0
 LIKELY_SHARE = 0.5  # of random rows: drawn from the values that the user calls likely
@@ -123,8 +122,8 @@ class Encoding:
             changed.append(rows[positions != row[column]])
         return self._apply_conditions(np.vstack(changed), rng)
 
-    def features(self, rows: Rows, only: NDArray[np.int_]) -> Features:
-        """Return the features of the parameters in the columns `only`."""
+    def features(self, rows: Rows, only: NDArray[np.int_]) -> Array:
+        """Return the features of the parameters in the columns `only`, shape (num_configs, num_features)."""
         columns: list[Array] = []
         for i in only:
             parameter, x = self._parameters[i], rows[:, i]

@@ -123,7 +123,7 @@ class ProbeTuner:
         """
         tuned, other = rows[:, self._tuned], rows[best, self._tuned]
         num_changed = ((tuned != other) & (tuned != INACTIVE) & (other != INACTIVE)).sum(axis=1)
-        if (unvaried := self._of_unvaried(rows, possible & (num_changed == 1))).any():
+        if (unvaried := self._of_unvaried(rows) & possible & (num_changed == 1)).any():
             return int(np.argmax(np.where(unvaried, gains, -1.0)))
         for expected in (gains * (num_changed == 1), gains):
             if expected.max() > MIN_PROBE_GAIN:
@@ -131,7 +131,7 @@ class ProbeTuner:
         winners = multimode(settings for _, settings in self._winners.values())
         return next((int(i) for i in np.flatnonzero(possible) if rows[i, self._tuned].tobytes() in winners), None)
 
-    def _of_unvaried(self, rows: Rows, possible: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _of_unvaried(self, rows: Rows) -> NDArray[np.bool_]:
         """Return which rows have a new value of a setting of which too few were measured, in any group.
 
         From fewer the model may take a setting for one without effect.
@@ -140,7 +140,7 @@ class ProbeTuner:
         for column in self._tuned:
             known, values = np.unique(measured[:, column]), np.unique(rows[:, column])
             if len(known) < FEWEST_VALUES <= len(values):
-                found |= possible & ~np.isin(rows[:, column], known) & (rows[:, column] != INACTIVE)
+                found |= ~np.isin(rows[:, column], known) & (rows[:, column] != INACTIVE)
         return found
 
     def _key(self, row: Rows) -> bytes:

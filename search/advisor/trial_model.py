@@ -206,7 +206,7 @@ class TrialModel:
         rows = next((rows for rows in untried if len(rows)), choices[-1])
         odds = self._feasibility(rows)
         odds = (odds / odds.max()) ** FEASIBILITY_POWER if odds.max() > 0 else np.ones(len(rows))
-        return self._encoding.config(np.asarray(rows[rng.choice(len(rows), p=odds / odds.sum())]))
+        return self._encoding.config(rows[rng.choice(len(rows), p=odds / odds.sum())])
 
     def reason_to_stop(self, trial_id: str, epoch: int, rng: np.random.Generator) -> str | None:
         """Return why a trial should end at this epoch, a rung; None: it should continue.
@@ -334,12 +334,11 @@ class TrialModel:
         rows, gains = rows[starts], gains[starts]
         for step in STEPS:
             around = [self._encoding.neighbours(rng, row, step) for row in rows]
-            origins = np.repeat(np.arange(len(rows)), [len(each) for each in around])
             neighbours, found = self._untried_gains(np.vstack(around))
-            for i in range(len(rows)):
-                own = np.flatnonzero(origins == i)
-                if len(own) and found[j := own[found[own].argmax()]] > gains[i]:
-                    rows[i], gains[i] = neighbours[j], found[j]
+            ends = np.cumsum([len(each) for each in around])[:-1]
+            for i, (near, gained) in enumerate(zip(np.split(neighbours, ends), np.split(found, ends), strict=True)):
+                if gained.max(initial=-np.inf) > gains[i]:
+                    rows[i], gains[i] = near[gained.argmax()], gained.max()
         best = int(gains.argmax())
         return rows[best], max(0.0, float(gains[best]))
 
