@@ -215,7 +215,7 @@ class Study:
             if curve and curve[max(curve)].decision == "stop":
                 self._pending.remove(proposal)
                 self._running[proposal.trial_id] = proposal
-                reason = self._advisor.why_stopped(proposal.trial_id) or "was stopped before"
+                reason = self._advisor.trials[proposal.trial_id].why_stopped or "was stopped before"
                 self.finish(proposal.trial_id, Finished("stopped", reason, None, None))
 
     def finish_pending(self) -> None:
