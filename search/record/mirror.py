@@ -237,11 +237,15 @@ class Mirroring:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop()  # nothing waits for the thread here: a store that hangs must not keep the results back
+
+    def _stop(self) -> None:
         self._ended = True
-        self._due.set()  # nothing waits for the thread here: a store that hangs must not keep the results back
+        self._due.set()
 
     def finish(self) -> None:
         """Copy everything a last time, and say that nobody writes any more. A store that hangs is left at last."""
+        self._stop()
         last = threading.Thread(target=self._finish, daemon=True)
         last.start()
         last.join(self.patience_seconds)

@@ -181,8 +181,8 @@ def test_all_trials_fail_is_exit_1_with_reasons_grouped_and_files_written(
         journal.append("end", reason="budget.trials is spent")
     assert finish_run(tmp_path, "the command") == 1
     out = capsys.readouterr().out
-    assert "failed, 4 trials (t0001, t0002, t0003, t0004): RuntimeError: no luck with 1" in out
-    assert "failed, 2 trials (t0005, t0006): ValueError: another thing" in out
+    assert "failed, 4 trials (t0001, t0002, t0003 and t0004): RuntimeError: no luck with 1" in out
+    assert "failed, 2 trials (t0005 and t0006): ValueError: another thing" in out
     assert {"summary.md", "trials.csv", "trials.parquet"} <= {path.name for path in tmp_path.iterdir()}
 
 

@@ -243,7 +243,7 @@ def test_a_pair_of_the_front_that_had_turns_is_one_row_whichever_is_first(tmp_pa
         ((0.0, -0.01, 0.01), True, "equal (1.00 lower to 1.00 higher)"),
         ((-0.1234, -0.15, -0.1), False, "0.123 lower (0.100 to 0.150)"),
         ((12.3, 10.0, 14.0), False, "12.3 higher (10.0 to 14.0)"),
-        ((5432.1, 5432.1, 5432.1), False, "5432 higher"),
+        ((5432.1, 5432.1, 5432.1), False, "5,432 higher"),
     ],
 )
 def test_a_difference_is_told_in_words(ends, in_points, text):
