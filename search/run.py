@@ -14,6 +14,7 @@ import datetime
 import importlib
 import itertools
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from search.commandline import print_output
 from search.exit_codes import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, InputError
+from search.record.columns import COLUMNS
 from search.record.disk import check_writable, describe_os_error, is_out_of_space
 from search.record.journal import FILE_NAME
 from search.record.mirror import Mirror, MirrorError, Mirroring
@@ -54,6 +56,7 @@ from search.study.resumed import (
 )
 from search.study.shutdown import finish_run
 from trainables.contract import Data, DataError, Resources, load_trainable, source_of
+from trainables.thread_waiting import thread_waiting
 
 if TYPE_CHECKING:  # Ray is imported when the input is known to be good
     from search.execution.cluster import Cluster
@@ -162,10 +165,15 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
     if options.space.suffix == ".py":
         check = shlex.join(["python", "-m", "search.check", f"{options.space}"])
         raise InputError(f"{options.space}: a training file; {check} prints a space file for it")
+    if options.dry_run:  # steps are timed in this process, as the search's would be
+        os.environ.update(thread_waiting())
     wanted_nodes(options)  # a wrong one is told before anything else
     space = load_space(options.space, options.set)
     if space.trainable is None:
         raise InputError(f"{options.space}: trainable: missing; e.g. trainable: vgg19_cifar10")
+    if taken := COLUMNS.keys() & (load_trainable(space.trainable).METRICS or {}).keys():
+        what = f"reports {', '.join(sorted(taken))}, which the tables of results have already"
+        raise InputError(f"{options.space}: trainable: {space.trainable}: {what}; choose another name")
     folder = _new_folder(options)
     if mirror and mirror.has_run():
         raise InputError(f"{mirror.uri}: has a run {folder.name} already; choose another --name, or give --go-on, too")

@@ -220,6 +220,7 @@ def _limits(details: Mapping[str, Any], default: Any) -> tuple[float | None, flo
 
 def _metrics(names: _Names, loop: bool, unit: str) -> dict[str, Metric]:
     found = {}
+    places = dict[str, ast.expr]()
     help = "as the loop reports it after the epoch" if loop else "mean over the validation samples, after the epoch"
     for name, (place, stated) in names.rows("METRICS", 'as {"val_loss": "nats"}').items():
         if not loop and (not name.startswith("val_") or name == "val_"):
@@ -230,9 +231,16 @@ def _metrics(names: _Names, loop: bool, unit: str) -> dict[str, Metric]:
         if set(details) - {"unit", "goal"} or details.get("goal") not in (None, *ROLES):
             expected = '{"unit": "m", "goal": "minimize"} or "maximize"'
             names.fail_at(place, f"METRICS: {name}: {stated!r}; expected a unit, or {expected}")
-        if name.startswith("test_") or name in common_metrics(unit):
+        if name.startswith("test_"):
+            names.fail_at(place, f'METRICS: "{name}": names that begin with test_ are those of the test samples')
+        if name in common_metrics(unit) or name in ("epoch", "checkpoint"):
             names.fail_at(place, f'METRICS: every training has "{name}" already; choose another name')
+        places[name] = place
         found[name] = Metric(details["unit"], help, probed=False, role=ROLES.get(details.get("goal", "")))
+    for name in found:
+        for end in ("low", "high"):
+            if f"{name}_{end}" in found:
+                names.fail_at(places[f"{name}_{end}"], f'METRICS: "{name}_{end}" is the end of an interval of {name}')
     if not found:
         raise DeclarationError(f'{names.path}: no METRICS; expected names with units, as {{"val_loss": "nats"}}')
     return found

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from trainables.contract import Measurement, Metric, Verdict
 
 WIDTH = 80
-ORDER = {name: i for i, name in enumerate(("val_accuracy", "images_per_second", "train_loss", "test_accuracy"))}
+FLAGS = ("contended",)
 
 
 def report(text: str, as_json: bool, **values: Any) -> None:
@@ -34,14 +34,23 @@ def _write(line: str, file: TextIO) -> None:
     file.flush()
 
 
+def _place(name: str) -> int:
+    """Return the place of a metric in a line: what was learned, then the rate, the training's loss, and the others."""
+    kinds = name == "val_accuracy", name.startswith("val_"), name.endswith("_per_second"), name == "train_loss"
+    return kinds.index(True) if True in kinds else len(kinds)
+
+
 def line(measurement: Measurement, epochs: int) -> str:
     """Format an epoch with as many metrics as fit, the most important ones first.
 
     The last epoch is followed by a line on its rates where these stand for less than half of the windows.
     """
     text = f"epoch {measurement.epoch:>{len(str(epochs))}}/{epochs}"
-    for name, value in sorted(measurement.metrics.items(), key=lambda item: ORDER.get(item[0], len(ORDER))):
-        more = f"  {name} {value:.4g}"
+    metrics = measurement.metrics
+    shown = [name for name in metrics if not name.endswith(("_low", "_high")) and name not in FLAGS]
+    for name in sorted(shown, key=_place):
+        value = metrics[name]
+        more = f"  {name} {value:,.0f}" if abs(value) >= 10_000 else f"  {name} {value:.4g}"
         if len(text) + len(more) <= WIDTH:
             text += more
     counted, left_out = (measurement.metrics.get(f"{name}_windows", 0.0) for name in ("throughput", "contended"))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -332,7 +333,8 @@ def units_of(batch: Any, units: Units) -> int:
         return units
     if units is not None:
         return int(units(batch))
-    tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.ndim]
-    if not tensors:
-        raise OwnCodeError("trial.steps: a batch without tensors; say its size, as in trial.steps(loader, units=32)")
-    return len(tensors[0])
+    arrays = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor | np.ndarray) and leaf.ndim]
+    if not arrays:
+        what = "trial.steps: a batch without tensors or arrays; say its size"
+        raise OwnCodeError(f"{what}, as in trial.steps(loader, units=lambda batch: len(batch[0]))")
+    return len(arrays[0])

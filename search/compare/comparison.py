@@ -15,7 +15,7 @@ import numpy as np
 from search.exit_codes import InputError
 from search.front.affects import is_learned, without_effect
 from search.front.intervals import half_interval, merge_repeats
-from search.front.objective import losses
+from search.front.objective import as_metrics, losses
 from search.front.pareto import front_order, hypervolume, reference_point
 from search.record.dataframes import Run
 from search.record.trial import Trial
@@ -105,7 +105,7 @@ def hypervolumes(named: Sequence[Side]) -> tuple[list[float], list[float]] | Non
     if not len(everything):
         return None
     reference = reference_point(everything)
-    stated = [o.loss(float(bound)) + 0.0 for o, bound in zip(objectives, reference, strict=True)]  # no -0
+    stated = as_metrics(objectives, reference)
     return [hypervolume(table, reference) for table in [*tables, everything]], stated
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from search.front.intervals import least_value
 from trainables.contract import RENAMED_METRICS
 
 
@@ -94,3 +95,10 @@ def losses(rows: Sequence[Mapping[str, float]], objectives: Sequence[Objective])
     """Losses of measured rows, shape (num_rows, num_objectives), lower is better."""
     table = [[o.loss(row[o.metric]) for o in objectives] for row in rows]
     return np.array(table, dtype=float).reshape(len(rows), len(objectives))
+
+
+def as_metrics(objectives: Sequence[Objective], point: Iterable[float]) -> list[float]:
+    """Return the losses of a point as values of the metrics; a rate is not below zero."""
+    # a loss turned round once more is the metric again; 0 is added so that there is no -0
+    pairs = zip(objectives, point, strict=True)
+    return [max(objective.loss(float(loss)), least_value(objective.metric)) + 0.0 for objective, loss in pairs]

@@ -43,7 +43,8 @@ class SharedMetrics:
             return {}
         if self.learned:
             return {name: mean for learned in self.names for name, mean in _means(learned, measurements).items()}
-        quiet = [metrics for metrics in measurements if not metrics.get("contended")]
+        # whether others used the cores is not known of less than a window
+        quiet = [each for each in measurements if not each.get("contended") and each.get("throughput_windows", 1.0)]
         merged: dict[str, float] = {"contended": 0.0} if 0 < len(quiet) < len(measurements) else {}
         for name in self.names:
             merged |= merge_independent(name, quiet or measurements) or _means(name, quiet or measurements)

@@ -17,13 +17,13 @@ from search.front.candidates import candidates, pareto_front
 from search.front.differences import Estimate
 from search.front.front_probability import Errors, front_draws
 from search.front.intervals import HALF_95, half_interval
-from search.front.objective import Constraint, Objective, losses, read_constraint
+from search.front.objective import Constraint, Objective, as_metrics, losses, read_constraint
 from search.front.paired import correlated_errors, correlations
 from search.front.pareto import hypervolume, knee, reference_point
 from search.front.roles import FIRST_RATE, metric_label, rate_metric
 from search.front.seeds import spread_of
 from search.front.shared import SharedMetrics, shared_metrics
-from search.front.targets import is_duration
+from search.front.targets import Target, is_duration, target_of
 from search.record.events import (
     Again,
     BesideNeighbour,
@@ -45,7 +45,7 @@ from search.record.events import (
 )
 from search.record.trial import Group, Trial
 from search.record.turns import Turns
-from search.text.numbers import plus_minus
+from search.text.numbers import format_number, plus_minus
 from trainables.contract import EPOCHS
 
 DECIDING = (Again, BesideNeighbour, Turn)  # events of the time after the search
@@ -422,8 +422,15 @@ class RunState:
         metrics = trial.metrics
         if metric not in metrics:
             return ""
-        half = self.half_interval(trial, metric)
+        half, target = self.half_interval(trial, metric), target_of(metric)
+        if target and not self._is_reached(trial, target):
+            return f"not reached in {format_number(metrics[metric])}"
         return plus_minus(metrics[metric], math.inf if half is None and metric == self.rate_metric else half)
+
+    def _is_reached(self, trial: Trial, target: Target) -> bool:
+        limits = [constraint for constraint in self._constraints if constraint.metric == target.best]
+        best = trial.metrics.get(target.best, math.nan)
+        return all(constraint.excess(best) <= 0 for constraint in limits)  # False for NaN
 
     @property
     def rate_metric(self) -> str:
@@ -458,8 +465,7 @@ class RunState:
             return None
         table = self.losses(points)
         reference = reference_point(table)
-        # a loss turned round once more is the metric again
-        stated = [o.loss(float(bound)) + 0.0 for o, bound in zip(self.objectives, reference, strict=True)]  # no -0
+        stated = as_metrics(self.objectives, reference)
         return hypervolume(table, reference), stated
 
     @property

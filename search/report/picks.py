@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from search.front.objective import measured
+from search.front.objective import measured, read_constraint
 from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
 from search.record.trial import Trial
-from search.text.numbers import format_difference, format_ratio, plural
+from search.text.numbers import format_difference, format_number, format_ratio, plural
 
 NEAREST = "nearest to the best values of all objectives, each scaled to its range"
 
@@ -96,7 +97,21 @@ def no_front(run: Run) -> str:
         return "no trial was started"
     if not run.state.counts()["complete"]:
         return "no trial completed, so there is no Pareto front"
-    return "no complete trial has every objective measured within the constraints, so there is no Pareto front"
+    violated = "; ".join(_violated(run))
+    why = "no complete trial has every objective measured within the constraints, so there is no Pareto front"
+    return f"{why}: {violated}" if violated else why
+
+
+def _violated(run: Run) -> Iterator[str]:
+    """Yield how many of the complete trials violate each constraint, and which one the least."""
+    complete = [trial for trial in run.state.trials.values() if trial.state == "complete"]
+    for constraint in map(read_constraint, run.info.constraints):
+        known = [t for t in complete if not constraint.of_baseline and constraint.metric in t.metrics]
+        if beyond := [t for t in known if constraint.excess(t.metrics[constraint.metric]) > 0]:
+            nearest = min(beyond, key=lambda t: constraint.excess(t.metrics[constraint.metric]))
+            found = f"{nearest.trial_id} with {format_number(nearest.metrics[constraint.metric])}"
+            number = f"{len(beyond)} of {plural(len(complete), 'complete trial')}"
+            yield f"{constraint} is violated by {number}, least by {found}"
 
 
 def _beside(run: Run, trial: Trial, other: Trial) -> str:

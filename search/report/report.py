@@ -61,6 +61,7 @@ LOADING_NEEDS = "This needs pandas, numpy, moocore and pydantic, but neither Ray
 
 CONDITIONS = ("machine", "versions", "command", "budget", "trainable")  # that a summary needs
 PROBES = "They tune the settings that affect only the rate; training uses the fastest ones."
+NOT_CHOSEN = "Nothing was chosen. A larger budget finds more."
 MOST_NAMED = 4  # trials with one reason
 MOST_ROWS = 16  # of the stage table of a probe run that shows all trials; above it, only the front
 
@@ -112,7 +113,7 @@ def closing_lines(run: Run) -> str:
             lines.append(f"  Also on the front: {join_words(others)}.")
         lines += [f"  {line}" for line in unknown_intervals("\n".join(lines))]
         if len(compared) == 1:
-            lines.append(f"  It is {praise(run)}: nothing was chosen. A larger budget finds more.")
+            lines.append(f"  It is {praise(run)}: {NOT_CHOSEN[0].lower()}{NOT_CHOSEN[1:]}")
     else:
         head = wrap(f"No configuration to recommend: {no_front(run)}.")
         lines = [f"  {line}" for line in _reasons(run)[:3]]
@@ -129,7 +130,8 @@ def _answer(run: Run) -> list[str]:
     if not named:
         return [wrap(f"**No configuration to recommend**: {no_front(run)}.")]
     trial = named["knee"].trial
-    return [wrap(f"**Run `{trial.trial_id}`, {praise(run)}: {_measured(run, trial)}.**")]
+    alone = f" {NOT_CHOSEN}" if len(run.state.candidates()) == 1 else ""
+    return [wrap(f"**Run `{trial.trial_id}`, {praise(run)}: {_measured(run, trial)}.**{alone}")]
 
 
 def _measured(run: Run, trial: Trial) -> str:

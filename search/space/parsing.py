@@ -78,16 +78,24 @@ def _check(mapping: Mapping[str, Any], source: Source) -> Space:
         raise source.error(Problem(("trainable",), f"found {format_value(mapping['trainable'])}: {error}")) from None
     if trainable is not None and not hasattr(trainable, "PARAMETERS"):
         raise source.error(_no_trainable(mapping["trainable"], source))
-    # a range is over whole numbers where the trainable accepts nothing else and the file does not say
-    whole = {name for name, known in ((trainable and trainable.PARAMETERS) or {}).items() if known.type == "int"}
-    parameters = dict(space.parameters)
-    for name, parameter in space.parameters.items():
-        if name in whole and isinstance(parameter, Range) and "type" not in parameter.model_fields_set:
-            parameters[name] = parameter.model_copy(update={"type": "int"})
+    parameters = _with_whole_ranges(space.parameters, trainable)
     space = space.model_copy(update={"parameters": parameters})
     if problems := list(_find_problems(space, trainable)):
         raise source.errors(problems)
     return space.model_copy(update={"parameters": sort_by_dependency(parameters)})
+
+
+def _with_whole_ranges(
+    parameters: Mapping[str, Choice | Range], trainable: Trainable | None
+) -> dict[str, Choice | Range]:
+    """Return ranges over whole numbers where the trainable accepts nothing else and the file does not say."""
+    whole = {name for name, known in ((trainable and trainable.PARAMETERS) or {}).items() if known.type == "int"}
+    return {
+        name: parameter.model_copy(update={"type": "int"})
+        if name in whole and isinstance(parameter, Range) and "type" not in parameter.model_fields_set
+        else parameter
+        for name, parameter in parameters.items()
+    }
 
 
 def _translated(error: ValidationError) -> Iterator[Problem]:
@@ -111,7 +119,7 @@ def _parameter_problems(mapping: Mapping[str, Any], source: Source) -> Iterator[
         known = trainable.PARAMETERS
     except (ValidationError, LookupError, ImportError, AttributeError):
         return
-    parameters = _valid(mapping.get("parameters"), TypeAdapter(AnyParameter))
+    parameters = _with_whole_ranges(_valid(mapping.get("parameters"), TypeAdapter(AnyParameter)), trainable)
     fixed = _valid(mapping.get("fixed"), TypeAdapter(Scalar))
     for problem in find_parameter_problems(parameters, fixed, known, name):
         if "when" not in problem.path:  # it may be on a parameter that has a mistake

@@ -123,6 +123,7 @@ def did_you_mean(word: Any, names: Iterable[str]) -> str:
     known = initials | {name: name for name in names}
     close = [name for name in names if name.lower() == f"{word}".lower()]
     close += [name for name in names if word and name.startswith(f"{word}_")]
+    close += [name for name in names if word and name.endswith(f"_{word}")]
     close += get_close_matches(f"{word}", known, n=1)
     if close:
         return f'; did you mean "{known[close[0]]}"?'

@@ -10,6 +10,7 @@ from statistics import NormalDist
 from search.front.objective import Objective
 from search.record.run_state import RunState
 from search.record.trial import Trial
+from trainables.contract import Trainable
 
 MAX_POINTS = 12  # the likeliest on the front
 LEAST_DOUBT = 0.05  # a pair with less of it is not worth its time
@@ -93,3 +94,8 @@ def _chance_of_better(run_state: RunState, one: Trial, other: Trial, objective: 
     difference = run_state.difference(one, other, objective.metric)
     lead = -objective.loss(difference.mean)
     return NORMAL.cdf(lead / difference.deviation) if difference.deviation else float(lead >= 0)
+
+
+def can_decide(trainable: Trainable) -> bool:
+    """Return whether points in doubt can be told apart: by turns, or by trainings with other seeds."""
+    return hasattr(trainable, "turns") or "seed" in (trainable.PARAMETERS or {})

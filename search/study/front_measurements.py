@@ -21,7 +21,7 @@ from search.record.mirror import OTHER_SEED
 from search.record.trial import Trial
 from search.space.parameters import Choice
 from search.space.space import Space
-from search.study.deciding import ROUNDS_AT_A_TIME, doubtful_trials, next_pair, next_to_train_again
+from search.study.deciding import ROUNDS_AT_A_TIME, can_decide, doubtful_trials, next_pair, next_to_train_again
 from search.text.durations import format_duration
 from search.text.numbers import join_words, plural
 from trainables.contract import Config, InfeasibleError, Measurement, Resources, load_trainable
@@ -69,7 +69,8 @@ class FrontMeasurements:
         front, is_trained = self._run_state.front(), self._space.trial_kind != "probe"
         seconds = self._seconds_for_deciding()
         steps = ["probed again"] * (is_trained and self._space.budget.repeats > 0)
-        steps += [f"compared for up to {format_duration(seconds)} where it is in doubt"] * (seconds >= 1)
+        decides = can_decide(load_trainable(self._space.trainable or "")) and seconds >= LEAST_DECIDING_SECONDS
+        steps += [f"compared for up to {format_duration(seconds)} (where it is in doubt)"] * decides
         steps += ["tested"] * self._is_tested
         return f"the front ({plural(len(front), 'point')}) is {join_words(steps)}" if front and steps else None
 

@@ -109,7 +109,7 @@ def _first_lines(job: Job, cluster: Cluster) -> Iterator[str]:
         yield f"copied to {job.mirror.uri}"
     if source := source_of(job.space.trainable or ""):
         yield f"runs {source.path.name} (sha256 {source.digest})"
-    yield from (f"left out: {line}" for line in job.opening.get("left_out", []))
+    yield from (f"changed or left out here: {line}" for line in job.opening.get("left_out", []))
     yield from shm_warnings()
     yield from cluster.notices
 

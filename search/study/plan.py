@@ -11,12 +11,13 @@ from typing import Any
 from search.space.machine import Machine, shm_warnings
 from search.space.parameters import Choice
 from search.space.space import Space
+from search.study.deciding import can_decide
 from search.study.run_estimate import KEPT_CHECKPOINTS, PROBE_SECONDS, RunEstimate, Span
 from search.text.configurations import format_setting, format_settings
 from search.text.durations import rough_duration
 from search.text.markdown import WIDTH
 from search.text.numbers import format_percent, join_words, plural
-from trainables.contract import Resources
+from trainables.contract import Resources, load_trainable
 
 INDENT = 13  # columns
 BUSY_CORES = 0.2  # used by others: with more, threads that wait for each other become much slower
@@ -75,7 +76,8 @@ def _estimate_lines(space: Space, guess: RunEstimate, share: Resources) -> list[
         settings = ", ".join(f"{name}={format_setting(value)}" for name, value in config.items())
         return [*lines, *_entry("time", f"not estimated: {why} ({settings})")]
     if guess.trials is not None:
-        few = "; too few to compare: more hours, or fewer epochs or samples" if guess.trials[0] < FEW_TRIALS else ""
+        is_few = guess.trials[0] < FEW_TRIALS and guess.cores_of_others < BUSY_CORES
+        few = "; too few to compare: more hours, or fewer epochs or samples" if is_few else ""
         each = f", {_ranging(guess)}" if guess.trials[0] < guess.trials[1] else ""
         lines += _entry("trials", f"{_between(guess.trials)} of full length in {space.budget.hours:g} h{each}{few}")
     lines += _entry("time", _time(space, guess, share))
@@ -101,8 +103,9 @@ def _time(space: Space, guess: RunEstimate, share: Resources) -> str:
         span = f"{least} or more"
     ranging = f": {_ranging(guess)}" if guess.trials is None or least != most else ""
     deciding = f"turns that decide the front (at most {format_percent(space.budget.deciding)} more)"
-    apart = f"{deciding} and the test set are" if space.budget.deciding else "the reading of the test set is"
-    within = f"Start, validation and probes are in it, {apart} not."
+    decides = space.budget.deciding and can_decide(load_trainable(space.trainable or ""))
+    apart = f"{deciding} and the test set are" if decides else "the reading of the test set is"
+    within = f"Start, validation and all probes are in it, {apart} not."
     return f"{span}{ends}{ranging}. {within}"
 
 
@@ -110,9 +113,7 @@ def _ranging(guess: RunEstimate) -> str:
     """Return what the two ends of a range stand for."""
     timed = plural(len(guess.costs), "configuration")
     if len(guess.costs) > 1:
-        return (
-            f"if every trial is as slow as the slowest of {timed} that ran here for a moment, or as fast as the fastest"
-        )
+        return f"from the fastest and the slowest of {timed} that ran here for a moment"
     return f"from {timed} that ran here for a moment; others differ"
 
 

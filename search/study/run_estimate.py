@@ -71,6 +71,9 @@ def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_co
         for c in costs
     ]
     epoch = min(epoch_seconds), max(epoch_seconds)
+    if epochs is not None and space.budget.hours is not None:
+        fitting = math.ceil(space.concurrent_trials * space.budget.hours * 3600 / epoch[0])
+        epochs = min(epochs[0], fitting), min(epochs[1], fitting)
     working = None if epochs is None else _sum(_scaled(epoch, epochs), _scaled(PROBE_SECONDS, probes or (0, 0)))
     kept = min(KEPT_CHECKPOINTS, trials or KEPT_CHECKPOINTS) + space.concurrent_trials
     sizes = [cost.checkpoint_bytes for cost in costs if cost.checkpoint_bytes is not None]
@@ -157,14 +160,16 @@ def _fitting(space: Space, epoch: Span) -> Span | None:
 def _bounded(space: Space, working: Span | None) -> Span | None:
     """Seconds of the whole run; `working`: seconds of all trials in sequence; None if unbounded."""
     limit = math.inf if space.budget.hours is None else space.budget.hours * 3600
-    if working is None:
-        return None if math.isinf(limit) else (limit, limit)
+    if working is None and math.isinf(limit):
+        return None
     overhead = START_SECONDS + (space.max_trials or 0) * TRIAL_OVERHEAD_SECONDS
     repeats = 0 if space.evaluation == "probe" else space.budget.repeats  # of the front: one point or many
     points = min(KEPT_CHECKPOINTS, space.max_trials or KEPT_CHECKPOINTS)
-    ending = _scaled(PROBE_SECONDS, (repeats, repeats * points))
-    least, most = _sum((overhead, overhead), _scaled(working, (1 / space.concurrent_trials,) * 2), ending)
-    return min(least, limit), min(most, limit)
+    ending = _scaled(PROBE_SECONDS, (repeats, repeats * points))  # begins when the hours are spent
+    least, most = limit, limit
+    if working is not None:
+        least, most = _sum((overhead, overhead), _scaled(working, (1 / space.concurrent_trials,) * 2))
+    return _sum((min(least, limit), min(most, limit)), ending)
 
 
 def _scaled(span: Span, factors: Span) -> Span:

@@ -600,6 +600,18 @@ parameters:
         "val_accuracy cannot be 0.9 or more and 0.1 or less",
         'constraints:\n  - "val_accuracy >= 0.9"\n  - "val_accuracy <= 0.1"  # <-\n',
     ),
+    Bad(
+        "a metric by its last word",
+        "objectives[0].metric",
+        'vgg19_cifar10 reports no "accuracy"; did you mean "val_accuracy"?',
+        "objectives:\n  - {metric: accuracy, goal: maximize}  # <-\n  - {metric: images_per_second, goal: maximize}\n",
+    ),
+    Bad(
+        "a mistake beside a range of whole numbers",
+        "budget.hour",
+        'unknown key "hour"; did you mean "hours"?',
+        "parameters:\n  num_workers: {min: 0, max: 4}\nbudget:\n  trials: 4\n  hour: 1  # <-\n",
+    ),
     Bad("searcher of others", "searcher.name", 'found "bohb"; there are gp, tpe,', "searcher: {name: bohb}  # <-\n"),
     Bad(
         "probes by forecast",

@@ -128,11 +128,11 @@ def test_turns_end_when_the_order_is_decided(tmp_path: Path, monkeypatch: pytest
     [
         (
             {"repeats": 1, "deciding": 0.1},
-            "the front (2 points) is probed again, compared for up to 1 min 40 s where it is in doubt and tested",
+            "the front (2 points) is probed again, compared for up to 1 min 40 s (where it is in doubt) and tested",
         ),
         (
             {"repeats": 0, "deciding": 0.1},
-            "the front (2 points) is compared for up to 1 min 40 s where it is in doubt and tested",
+            "the front (2 points) is compared for up to 1 min 40 s (where it is in doubt) and tested",
         ),
         ({"repeats": 0, "deciding": 0.0}, "the front (2 points) is tested"),
     ],

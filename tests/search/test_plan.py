@@ -37,10 +37,10 @@ def test_time_is_a_range_with_its_meaning_and_what_it_is_from():
     assert plan(GUESS).splitlines()[-9:] == [
         "epochs       9 to 16 in all, as trials may be stopped early",
         "probes       1 to 12, of up to 10 s each, for settings that affect only rates",
-        "time         about 50 s to 3 min: if every trial is as slow as the slowest of 2",
-        "             configurations that ran here for a moment, or as fast as the",
-        "             fastest. Start, validation and probes are in it, turns that decide",
-        "             the front (at most 10% more) and the test set are not.",
+        "time         about 50 s to 3 min: from the fastest and the slowest of 2",
+        "             configurations that ran here for a moment. Start, validation and",
+        "             all probes are in it, turns that decide the front (at most 10%",
+        "             more) and the test set are not.",
         "                 1,240 samples/s  batch=256 bf16",
         "                   302 samples/s  batch=64 fp32",
         "disk         about 0.02 GiB, for the checkpoints of a front of 10",
@@ -74,7 +74,7 @@ def test_gpu_hours_are_said_with_the_time_that_they_last_if_all_gpus_are_busy():
 def test_hours_that_end_it_and_how_many_trials_they_hold_are_said():
     guess = RunEstimate(GUESS.timed, (3.0, 11.0), None, None, (360.0, 360.0), 0.02)
     text = plan(guess, budget={"hours": 0.1})
-    assert "trials       3 to 11 of full length in 0.1 h, if every trial is as slow as the" in text
+    assert "trials       3 to 11 of full length in 0.1 h, from the fastest and the slowest" in text
     assert "time         about 6 min, when budget.hours is spent. Start, validation and" in text
 
 

@@ -210,6 +210,42 @@ def test_a_trial_that_was_under_way_when_the_run_ended_is_unfinished(folder):
         assert "| unfinished " in summary(folder, recorder.events)
 
 
+def test_the_only_complete_trial_is_not_chosen(folder):
+    recorder = Recorder()
+    recorder.complete("t0001", [0.5], 100.0, config())
+    assert "Nothing was chosen. A larger budget finds more." in flat(summary(folder, recorder.events))
+    assert "nothing was chosen. A larger budget finds more." in flat(closing_lines(load(folder)))
+
+
+def test_which_constraint_leaves_no_front_is_told(folder):
+    recorder = Recorder(constraints=["images_per_second >= 1000"])
+    for number, rate in ((1, 100.0), (2, 900.0)):
+        recorder.complete(f"t{number:04d}", [0.5], rate, config(64 * number))
+    text = flat(summary(folder, recorder.events))
+    assert "images_per_second >= 1000 is violated by 2 of 2 complete trials, least by t0002 with 900" in text
+
+
+def test_a_target_that_was_not_reached_is_said(folder):
+    metric = "seconds_to_val_accuracy_0.9"
+    objectives = [{"metric": metric, "goal": "minimize"}, {"metric": "images_per_second", "goal": "maximize"}]
+    recorder = Recorder(objectives=objectives, constraints=["best_val_accuracy >= 0.9"])
+    for number, best in ((1, 0.95), (2, 0.5)):
+        recorder.start(f"t{number:04d}", **config(64 * number))
+        reached = {metric: 12.0, "best_val_accuracy": best}
+        recorder.measure(f"t{number:04d}", 3, val_accuracy=best, **reached, **interval(300.0, 3.0))
+        recorder.finish(f"t{number:04d}")
+    state = load(write_run(folder, recorder.events)).state
+    assert [state.format_metric(trial, metric) for trial in state.trials.values()] == ["12.0", "not reached in 12.0"]
+
+
+def test_no_rate_of_a_reference_point_is_below_zero(folder):
+    recorder = Recorder()
+    for number, rate in ((1, 10.0), (2, 100_000.0)):
+        recorder.complete(f"t{number:04d}", [0.5 / number], rate, config(64 * number))
+    _, (_, rate) = load(write_run(folder, recorder.events)).state.hypervolume()
+    assert rate == 0.0
+
+
 def test_equal_trials_are_not_called_better_than_each_other(folder):
     recorder = Recorder()
     for number in (1, 2):

@@ -77,6 +77,11 @@ MISTAKES = [
     ('METRICS = {"val_loss": "nats"}', "METRICS = {}", "no METRICS;"),
     ('{"val_loss": "nats"}', '{"loss": "nats"}', '5: METRICS: "loss" must begin with val_'),
     ('{"val_loss": "nats"}', '{"val_loss": 1}', "5: METRICS: val_loss: 1 is no unit"),
+    (
+        '{"val_loss": "nats"}',
+        '{"val_a": "1", "val_a_low": "1"}',
+        '5: METRICS: "val_a_low" is the end of an interval of',
+    ),
     ('"nats"', '{"unit": "nats", "goal": "lower"}', 'expected a unit, or {"unit": "m", "goal": "minimize"} or'),
     ('"nats"', '{"unit": "nats", "aim": "minimize"}', "5: METRICS: val_loss: "),
     ('"nats"', '{"goal": "minimize"}', "is no unit; expected a string"),

@@ -238,7 +238,7 @@ MISTAKES = [
     ),
     (
         ("for x, y in trial.steps(loader)", "for _, (x, y) in zip(trial.steps(['a']), loader)"),
-        "a batch without tensors; say its size",
+        "a batch without tensors or arrays; say its size",
     ),
     (("trial.epochs()", "iter(lambda: trial._epoch + 1, 0)"), "trial.report(4, ...) after the trial has ended"),
     (("trial.epochs()", "range(0)"), "train returned after epoch 0 of 3"),
