@@ -313,7 +313,8 @@ def _metric(name: str, metric: Metric) -> str:
     """Return a metric's name, unit and goal, and whether the goal is a guess."""
     better = "lower" if metric.role == "loss" else "higher"
     guess = ", as its name suggests" if metric.role_is_guess else ""
-    return f"{name} ({', '.join(filter(None, [metric.unit, f'{better} is better']))}{guess})"
+    unit = "" if metric.unit == "1" else metric.unit
+    return f"{name} ({', '.join(filter(None, [unit, f'{better} is better']))}{guess})"
 
 
 def _shape(described: object) -> str:

@@ -22,6 +22,7 @@ import os
 import signal
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +53,7 @@ from trainables.contract import (
     timeout_seconds,
 )
 from trainables.local_worker import Listener, LocalWorker, machine
-from trainables.output import findings, line, record, report, report_error, tested
+from trainables.output import WIDTH, findings, line, record, report, report_error, tested
 from trainables.setting_text import parsed
 from trainables.settings import checked, did_you_mean
 from trainables.thread_waiting import thread_waiting
@@ -197,7 +198,7 @@ def _job(options: argparse.Namespace) -> Job:
     data = Data(options.data, options.root, options.download, options.train_samples, options.val_samples)
     data = trainable.locate_data(data)
     description = trainable.describe_data(data)
-    report(f"data: {description}", options.json, data=description)
+    report(textwrap.fill(f"data: {description}", WIDTH, subsequent_indent="  "), options.json, data=description)
     folder, epochs = options.folder, options.epochs or config.get(EPOCHS) or 1
     if config.get(EPOCHS) not in (None, epochs):
         raise ValueError(f"--epochs {epochs}: the setting epochs={config[EPOCHS]} says otherwise; leave one out")

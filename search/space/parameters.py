@@ -217,14 +217,18 @@ def find_baseline_problems(
         elif known is not None and name in known:
             yield from _value_problems(value, known[name], ("baseline", name))
     values = {**fixed, **baseline}
+    missing = list[str]()
     for name, parameter in parameters.items() if baseline else ():
         active = all(values.get(other) in wanted for other, wanted in parameter.when.items())
         if active and name not in baseline:
-            yield Problem(("baseline",), f"{name} is missing; a baseline sets every searched parameter")
+            missing.append(name)
         elif name in baseline and not active:
             yield Problem(("baseline", name), f"{name} is inactive in the baseline; leave it out")
         elif active and not parameter.contains(baseline[name]):
             yield Problem(("baseline", name), f"{format_value(baseline[name])} is outside the searched values")
+    if missing:
+        words = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+        yield Problem(("baseline",), f"{words}; a baseline sets every searched parameter")
 
 
 def _domain_problems(parameter: Choice | Range, path: KeyPath) -> Iterator[Problem]:

@@ -194,7 +194,8 @@ class Space(BaseModel):
         cpus, gpus = nodes_per_trial * (node.cpus // trials_per_node), nodes_per_trial * (node.gpus // trials_per_node)
         if cpus == 0 or (total.gpus and not gpus):
             shared = f"{total.cpus} cores and {total.gpus} GPUs"
-            raise SpaceError(f"concurrent_trials: {trials} trials cannot share {shared}")
+            most = total.nodes * (min(node.cpus, node.gpus) if node.gpus else node.cpus)
+            raise SpaceError(f"concurrent_trials: {trials} trials cannot share {shared}; {most} could")
         return Resources(cpus, gpus, nodes_per_trial)
 
     def meanings_of_auto(self, resources: contract.Resources) -> dict[str, str]:
