@@ -220,13 +220,13 @@ class TrialModel:
             return "an objective had no finite value"
         if self._has_too_little_data(self.num_started - 1):
             first = join_words(self._to_the_end)
-            early = f"is one of the first trials; all but {first} end early, so that more are tried"
+            early = f"the first trials end early, so that more are tried, all but {first}"
             return early if trial.has_rate else None
         self._expect_others(trial)
         own = float(self.gain(trial.row[None])[0]) / (trial.length - epoch)
         if own >= NEW_TRIAL_FACTOR * self._gain_per_epoch(rng):
             return None
-        return "promised less gain per epoch than a new trial"
+        return "a new trial promised more gain per epoch"
 
     def expected_gain(self, rng: np.random.Generator) -> float | None:
         """Return the expected gain of the next trial, relative to the front's hypervolume; None: too little data."""

@@ -10,6 +10,7 @@ from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
 from search.record.trial import Trial
 from search.report.doubts import doubts
+from search.report.range_ends import at_ends
 from search.text.configurations import format_setting
 from search.text.markdown import fits, format_tables, wrap
 from search.text.metrics import ARROWS, CONTENDED
@@ -64,7 +65,7 @@ def front_section(run: Run) -> list[str]:
     )
     seeds = "" if state.is_probe_run else SEEDS if state.knows_seeds else NO_SEEDS
     odds = f"{PROBABILITY} {seeds}".strip()
-    notes = [legend + same, doubtful, f"{trained}{repeats}{_turns(run, front)} {odds}"]
+    notes = [legend + same, at_ends(run), doubtful, f"{trained}{repeats}{_turns(run, front)} {odds}"]
     text = " ".join(itertools.chain(*measured.values(), *tested.values()))
     earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)
     is_rated = state.rate_metric in titles and any(half_interval(t.metrics, t.rate_metric) for t in front)

@@ -10,9 +10,10 @@ from search.front.objective import measured, read_constraint
 from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
 from search.record.trial import Trial
-from search.text.numbers import format_difference, format_number, format_ratio, plural
+from search.text.numbers import format_difference, format_number, format_percent, format_ratio, plural
 
 NEAREST = "nearest to the best values of all objectives, each scaled to its range"
+LIKELY = 0.5  # probability of a place on the front, below which a pick says so
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,12 @@ def outcome(run: Run, trial: Trial) -> dict[str, str]:
         for metric in metrics
     }
     return {**found, "test failed:": trial.test_failure} if trial.test_failure else found
+
+
+def improbable(run: Run, trial: Trial) -> list[str]:
+    """Return a sentence where a picked trial is rather not on the front; none: it rather is."""
+    odds = run.front_probabilities[trial.trial_id]
+    return [f"{trial.trial_id} is on the front with a probability of {format_percent(odds)} only."] * (odds < LIKELY)
 
 
 def no_front(run: Run) -> str:

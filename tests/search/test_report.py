@@ -210,6 +210,29 @@ def test_a_trial_that_was_under_way_when_the_run_ended_is_unfinished(folder):
         assert "| unfinished " in summary(folder, recorder.events)
 
 
+def test_settings_at_the_end_of_what_was_searched_are_told(folder):
+    recorder, rates = Recorder(), [("fp32", "memory", 0.5), ("bf16", "memory", 0.49), ("bf16", "workers", 0.495)]
+    for number, (precision, loader, rate) in enumerate(rates, start=1):
+        settings = config(512, rate, precision=precision, loader=loader)
+        recorder.complete(f"t{number:04d}", [0.9 - 0.1 * number], 100.0 * number, settings)
+    told = "All points of the front have the largest batch_size (512) and the largest learning_rate (0.5)"
+    assert told in flat(summary(folder, recorder.events))
+    recorder.complete("t0004", [0.95], 50.0, config(256, 0.5))
+    told = "have the largest learning_rate (0.5) that was searched: better ones may lie beyond."
+    assert told in flat(summary(folder, recorder.events))
+    recorder.complete("t0005", [0.96], 40.0, config(128, 0.1))
+    assert "that was searched" not in flat(summary(folder, recorder.events))
+
+
+def test_a_pick_that_is_rather_not_on_the_front_says_so(folder, monkeypatch):
+    run = load(write_run(folder, story()))
+    assert "probability of 7% only" not in closing_lines(run)
+    odds = dict.fromkeys(run.state.trials, 0.07)
+    monkeypatch.setitem(vars(run), "front_probabilities", odds)
+    assert "t0007 is on the front with a probability of 7% only." in closing_lines(run)
+    assert "t0007 is on the front with a probability of 7% only." in flat(write_summary(run))
+
+
 def test_the_only_complete_trial_is_not_chosen(folder):
     recorder = Recorder()
     recorder.complete("t0001", [0.5], 100.0, config())

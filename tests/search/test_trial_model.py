@@ -306,7 +306,7 @@ def test_other_searchers_stop_what_promises_less_than_a_random_trial():
         run(model, "fair", {"x": 0.5, "y": 0.5}, until=6)
         run(model, "bad", {"x": 1.0, "y": 0.5}, until=6)
         reasons[searcher] = [model.reason_to_stop(trial_id, 5, rng()) for trial_id in ("fair", "bad")]
-    less = "promised less gain per epoch than a new trial"
+    less = "a new trial promised more gain per epoch"
     assert reasons == {"gp": [less, less], "tpe": [None, less]}
 
 
@@ -422,7 +422,7 @@ def test_a_trial_whose_epochs_were_too_short_for_a_rate_is_not_stopped_for_that(
         run(model, f"t{number}", {"x": 0.8 + number % 3 * 0.1, "y": number / 10})
     good, bad = {"x": 0.3, "y": 0.5}, {"x": 1.0, "y": 0.05}
     assert begun(model, "good", good, np.array([curve(good, 3)[0], np.nan]), 3) is None
-    assert "promised less" in begun(model, "bad", bad, np.array([curve(bad, 3)[0], np.nan]), 3)
+    assert "promised more" in begun(model, "bad", bad, np.array([curve(bad, 3)[0], np.nan]), 3)
     assert "no finite value" in begun(model, "diverged", {"x": 0.3, "y": 0.4}, np.array([np.nan, 1.0]), 3)
 
 

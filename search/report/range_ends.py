@@ -1,0 +1,54 @@
+"""Settings of which all points of the front have the largest or the smallest value that was searched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from search.record.dataframes import Run
+from search.text.configurations import format_setting
+from search.text.numbers import join_words
+from trainables.contract import find_trainable
+
+NEAR = 0.02  # of a range
+FEWEST_POINTS, FEWEST_VALUES = 2, 3  # of a front; of a list whose ends say something
+
+
+def at_ends(run: Run) -> str:
+    """Return a sentence on the settings that might be better beyond what was searched; empty: there are none.
+
+    A value that the training allows no further is left out.
+    """
+    front, trainable = run.state.front(), find_trainable(run.info.trainable)
+    known = (trainable.PARAMETERS if trainable else None) or {}
+    found = []
+    for name, stated in run.info.parameters.items():
+        values = [trial.config[name] for trial in front if name in trial.config]
+        if len(front) < FEWEST_POINTS or len(values) < len(front) or not all(map(_is_number, values)):
+            continue
+        end, word = _end(stated, values)
+        limits = (known[name].low, known[name].high) if name in known else ()
+        if end is not None and end not in limits:
+            found.append(f"the {word} {name} ({format_setting(end)})")
+    if not found:
+        return ""
+    return f"All points of the front have {join_words(found)} that was searched: better ones may lie beyond."
+
+
+def _end(stated: Mapping[str, Any], values: Sequence[float]) -> tuple[float | None, str]:
+    """Return the end at which all values are, and a word for it; None: they are not."""
+    searched = [stated["min"], stated["max"]] if "min" in stated else list(stated.get("values", ()))
+    if not all(map(_is_number, searched)) or ("min" not in stated and len(searched) < FEWEST_VALUES):
+        return None, ""
+    low, high = min(searched), max(searched)
+    near = NEAR if "min" in stated else 0.0
+    scale = math.log if stated.get("log") else float
+    places = [(scale(value) - scale(low)) / (scale(high) - scale(low)) for value in values] if low < high else [0.5]
+    if min(places) >= 1 - near:
+        return high, "largest"
+    return (low, "smallest") if max(places) <= near else (None, "")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
