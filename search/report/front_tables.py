@@ -30,9 +30,9 @@ SEEDS = (
 )
 ON_FRONT = "on the front"
 PROBABILITY = (
-    f"{ON_FRONT.capitalize()}: probability that the point belongs to the front, from the 95% intervals of the "
-    "objectives, of which one without an interval counts as exact, and from the ratios of rates that were measured in "
-    "turns. Of many nearly equal trials it is too high, because those that were lucky are on the front."
+    f"{ON_FRONT.capitalize()}: the probability that a point belongs to the front. It is computed from the 95% "
+    "intervals of the objectives and from the ratios of rates that were measured in turns; a value without an interval "
+    "counts as exact. Of many nearly equal trials it is too high, because the lucky ones are on the front."
 )
 LEAST_NAMED = 0.01  # probability of a trial whose turns are named
 
@@ -65,7 +65,7 @@ def front_section(run: Run) -> list[str]:
     )
     seeds = "" if state.is_probe_run else SEEDS if state.knows_seeds else NO_SEEDS
     odds = f"{PROBABILITY} {seeds}".strip()
-    notes = [legend + same, at_ends(run), doubtful, f"{trained}{repeats}{_turns(run, front)} {odds}"]
+    notes = [legend + same, at_ends(run), doubtful, f"{trained}{repeats}", _turns(run, front), odds]
     text = " ".join(itertools.chain(*measured.values(), *tested.values()))
     earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)
     is_rated = state.rate_metric in titles and any(half_interval(t.metrics, t.rate_metric) for t in front)
@@ -87,4 +87,4 @@ def _turns(run: Run, front: Sequence[Trial]) -> str:
         if one in front and state.num_rounds(one, other) and ratio is not None:
             tie = " (a tie)" if ratio.is_tie else ""
             found.append(f"{one.trial_id} {format_ratio(*ratio.ratio)} times the rate of {other.trial_id}{tie}")
-    return f" In turns of half a second beside each other: {'; '.join(found)}." if found else ""
+    return f"In turns of half a second beside each other: {'; '.join(found)}." if found else ""

@@ -491,7 +491,7 @@ def test_the_conditions_of_the_figures_are_stated(folder):
         "Wall time: 8 min 17 s from 2026-11-20 18:40 UTC",
         "reference point val_accuracy 0.4790, images_per_second 158",
         "Each configuration was trained once (n = 1).",
-        "On the front: probability that the point belongs to the front",
+        "On the front: the probability that a point belongs to the front",
         "windows after the warm-up, without evaluation and checkpoints",
         'run = load("results/throughput-2026-11-20-1")',
     ):
