@@ -241,8 +241,15 @@ def _reasons(run: Run) -> list[str]:
     return [
         f"{group[0].state}, {plural(len(group), 'trial')} ({_some([t.trial_id for t in group])}): "
         + _without_markup(textwrap.shorten(group[0].reason or "", 200, placeholder=" …"))
+        + _traceback(run, group[0])
         for group in ordered
     ]
+
+
+def _traceback(run: Run, trial: Trial) -> str:
+    """Return where the traceback of a trial's error is, within the run's folder; empty: there is none."""
+    found = sorted((run.folder / "trials" / trial.trial_id).glob("error-*.txt"))
+    return f"; traceback: {found[0].relative_to(run.folder)}" if found else ""
 
 
 def _some(names: Sequence[str]) -> str:

@@ -233,6 +233,17 @@ def test_a_pick_that_is_rather_not_on_the_front_says_so(folder, monkeypatch):
     assert "t0007 is on the front with a probability of 7% only." in flat(write_summary(run))
 
 
+def test_the_file_with_a_traceback_is_named(folder):
+    recorder = Recorder()
+    recorder.start("t0001", **config())
+    recorder.finish("t0001", "failed", "KeyError: 'missing' (mine.py:11)")
+    assert "traceback" not in summary(folder, recorder.events)
+    (folder / "trials" / "t0001").mkdir(parents=True)
+    (folder / "trials" / "t0001" / "error-rank0.txt").write_text("Traceback")
+    told = "KeyError: 'missing' (mine.py:11); traceback: trials/t0001/error-rank0.txt"
+    assert told in flat(summary(folder, recorder.events))
+
+
 def test_the_only_complete_trial_is_not_chosen(folder):
     recorder = Recorder()
     recorder.complete("t0001", [0.5], 100.0, config())
