@@ -32,6 +32,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 GREY = "#999999"
 MARKERS = "osD^vPX*"
 MAX_NAMED = 8  # curves in a legend
+MOST_STEPS = 100  # of two points, by which a name is moved
 MAX_TICK = 16  # characters of a setting's value
 INACTIVE_SHARE = 0.15  # of an axis, below the numbers, for a setting that is not active
 
@@ -56,7 +57,7 @@ def plot_front(run: Run, ax: Axes | None = None) -> Axes:
     trials = run.state.trials.values()
     shown = [t for t in trials if t.state in ("complete", "stopped") and measured(t.metrics, (x, y))]
     if not shown:
-        raise NothingToDrawError(f"no trial that has ended has {y.metric} and {x.metric} measured")
+        raise NothingToDrawError(f"no complete or stopped trial has {y.metric} and {x.metric} measured")
     front, compared = run.state.front(), run.state.candidates()
     dominated = [t for t in shown if t in compared and t not in front]
     others = [t for t in shown if t not in compared and t.state == "complete"]
@@ -298,14 +299,15 @@ def _finish(ax: Axes, run: Run, title: str) -> None:
 
 
 def _separate(ax: Axes, names: Sequence[Annotation]) -> None:
-    """Move names up until none covers another."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    figure.draw_without_rendering()  # places are known only then
+    """Move names up until none covers another; those of points beyond the axes are not shown."""
+    ax.figure.draw_without_rendering()  # type: ignore[union-attr]  # places are known only then
+    shown = [name for name in names if np.isfinite(name.get_window_extent().extents).all()]
     taken = list[Any]()
-    for name in sorted(names, key=lambda name: name.get_window_extent().y0):
+    for name in sorted(shown, key=lambda name: name.get_window_extent().y0):
         x, y = name.get_position()
-        while any(name.get_window_extent().overlaps(box) for box in taken):
+        for _ in range(MOST_STEPS):
+            if not any(name.get_window_extent().overlaps(box) for box in taken):
+                break
             y += 2
             name.set_position((x, y))
         taken.append(name.get_window_extent())

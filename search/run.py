@@ -134,7 +134,7 @@ def _resuming_if_begun(options: argparse.Namespace, mirror: Mirror | None) -> ar
     began = RunState(read_run(folder)).info
     check_same_space(folder, began, asked)
     is_moved = asked.data.root is not None and asked.data.root != began.data_settings.get("root")
-    moved = [f"data.root={json.dumps(asked.data.root)}"] if is_moved else []
+    moved = [f"data.root={json.dumps(asked.data.root, ensure_ascii=False)}"] if is_moved else []
     kept = [*changed_budget(began, asked), *moved]
     as_resume = {"space": None, "name": None, "warm_start": [], "resume": folder, "set": kept}
     return argparse.Namespace(**{**vars(options), **as_resume})

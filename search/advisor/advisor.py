@@ -21,6 +21,7 @@ from search.space.space import Space
 from trainables.contract import Scalar
 
 EPOCHS_SPENT = "budget.total_epochs is spent"
+TOLD_BEFORE = "it was told to stop before the search was interrupted"
 BASELINE = "t0001"  # trial of the baseline, if the space has one
 ATTEMPTS = 10  # to find an untried configuration
 
@@ -123,7 +124,7 @@ class Advisor:
             if earlier_decision is None or self._space.stopping_rule == "none":
                 trial.why_stopped = self._reason_to_stop(trial, epoch)
             elif earlier_decision == Decision.STOP:
-                trial.why_stopped = "was stopped before"
+                trial.why_stopped = TOLD_BEFORE
         return Decision.STOP if trial.why_stopped else Decision.CONTINUE
 
     def finish(self, trial_id: str, state: str, metrics: Mapping[str, float | None] | None = None) -> None:

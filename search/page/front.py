@@ -47,7 +47,8 @@ def _chart(status: FrontStatus, across: Objective, upward: Objective) -> Markup:
         for left, right in itertools.pairwise(sorted(run.state.front(), key=lambda t: t.metrics[across.metric])):
             worse = {o.metric: o.loss(max(o.loss(t.metrics[o.metric]) for t in (left, right))) for o in axes}
             steps += [(*_place(axes, end.metrics), *_place(axes, worse)) for end in (left, right)]
-    _stack_names(points)
+    names_above = upward.goal == "maximize"  # the side where no point can be: that of the dominating values
+    _stack_names(points, names_above)
     return render(
         "front.html",
         title=f"{run.state.label(upward.metric)} against {across.metric}",
@@ -56,15 +57,15 @@ def _chart(status: FrontStatus, across: Objective, upward: Objective) -> Markup:
         label=f"{upward.metric} against {across.metric}: {plural(len(trials), 'trial')}",
         steps=steps,
         points=points,
-        names_above=upward.goal == "maximize",  # the side where no point can be: that of the dominating values
+        names_above=names_above,
         legend={name: f"{words} ({totals[name]:,})" for name, words in STATUSES.items() if totals[name]},
     )
 
 
-def _stack_names(points: list[dict[str, Any]]) -> None:
+def _stack_names(points: list[dict[str, Any]], above: bool) -> None:
     """Give each name a line above or below its point, counted from 0, so that names of near points can be read."""
-    placed = list[dict[str, Any]]()
-    for point in sorted((point for point in points if point["names"]), key=lambda point: -point["y"]):
+    placed, outwards = list[dict[str, Any]](), -1 if above else 1  # y counts from the top
+    for point in sorted((point for point in points if point["names"]), key=lambda point: outwards * point["y"]):
         near = [o["line"] for o in placed if abs(o["x"] - point["x"]) < NEAR_X and abs(o["y"] - point["y"]) < NEAR_Y]
         point["line"] = max(near, default=-1) + 1
         placed.append(point)

@@ -428,9 +428,10 @@ class RunState:
         return plus_minus(metrics[metric], math.inf if half is None and metric == self.rate_metric else half)
 
     def _is_reached(self, trial: Trial, target: Target) -> bool:
-        limits = [constraint for constraint in self._constraints if constraint.metric == target.best]
+        """Return whether a trial reached a target, which is the bound of one of the run's constraints."""
         best = trial.metrics.get(target.best, math.nan)
-        return all(constraint.excess(best) <= 0 for constraint in limits)  # False for NaN
+        limits = (c for c in self._constraints if c.metric == target.best and not c.of_baseline)
+        return all(c.excess(best) <= 0 for c in limits if c.bound == target.value)  # False for NaN
 
     @property
     def rate_metric(self) -> str:

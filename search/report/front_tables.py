@@ -70,7 +70,7 @@ def front_section(run: Run) -> list[str]:
     earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)
     is_rated = state.rate_metric in titles and any(half_interval(t.metrics, t.rate_metric) for t in front)
     legends = [RATE.format(rate=state.rate_metric)] if is_rated else []
-    legends += [DEVIATION if earlier_version else PLUS_MINUS] if "±" in text else []
+    legends += [DEVIATION if is_rated and earlier_version else PLUS_MINUS] if "±" in text else []
     notes.append(" ".join([*legends, *unknown_intervals(text)]))
     if contended := [trial.trial_id for trial in front if trial.metrics.get("contended")]:
         notes.append(f"{CONTENDED[0].upper()}{CONTENDED[1:]}: {join_words(contended)}.")

@@ -18,7 +18,7 @@ FEWEST_POINTS, FEWEST_VALUES = 2, 3  # of a front; of a list whose ends say some
 def at_ends(run: Run) -> str:
     """Return a sentence on the settings that might be better beyond what was searched; empty: there are none.
 
-    A value that the training allows no further is left out.
+    A setting is left out where the training or this machine allows no further value.
     """
     front, trainable = run.state.front(), find_trainable(run.info.trainable)
     known = (trainable.PARAMETERS if trainable else None) or {}
@@ -29,11 +29,12 @@ def at_ends(run: Run) -> str:
             continue
         end, word = _end(stated, values)
         limits = (known[name].low, known[name].high) if name in known else ()
-        if end is not None and end not in limits:
+        is_left_out = any(line.startswith(f"{name} ") for line in run.info.left_out)
+        if end is not None and end not in limits and not is_left_out:
             found.append(f"the {word} {name} ({format_setting(end)})")
     if not found:
         return ""
-    return f"All points of the front have {join_words(found)} that was searched: better ones may lie beyond."
+    return f"All points of the front have nearly {join_words(found)} that was searched: better ones may lie beyond."
 
 
 def _end(stated: Mapping[str, Any], values: Sequence[float]) -> tuple[float | None, str]:

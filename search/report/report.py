@@ -220,7 +220,7 @@ def _trials(run: Run) -> list[str]:
     states = run.state.shown_counts(is_running=run.state.end is None and is_locked(run.folder))
     totals = {**states, "**all**": sum(states.values())}
     blocks = [format_table({"state": list(totals), "trials": [str(total) for total in totals.values()]})]
-    blocks += ["\n".join(wrap(f"- {line}", "  ") for line in _reasons(run))]
+    blocks += ["\n".join(wrap(f"- {line}", "  ") for line in _reasons(run, _without_markup))]
     if preparing:
         took = format_duration(sum(t.seconds for t in preparing if t.seconds == t.seconds))
         blocks.append(wrap(f"{plural(len(preparing), 'probe')} of rates took {took} in total. {PROBES}"))
@@ -231,8 +231,11 @@ def _trials(run: Run) -> list[str]:
     return [block for block in blocks if block]
 
 
-def _reasons(run: Run) -> list[str]:
-    """Return one line per reason, the most frequent first. Reasons that differ only in numbers are grouped."""
+def _reasons(run: Run, written: Callable[[str], str] = str) -> list[str]:
+    """Return one line per reason, the most frequent first. Reasons that differ only in numbers are grouped.
+
+    `written`: makes the text of a reason fit for where it stands.
+    """
     groups: dict[tuple[str, str], list[Trial]] = defaultdict(list)
     for trial in run.state.trials.values():
         if trial.reason:
@@ -240,7 +243,7 @@ def _reasons(run: Run) -> list[str]:
     ordered = sorted(groups.values(), key=len, reverse=True)
     return [
         f"{group[0].state}, {plural(len(group), 'trial')} ({_some([t.trial_id for t in group])}): "
-        + _without_markup(textwrap.shorten(group[0].reason or "", 200, placeholder=" …"))
+        + written(textwrap.shorten(group[0].reason or "", 200, placeholder=" …"))
         + _traceback(run, group[0])
         for group in ordered
     ]

@@ -97,11 +97,13 @@ def find_budget_problems(
     if evaluation == "probe":
         if stopping.name not in ("none", "auto"):
             yield Problem(("stopping", "name"), f'found "{stopping.name}"; probes have no epochs; leave it out')
-        for name, harmless in (("epochs", 1), ("total_epochs", None)):
-            if (epochs := getattr(budget, name)) not in (None, harmless):
+        for name in ("epochs", "total_epochs"):
+            if (epochs := getattr(budget, name)) not in (None, 1):
                 yield Problem(("budget", name), f"found {epochs}; probes have no epochs; leave it out")
-        if fixed_length is not None:
-            yield Problem(("fixed", EPOCHS), "probes have no epochs; leave it out")
+        is_ended = budget.trials or budget.hours or budget.gpu_hours or searcher.name == "grid"
+        if budget.total_epochs is not None and not is_ended:
+            message = "probes have no epochs: the search would never end; set trials, hours or gpu_hours"
+            yield Problem(("budget", "total_epochs"), message)
     if EPOCHS in parameters:
         yield from _find_length_problems(evaluation, parameters[EPOCHS], budget)
     length = fixed_length if isinstance(fixed_length, int) else budget.epochs

@@ -97,7 +97,7 @@ def _time(space: Space, guess: RunEstimate, share: Resources) -> str:
         return _limit(space, guess, share)
     least, most = map(rough_duration, guess.seconds)
     hours = space.budget.hours
-    ends = ", when budget.hours is spent" if hours and guess.seconds[1] >= hours * 3600 else ""
+    ends = ", with budget.hours spent and the front probed again" if hours and guess.seconds[1] >= hours * 3600 else ""
     span = most if least == most else f"{least} to {most.removeprefix('about ')}"
     if math.isinf(guess.seconds[1]):
         span = f"{least} or more"

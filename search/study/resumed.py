@@ -116,21 +116,28 @@ def _without(parameters: Mapping[str, Any], left_out: Sequence[str]) -> dict[str
 
 def _consistent(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters whose `likely` and `when` name values that are still there, as `restrict_to` does."""
-    values = {name: stated["values"] for name, stated in parameters.items() if "values" in stated}
+    values = {name: _several(stated["values"]) for name, stated in parameters.items() if "values" in stated}
     found = {name: dict(stated) for name, stated in parameters.items()}
     for name, stated in found.items():
         if name in values and stated.get("likely"):
-            stated["likely"] = [value for value in stated["likely"] if value in values[name]]
+            stated["likely"] = [value for value in _several(stated["likely"]) if value in values[name]]
         if stated.get("when"):
             stated["when"] = {
-                other: [value for value in wanted if other not in values or value in values[other]]
+                other: [value for value in _several(wanted) if other not in values or value in values[other]]
                 for other, wanted in stated["when"].items()
             }
     return found
 
 
+def _several(value: Any) -> list[Any]:
+    """Return the values of a list, or the only one, as a space file may have it."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
 def check_same_data(folder: Path, info: Opening, name: str, description: str) -> None:
     """Check that the data have the name and the counts that the run's data had; their folder may have moved.
+
+    What a user's file reads is compared by the file's digest: its folder may have results in it, too.
 
     Raises:
         InputError: they have not.
@@ -138,14 +145,13 @@ def check_same_data(folder: Path, info: Opening, name: str, description: str) ->
     was = info.data
     if name != was.name:
         raise InputError(f"{folder}: the run's data is {was.name}, but {name} is what is here")
-    if _counts(info, description) != _counts(info, was.description):
+    if not info.source and _counts(description) != _counts(was.description):
         raise InputError(f"{folder}: the run's data was {was.description}, but {description} is what is here")
 
 
-def _counts(info: Opening, description: str) -> list[str]:
-    """Return the numbers of samples or files; what a user's file says of itself is compared by its digest."""
-    text = description.partition(", from ")[2] if info.source else description
-    return re.findall(r"\d[\d,]*", text.partition(", newest ")[0])
+def _counts(description: str) -> list[str]:
+    """Return the numbers of samples and classes, without those of folders that are not used."""
+    return re.findall(r"\d[\d,]*", description.partition("; not used")[0])
 
 
 def changed_budget(info: Opening, asked: Space) -> list[str]:

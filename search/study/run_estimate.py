@@ -71,14 +71,16 @@ def estimate(space: Space, data: Data, clock: Callable[[], float] = time.perf_co
         for c in costs
     ]
     epoch = min(epoch_seconds), max(epoch_seconds)
-    if epochs is not None and space.budget.hours is not None:
-        fitting = math.ceil(space.concurrent_trials * space.budget.hours * 3600 / epoch[0])
-        epochs = min(epochs[0], fitting), min(epochs[1], fitting)
     working = None if epochs is None else _sum(_scaled(epoch, epochs), _scaled(PROBE_SECONDS, probes or (0, 0)))
     kept = min(KEPT_CHECKPOINTS, trials or KEPT_CHECKPOINTS) + space.concurrent_trials
     sizes = [cost.checkpoint_bytes for cost in costs if cost.checkpoint_bytes is not None]
     disk = kept * max(sizes) / GIB if sizes else None
     seconds = _bounded(space, working)
+    if epochs is not None and space.budget.hours is not None and epoch[0] > 0:
+        slowest, fastest = (
+            math.ceil(space.concurrent_trials * space.budget.hours * 3600 / each) for each in epoch[::-1]
+        )
+        epochs = min(epochs[0], slowest), min(epochs[1], fastest)
     return RunEstimate(timed, _fitting(space, epoch), epochs, probes, seconds, disk, cores_of_others)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from search.advisor.advisor import Advisor
+from search.advisor.advisor import TOLD_BEFORE, Advisor
 from search.advisor.proposal import Decision, Proposal
 from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
@@ -215,7 +215,7 @@ class Study:
             if curve and curve[max(curve)].decision == "stop":
                 self._pending.remove(proposal)
                 self._running[proposal.trial_id] = proposal
-                reason = self._advisor.trials[proposal.trial_id].why_stopped or "was stopped before"
+                reason = self._advisor.trials[proposal.trial_id].why_stopped or TOLD_BEFORE
                 self.finish(proposal.trial_id, Finished("stopped", reason, None, None))
 
     def finish_pending(self) -> None:

@@ -55,12 +55,9 @@ def test_a_trial_that_was_told_to_stop_does_not_go_on_after_a_kill(tmp_path: Pat
         *_, last = read_journal(tmp_path / "killed" / FILE_NAME)
         return isinstance(last, Measurement) and last.decision == "stop"
 
-    kills = 0
-    while kills < len(stopped):
-        try:
+    for _ in stopped:
+        with pytest.raises(Killed):
             simulate(tmp_path / "killed", space, [killing(between)])
-        except Killed:
-            kills += 1
     assert facts(simulate(tmp_path / "killed", space)) == whole
 
 

@@ -573,14 +573,8 @@ parameters:
     Bad(
         "a number of epochs in all for probes",
         "budget.total_epochs",
-        "found 1; probes have no epochs; leave it out",
+        "probes have no epochs: the search would never end; set trials, hours or gpu_hours",
         f"evaluation: probe\n{PROBED}budget:\n  total_epochs: 1  # <-\n",
-    ),
-    Bad(
-        "epochs for probes",
-        "fixed.epochs",
-        "probes have no epochs; leave it out",
-        f"evaluation: probe\n{PROBED}fixed:\n  epochs: 1  # <-\n",
     ),
     Bad(
         "an empty list of lengths",

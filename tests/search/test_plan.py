@@ -75,7 +75,7 @@ def test_hours_that_end_it_and_how_many_trials_they_hold_are_said():
     guess = RunEstimate(GUESS.timed, (3.0, 11.0), None, None, (360.0, 360.0), 0.02)
     text = plan(guess, budget={"hours": 0.1})
     assert "trials       3 to 11 of full length in 0.1 h, from the fastest and the slowest" in text
-    assert "time         about 6 min, when budget.hours is spent. Start, validation and" in text
+    assert "time         about 6 min, with budget.hours spent and the front probed again." in text
 
 
 def test_what_the_user_calls_likely_is_said():

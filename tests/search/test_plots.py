@@ -238,6 +238,15 @@ def test_names_do_not_cover_each_other(tmp_path, ax):
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
+def test_a_pick_beyond_the_axes_has_no_name(tmp_path, ax):
+    recorder = Recorder()
+    for number in (1, 2):
+        recorder.complete(f"t{number:04d}", [0.9 / number], 300.0 * number, config(64 * number))
+    ax.set_xlim(0, 350)
+    plot_front(load(write_run(tmp_path / "run", recorder.events)), ax)  # ends
+    assert len(ax.texts) == 2
+
+
 def test_long_values_of_a_setting_are_shortened(tmp_path, ax):
     recorder = Recorder()
     for number, name in enumerate(("policy-number-7-with-crop-flip", "none"), start=1):
@@ -251,5 +260,5 @@ def test_long_values_of_a_setting_are_shortened(tmp_path, ax):
 def test_a_run_with_nothing_to_draw_is_exit_code_1_and_leaves_no_folder(tmp_path, capsys):
     folder = write_run(tmp_path / "run", Recorder().events)
     assert main([str(folder)]) == 1
-    assert "nothing to draw: front: no trial that has ended has val_accuracy" in capsys.readouterr().err
+    assert "nothing to draw: front: no complete or stopped trial has val_accuracy" in capsys.readouterr().err
     assert not (folder / "figures").exists()

@@ -215,10 +215,10 @@ def test_settings_at_the_end_of_what_was_searched_are_told(folder):
     for number, (precision, loader, rate) in enumerate(rates, start=1):
         settings = config(512, rate, precision=precision, loader=loader)
         recorder.complete(f"t{number:04d}", [0.9 - 0.1 * number], 100.0 * number, settings)
-    told = "All points of the front have the largest batch_size (512) and the largest learning_rate (0.5)"
+    told = "All points of the front have nearly the largest batch_size (512) and the largest learning_rate (0.5)"
     assert told in flat(summary(folder, recorder.events))
     recorder.complete("t0004", [0.95], 50.0, config(256, 0.5))
-    told = "have the largest learning_rate (0.5) that was searched: better ones may lie beyond."
+    told = "have nearly the largest learning_rate (0.5) that was searched: better ones may lie beyond."
     assert told in flat(summary(folder, recorder.events))
     recorder.complete("t0005", [0.96], 40.0, config(128, 0.1))
     assert "that was searched" not in flat(summary(folder, recorder.events))
@@ -262,7 +262,8 @@ def test_which_constraint_leaves_no_front_is_told(folder):
 def test_a_target_that_was_not_reached_is_said(folder):
     metric = "seconds_to_val_accuracy_0.9"
     objectives = [{"metric": metric, "goal": "minimize"}, {"metric": "images_per_second", "goal": "maximize"}]
-    recorder = Recorder(objectives=objectives, constraints=["best_val_accuracy >= 0.9"])
+    limits = ["best_val_accuracy >= 0.9", "best_val_accuracy >= 0.97", "best_val_accuracy >= 0.99 * baseline"]
+    recorder = Recorder(objectives=objectives, constraints=limits)
     for number, best in ((1, 0.95), (2, 0.5)):
         recorder.start(f"t{number:04d}", **config(64 * number))
         reached = {metric: 12.0, "best_val_accuracy": best}
@@ -298,6 +299,13 @@ def test_how_a_rate_was_measured_is_told_only_of_rates_that_were(folder):
     recorder.measure("t0001", 1, val_accuracy=0.4, images_per_second=100.0)
     recorder.finish("t0001")
     assert "windows" not in summary(folder, recorder.events)
+
+
+def test_a_setting_whose_further_values_cannot_run_here_may_be_at_its_end(folder):
+    recorder = Recorder(left_out=["batch_size 1024: too large"])
+    for number, precision in enumerate(("fp32", "bf16"), start=1):
+        recorder.complete(f"t{number:04d}", [0.9 - 0.1 * number], 100.0 * number, config(512, precision=precision))
+    assert "that was searched" not in summary(folder, recorder.events)
 
 
 def test_what_stands_behind_plus_minus_is_told_for_runs_of_old_too(folder):

@@ -65,10 +65,14 @@ def test_hours_are_the_most_and_without_a_number_of_trials_say_how_many_fit(pict
     many = estimate(space_of(budget={"trials": 5000, "hours": 0.1, "epochs": 1}), DATA)
     repeats = PROBE_SECONDS[0], 10 * PROBE_SECONDS[1]  # of one point or many, after the hours
     assert many.seconds == (360.0 + repeats[0], 360.0 + repeats[1])
-    assert many.epochs == (math.ceil(360 / (2000 / 10240)),) * 2
+    assert many.epochs == (math.ceil(360 / (2000 / 640)), math.ceil(360 / (2000 / 10240)))
     found = estimate(space_of(budget={"hours": 0.1, "epochs": 3}), DATA)
     assert found.seconds == many.seconds
     assert found.trials == (360 // (3 * 2000 / 640 + TRIAL_OVERHEAD_SECONDS), 360 // (0.2 + 3 * 2000 / 10240))
+
+
+def test_a_training_without_samples_has_an_estimate():
+    assert estimate(space_of(budget={"trials": 4, "hours": 1.0, "epochs": 3}), DATA).epochs == (12, 12)
 
 
 def test_no_more_trials_are_expected_than_there_are_configurations(pictures):
