@@ -42,7 +42,8 @@ def network(settings: Settings, shape: SampleShape, device: torch.device, proces
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         # fused optimizers and messages between processes take memory as it lies; nn.Module.to would convert five axes
         # to channels_last, too, which is another format for them
-        if tensor.layout == torch.strided:
+        is_dense = tensor.ndim == 5 and tensor.is_contiguous(memory_format=torch.channels_last_3d)
+        if tensor.layout == torch.strided and not is_dense:
             wanted = FORMATS[settings.memory_format] if tensor.ndim == 4 else torch.contiguous_format
             tensor.data = tensor.data.contiguous(memory_format=wanted)
     workload.tune(model, settings, samples_at_a_time(settings, processes))

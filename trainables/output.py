@@ -6,14 +6,14 @@ import csv
 import json
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from trainables.contract import Measurement, Metric, Verdict
 
 WIDTH = 80
-FLAGS = ("contended",)
+FLAGS, HARDWARE_RATES = ("contended",), ("teraflops_per_second", "memory_gib_per_second")
 
 
 def report(text: str, as_json: bool, **values: Any) -> None:
@@ -34,9 +34,11 @@ def _write(line: str, file: TextIO) -> None:
     file.flush()
 
 
-def _place(name: str) -> int:
+def _place(name: str, names: Collection[str]) -> int:
     """Return the place of a metric in a line: what was learned, then the rate, the training's loss, and the others."""
-    kinds = name == "val_accuracy", name.startswith("val_"), name.endswith("_per_second"), name == "train_loss"
+    is_rate = name.endswith("_per_second") and name not in HARDWARE_RATES
+    is_learned = name.startswith("val_") and (name != "val_loss" or "val_accuracy" not in names)
+    kinds = name == "val_accuracy", is_learned, is_rate, name == "train_loss"
     return kinds.index(True) if True in kinds else len(kinds)
 
 
@@ -48,7 +50,7 @@ def line(measurement: Measurement, epochs: int) -> str:
     text = f"epoch {measurement.epoch:>{len(str(epochs))}}/{epochs}"
     metrics = measurement.metrics
     shown = [name for name in metrics if not name.endswith(("_low", "_high")) and name not in FLAGS]
-    for name in sorted(shown, key=_place):
+    for name in sorted(shown, key=lambda name: _place(name, shown)):
         value = metrics[name]
         more = f"  {name} {value:,.0f}" if abs(value) >= 10_000 else f"  {name} {value:.4g}"
         if len(text) + len(more) <= WIDTH:

@@ -113,6 +113,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _wrapped(text: str) -> str:
+    """Return the text in lines of at most 80 columns, in which names and paths stay whole."""
+    return textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
 class StepPrinter:
     """Prints the step of an epoch that takes long, at most every `STEP_SECONDS`."""
 
@@ -198,7 +203,7 @@ def _job(options: argparse.Namespace) -> Job:
     data = Data(options.data, options.root, options.download, options.train_samples, options.val_samples)
     data = trainable.locate_data(data)
     description = trainable.describe_data(data)
-    report(textwrap.fill(f"data: {description}", WIDTH, subsequent_indent="  "), options.json, data=description)
+    report(_wrapped(f"data: {description}"), options.json, data=description)
     folder, epochs = options.folder, options.epochs or config.get(EPOCHS) or 1
     if config.get(EPOCHS) not in (None, epochs):
         raise ValueError(f"--epochs {epochs}: the setting epochs={config[EPOCHS]} says otherwise; leave one out")

@@ -39,10 +39,13 @@ def test_settings_of_pytorch_that_a_trial_changes_are_as_they_were() -> None:
 def test_the_new_way_to_allow_tf32_ends_with_its_trial() -> None:
     before = settings()
 
-    def trial() -> None:
+    def newer() -> None:
         torch.backends.fp32_precision = "tf32"  # type: ignore[attr-defined]
 
-    for _ in range(2):
+    def older() -> None:
+        torch.backends.cudnn.allow_tf32 = False
+
+    for trial in (newer, older, newer):
         isolated(trial, threads=2)
         assert settings() == before
 

@@ -534,6 +534,9 @@ def test_a_loss_that_compares_each_output_with_all_targets_is_a_mistake(tmp_path
         "return (outputs.mean() - targets[0]).square()",
         "return nn.functional.binary_cross_entropy_with_logits(outputs, (targets > 0).float()[:, None])",
         "return nn.functional.mse_loss(outputs[:, 0], targets + 200_000)",
+        "return nn.functional.l1_loss(outputs[:, 0].sigmoid(), targets.sigmoid())",
+        "return nn.functional.l1_loss(outputs[:, 0] + 20, targets)",
+        "return nn.functional.smooth_l1_loss(outputs[:, 0] + 20, targets)",
         "return nn.functional.binary_cross_entropy(outputs.sigmoid()[:, 0], (targets > 0).float())",
     ],
 )

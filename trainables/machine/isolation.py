@@ -30,6 +30,7 @@ SETTINGS: dict[Callable[[Any], object], Callable[[], Any]] = {
     torch.set_rng_state: torch.get_rng_state,
 }
 OF_BACKENDS = [  # likewise, attributes in `torch.backends`; those that set others come first
+    "cudnn.allow_tf32",
     "fp32_precision",
     "cudnn.fp32_precision",
     "mkldnn.fp32_precision",
@@ -113,10 +114,13 @@ def _out_of_memory(error: BaseException) -> str | None:
 @contextlib.contextmanager
 def _settings_restored() -> Iterator[None]:
     before = dict[Callable[[Any], object], Any]()
+    of_backends = dict[str, Any]()
     for setter, getter in SETTINGS.items():
-        with contextlib.suppress(RuntimeError):  # of `float32_matmul_precision`, where a file set it in the new way
+        with contextlib.suppress(RuntimeError):  # of an older setting of fp32, where a file uses the newer ones
             before[setter] = getter()
-    of_backends = {name: attrgetter(name)(torch.backends) for name in OF_BACKENDS}
+    for name in OF_BACKENDS:
+        with contextlib.suppress(RuntimeError):
+            of_backends[name] = attrgetter(name)(torch.backends)
     device = torch.get_default_device()
     cuda_states = torch.cuda.get_rng_state_all() if _cuda_in_use() else []
     try:

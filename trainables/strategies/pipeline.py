@@ -85,8 +85,13 @@ class _PipelineStep(Step):
         _check_own_weights(model, self._parts)
         others = [part for rank, part in enumerate(self._parts) if rank != self._rank]
         weights = chain.from_iterable(part.parameters() for part in others)
-        self._others = [w for w in weights if w.untyped_storage().nbytes() == w.nbytes]  # whose memory is no other's
         own = self._parts[self._rank]
+        kept = {weight.untyped_storage().data_ptr() for weight in own.parameters()}
+        self._others = [  # whose memory is no other's
+            weight
+            for weight in weights
+            if (storage := weight.untyped_storage()).nbytes() == weight.nbytes and storage.data_ptr() not in kept
+        ]
         super().__init__(own, own, settings, device)
         self.model = model
         self._dtype = next(model.parameters()).dtype

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -93,8 +94,8 @@ class OwnFile:
         network = self._module.network(**{name: getattr(settings, name) for name in self._own})
         if not isinstance(network, nn.Module):
             raise TypeError(f"{self._path.name}: network returned {type(network).__name__}, expected an nn.Module")
-        for name, parameter in network.named_parameters():
-            if is_lazy(parameter):
+        for name, tensor in itertools.chain(network.named_parameters(), network.named_buffers()):
+            if is_lazy(tensor):
                 raise TypeError(
                     f"{self._path.name}: {name} has no shape yet; let network() pass an example through its lazy "
                     "modules, or give their sizes"

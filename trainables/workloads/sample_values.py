@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from trainables.seeding import restored_random_state
 from trainables.workload import num_samples
 
+SPREADS = (10.0, 100.0)  # of outputs, beside that of the targets
 MOST_SAMPLES = 2  # that are measured once and twice: large outputs are not copied
 
 Measures = Callable[[Any, Any], Mapping[str, Tensor]]
@@ -60,8 +61,9 @@ def mixed_samples(loss: Callable[[Any, Any], Tensor], outputs: Any, targets: Any
     """Return that a loss compares each output with all targets, with the remedy; None: it does not.
 
     Outputs (n, 1) and targets (n,), or the reverse, are broadcast to (n, n). Then it does not matter which target
-    belongs to which output, though the targets matter. The targets are added to the outputs first: the outputs of a new
-    network may be all alike, or small beside the targets, so that a right loss would hardly change, either.
+    belongs to which output, though the targets matter. That must hold for the outputs, and for the targets in their
+    place, also spread more widely: of outputs that are all alike, or far from the targets, it may hold by chance. All
+    is done on the CPU, where an output that a loss does not take, such as a probability of 2, ends no CUDA context.
     """
     if not all(type(each) in (Tensor, nn.Parameter) and each.ndim and not each.is_meta for each in (outputs, targets)):
         return None
@@ -69,16 +71,26 @@ def mixed_samples(loss: Callable[[Any, Any], Tensor], outputs: Any, targets: Any
     if len(targets) < 2 or not one_more:
         return None
     with torch.no_grad(), restored_random_state():
-        outputs = outputs.detach().float() + targets.reshape(outputs.shape)
-        try:
-            found, shifted, other = (
-                loss(outputs, each) for each in (targets, targets.roll(1, 0), targets[:1].expand_as(targets))
-            )
-        except Exception:  # a loss of outputs between 0 and 1
-            return None
-        if torch.isclose(found, shifted, rtol=1e-4) and not torch.isclose(found, other, rtol=1e-4):
-            return f"{_shapes(outputs, targets)} broadcast against each other; squeeze the outputs"
+        outputs, targets = outputs.detach().float().cpu(), targets.detach().cpu()
+        perfect = targets.reshape(outputs.shape).float()
+        wider = [perfect + factor * (perfect - perfect.mean()) for factor in SPREADS]
+        found = {_is_mixed(loss, each, targets) for each in (outputs, perfect, *wider)}
+    if True in found and False not in found:
+        return f"{_shapes(outputs, targets)} broadcast against each other; squeeze the outputs"
     return None
+
+
+def _is_mixed(loss: Callable[[Any, Any], Tensor], outputs: Tensor, targets: Tensor) -> bool | None:
+    """Return whether the order of the targets makes no difference, though the targets do; None: not known."""
+    try:
+        found, shifted, other = (
+            loss(outputs, each) for each in (targets, targets.roll(1, 0), targets[:1].expand_as(targets))
+        )
+    except Exception:  # of outputs that this loss does not take
+        return None
+    if not torch.isclose(found, shifted, rtol=1e-4):
+        return False
+    return None if torch.isclose(found, other, rtol=1e-4) else True
 
 
 def _shapes(outputs: Any, targets: Any) -> str:
