@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from search.front.neighbour import MIN_GAIN, Neighbour, gains
 from search.text.configurations import DEFAULT, assignments, with_all_digits
-from search.text.markdown import WIDTH, format_table, wrap
+from search.text.markdown import WIDTH, format_tables, wrap
 from search.text.numbers import format_ratio
 from search.text.shell import continued
 from search.train.child_process import without_rank
@@ -31,12 +31,13 @@ def as_text(tried: Sequence[Neighbour], command: Sequence[str], given: Settings)
     measured = sorted((each for each in tried if each.estimate), key=_mean, reverse=True)
     parts = []
     if measured:
-        rows = {
-            "change": [f"{_words(each)}{'*' if each.changes_learning else ''}" for each in measured],
+        change = {"change": [f"{_words(each)}{'*' if each.changes_learning else ''}" for each in measured]}
+        found = {
             "times the rate": [format_ratio(*e.ratio) for each in measured if (e := each.estimate)],
             "": [_verdict(each) for each in measured],
         }
-        parts += [format_table(rows), wrap(HOW + (f" {LEARNED}" if "*" in "".join(rows["change"]) else ""))]
+        legend = HOW + (f" {LEARNED}" if "*" in "".join(change["change"]) else "")
+        parts += [*format_tables(change, found), wrap(legend)]
     impossible = [each for each in tried if each.reason is not None]
     parts += [wrap(f"{_words(each)}: not possible here: {_short(each.reason or '')}") for each in impossible]
     if waiting := [_words(each) for each in tried if each.reason is None and each.estimate is None]:

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +265,13 @@ def test_without_a_gain_it_says_so() -> None:
 
 def test_without_a_measurement_it_recommends_more_time() -> None:
     assert "Nothing was measured in the time" in as_text([change("any", 1.0)], [], {})
+
+
+def test_a_table_with_long_changes_fits_80_columns() -> None:
+    long = replace(measured(1.3), parameter="memory_format", old="channels_last", new="contiguous")
+    text = as_text([long, measured(1.2)], ["python -m search.advise runs/r"], {})
+    assert "memory_format channels_last -> contiguous" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 SLOW = (
