@@ -26,10 +26,10 @@ def build(settings: Settings, shape: SampleShape, device: torch.device) -> Step:
     seed_process(settings.seed)
     processes = dist.get_world_size() if dist.is_initialized() else 1
     model = network(settings, shape, device, processes)
+    ranks.meet(processes)  # one may be late, such as by timing its kernels
     if processes > 1:  # a file may draw weights elsewhere
         for tensor in itertools.chain(model.parameters(), model.buffers()):
             dist.broadcast(tensor.detach(), src=0)
-    ranks.meet(processes)
     if settings.batch_norm == "synchronised":
         model = synchronised(model)
     return get_strategy(settings.strategy).build(model, settings, shape, device)

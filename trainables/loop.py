@@ -264,6 +264,7 @@ def _epoch(training: Training, epoch: int, before: Measurement | None) -> Measur
         batches = workload_of(settings).evaluation_batches(
             settings, worker.data, "validation", training.device, worker.rank, worker.world_size
         )
+        ranks.meet(worker.world_size)  # one may have read its pictures for long
         of_samples = evaluate(step.model, batches, settings, training.device, worker.rank, worker.world_size)
     found = _means(of_samples)
     for name, value in found.items():

@@ -55,7 +55,7 @@ def running_lines(run_state: RunState, width: int, height: int, mark: str) -> li
 def _full_lines(run_state: RunState, trial: Trial, width: int, mark: str) -> list[Text]:
     first = _line(f"{mark} {trial.trial_id}  {activity(run_state, trial)}", width, "bold cyan")
     names = [o.metric for o in run_state.objectives if o.metric in trial.metrics]
-    texts = [f"{run_state.label(name)} {run_state.format_metric(trial, name)}" for name in names]
+    texts = [f"{name} {run_state.format_metric(trial, name)}" for name in names]  # the head says what is generated
     texts = [trial.waits_for] if trial.waits_for else texts or ["nothing measured yet"]
     if trial.retries:
         texts.append(f"retried {plural(trial.retries, 'time')}")

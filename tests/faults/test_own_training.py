@@ -141,7 +141,7 @@ LOSS = """def loss(outputs, targets):
         return outputs.sum() * float("nan")
 """
 REASONS = {
-    "exits": r"called sys\.exit\(3\)",
+    "exits": r"called sys\.exit\(3\) \(rows\.py:\d+\); what the file does .* belongs under if __name__ == \"__main__\"",
     "missing": r"ModuleNotFoundError: No module named 'not_installed' \(rows\.py:\d+\)",
     "nan": r".*the training loss is nan in epoch 1 from step 1 of \d+ on.*",
     "memory": r"needs about .* no batch_size fits",

@@ -94,7 +94,7 @@ def test_a_setting_may_be_the_length_of_the_training(folder: Path, capsys: pytes
 
 
 @pytest.mark.slow
-def test_a_probe_tells_what_it_measured_and_why_and_is_in_the_table(
+def test_a_probe_tells_what_it_measured_and_why(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probe_end, "PROBE_SECONDS", 0.5)
@@ -102,10 +102,8 @@ def test_a_probe_tells_what_it_measured_and_why_and_is_in_the_table(
     out = capsys.readouterr().out
     assert "images_per_second_low" in out
     assert "bound by " in out
-    assert max(map(len, out.splitlines()[1:])) <= 80
-    (row,) = rows_of(folder)
-    assert row["epoch"] == "0"
-    assert float(row["forward_seconds"]) > 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert not (folder / "curves.csv").exists()  # they are those of a training
 
 
 @pytest.mark.parametrize(("epoch", "counted", "told"), [(2, 52.0, True), (1, 52.0, False), (2, 7000.0, False)])
