@@ -13,7 +13,7 @@ from search.front.intervals import Metrics, merge_independent
 from search.front.roles import ENDS, rate_metric
 from search.front.targets import is_duration
 
-NEARLY = 0.02  # of a range
+NEARLY = 0.02  # of a range; values that are no further apart are nearly equal
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,16 @@ def _rounded(value: Any, stated: Mapping[str, Any]) -> Any:
         return value
     if isinstance(value, int) and NEARLY * abs(value) < 1:  # 3 and 4 layers
         return value
+    return round(place_in_range(value, stated) / NEARLY)
+
+
+def place_in_range(value: float, stated: Mapping[str, Any]) -> float:
+    """Return where a value is in the range that a space file states: 0 at its lower end, 1 at its upper one."""
     low, high = stated["min"], stated["max"]
     if stated.get("log"):
         value, low, high = (math.log(end) if end > 0 else end for end in (value, low, high))
-    return round((value - low) / (high - low) / NEARLY)
+    place: float = (value - low) / (high - low)
+    return place
 
 
 def _means(name: str, measurements: Sequence[Metrics]) -> dict[str, float]:

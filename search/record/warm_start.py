@@ -34,7 +34,7 @@ def recent_rates(
     `opening`: the first event of the new run. A commit with changes, or none, is never taken as the same: then no rate
     is known.
     """
-    if space.evaluation != "decoupled" or not is_exact(opening.commit):
+    if space.evaluation != "decoupled" or not _is_exact(opening.commit):
         return []
     known = {folder.resolve() for folder in other_than}
     paths = [path for path in results.glob(f"*/{FILE_NAME}") if path.parent.resolve() not in known]
@@ -72,7 +72,7 @@ def _known(
         run_state = RunState(journal)
         first = run_state.info
         same_training = _training(first) == _training(opening)
-        same_machine = _fingerprint(first) == _fingerprint(opening) and is_exact(opening.commit)
+        same_machine = _fingerprint(first) == _fingerprint(opening) and _is_exact(opening.commit)
         if Path(first.trainable).name != Path(opening.trainable).name or (probed_only and not same_machine):
             continue
         for trial in run_state.trials.values():
@@ -97,7 +97,7 @@ def _known(
     return measurements
 
 
-def is_exact(commit: str | None) -> bool:
+def _is_exact(commit: str | None) -> bool:
     """Return whether a commit says what the code was: one with changes does not."""
     return commit is not None and not commit.endswith("-dirty")
 

@@ -113,12 +113,12 @@ def _violated(run: Run) -> Iterator[str]:
     """Yield how many of the complete trials violate each constraint, and which one the least."""
     complete = [trial for trial in run.state.trials.values() if trial.state == "complete"]
     for constraint in map(read_constraint, run.info.constraints):
-        known = [t for t in complete if not constraint.of_baseline and constraint.metric in t.metrics]
-        if beyond := [t for t in known if constraint.excess(t.metrics[constraint.metric]) > 0]:
-            nearest = min(beyond, key=lambda t: constraint.excess(t.metrics[constraint.metric]))
-            found = f"{nearest.trial_id} with {format_number(nearest.metrics[constraint.metric])}"
+        known = {t.trial_id: t.metrics[constraint.metric] for t in complete if constraint.metric in t.metrics}
+        excesses = {} if constraint.of_baseline else {name: constraint.excess(value) for name, value in known.items()}
+        if beyond := [name for name, excess in excesses.items() if excess > 0]:
+            nearest = min(beyond, key=excesses.__getitem__)
             number = f"{len(beyond)} of {plural(len(complete), 'complete trial')}"
-            yield f"{constraint} is violated by {number}, least by {found}"
+            yield f"{constraint} is violated by {number}, least by {nearest} with {format_number(known[nearest])}"
 
 
 def _beside(run: Run, trial: Trial, other: Trial) -> str:

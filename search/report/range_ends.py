@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from search.front.shared import NEARLY, place_in_range
 from search.record.dataframes import Run
 from search.text.configurations import format_setting
 from search.text.numbers import join_words
 from trainables.contract import find_trainable
 
-NEAR = 0.02  # of a range
 FEWEST_POINTS, FEWEST_VALUES = 2, 3  # of a front; of a list whose ends say something
 
 
@@ -39,16 +38,17 @@ def at_ends(run: Run) -> str:
 
 def _end(stated: Mapping[str, Any], values: Sequence[float]) -> tuple[float | None, str]:
     """Return the end at which all values are, and a word for it; None: they are not."""
-    searched = [stated["min"], stated["max"]] if "min" in stated else list(stated.get("values", ()))
-    if not all(map(_is_number, searched)) or ("min" not in stated and len(searched) < FEWEST_VALUES):
+    listed = stated.get("values", ())
+    if "min" in stated:
+        ends, near = stated, NEARLY
+    elif len(listed) >= FEWEST_VALUES and all(map(_is_number, listed)):
+        ends, near = {"min": min(listed), "max": max(listed)}, 0.0
+    else:
         return None, ""
-    low, high = min(searched), max(searched)
-    near = NEAR if "min" in stated else 0.0
-    scale = math.log if stated.get("log") else float
-    places = [(scale(value) - scale(low)) / (scale(high) - scale(low)) for value in values] if low < high else [0.5]
+    places = [place_in_range(value, ends) for value in values]
     if min(places) >= 1 - near:
-        return high, "largest"
-    return (low, "smallest") if max(places) <= near else (None, "")
+        return ends["max"], "largest"
+    return (ends["min"], "smallest") if max(places) <= near else (None, "")
 
 
 def _is_number(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from search.space.parameters import Choice, Range, explain_unsatisfiable, find_baseline_problems
@@ -79,16 +79,19 @@ def restrict_to(space: Space, resources: Resources) -> tuple[Space, list[str]]:
         raise SpaceError(f"parameters: nothing is left to search here: {'; '.join(lines)}")
     for problem in find_baseline_problems(space.baseline, kept, space.fixed, (), known=None):
         raise SpaceError(f"baseline: not available here: {problem.message}")
+    listed = {name: parameter.values for name, parameter in kept.items() if isinstance(parameter, Choice)}
     for name, parameter in kept.items():  # which may name values that are left out
-        when = {
-            other: tuple(value for value in wanted if other not in kept or kept[other].contains(value))
-            for other, wanted in parameter.when.items()
-        }
-        likely = parameter.likely
+        when = {other: tuple(still_there(wanted, listed.get(other))) for other, wanted in parameter.when.items()}
+        kept[name] = parameter = parameter.model_copy(update={"when": when})
         if isinstance(parameter, Choice):
-            likely = tuple(value for value in parameter.likely if parameter.contains(value))
-        kept[name] = parameter.model_copy(update={"when": when, "likely": likely})
+            likely = tuple(still_there(parameter.likely, parameter.values))
+            kept[name] = parameter.model_copy(update={"likely": likely})
     return space.model_copy(update={"parameters": kept}), lines
+
+
+def still_there(named: Iterable[Any], values: Collection[Any] | None) -> list[Any]:
+    """Return those of the values that a `when` or `likely` names that are still listed; None: of a range, all are."""
+    return [value for value in named if values is None or value in values]
 
 
 def _flatten(mapping: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from search.record.source import recorded_file
 from search.space.budget import Budget
 from search.space.machine import Machine
 from search.space.parsing import parse_space
+from search.space.restriction import still_there
 from search.space.space import Space
 from search.space.space_file import OVERLAY, apply_overrides, merge_settings
 from search.space.validation import Source
@@ -120,12 +121,10 @@ def _consistent(parameters: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: dict(stated) for name, stated in parameters.items()}
     for name, stated in found.items():
         if name in values and stated.get("likely"):
-            stated["likely"] = [value for value in _several(stated["likely"]) if value in values[name]]
+            stated["likely"] = still_there(_several(stated["likely"]), values[name])
         if stated.get("when"):
-            stated["when"] = {
-                other: [value for value in _several(wanted) if other not in values or value in values[other]]
-                for other, wanted in stated["when"].items()
-            }
+            when = stated["when"].items()
+            stated["when"] = {other: still_there(_several(wanted), values.get(other)) for other, wanted in when}
     return found
 
 

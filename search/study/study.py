@@ -213,22 +213,23 @@ class Study:
         for proposal in list(self._pending):
             curve = self._run_state.trials[proposal.trial_id].curve
             if curve and curve[max(curve)].decision == "stop":
-                self._pending.remove(proposal)
-                self._running[proposal.trial_id] = proposal
                 reason = self._advisor.trials[proposal.trial_id].why_stopped or TOLD_BEFORE
-                self.finish(proposal.trial_id, Finished("stopped", reason, None, None))
+                self._end_pending(proposal, "stopped", reason)
 
     def finish_pending(self) -> None:
         """Journal the end of trials of an earlier process that the hours of the budget do not allow to go on."""
         while self._pending and (over := self.why_over()):
-            proposal = self._pending.pop(0)
-            self._running[proposal.trial_id] = proposal
-            trial = self._run_state.trials[proposal.trial_id]
+            proposal = self._pending[0]
             last_epoch = 0 if proposal.kind == "probe" else self._space.last_epoch(proposal.config)
-            if max(trial.curve, default=-1) >= last_epoch:
-                self.finish(proposal.trial_id, Finished("complete", None, None, None))
+            if max(self._run_state.trials[proposal.trial_id].curve, default=-1) >= last_epoch:
+                self._end_pending(proposal, "complete", None)
             else:
-                self.finish(proposal.trial_id, Finished("stopped", over, None, None))
+                self._end_pending(proposal, "stopped", over)
+
+    def _end_pending(self, proposal: Proposal, state: str, reason: str | None) -> None:
+        self._pending.remove(proposal)
+        self._running[proposal.trial_id] = proposal
+        self.finish(proposal.trial_id, Finished(state, reason, None, None))
 
     def crash(self, trial_id: str, reason: str) -> None:
         """Journal that the trial's own actor is gone; its worker group must not stay leased to it."""

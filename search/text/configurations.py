@@ -18,7 +18,7 @@ def format_setting(value: Any) -> str:
         return "true" if value else "false"
     if not isinstance(value, float):
         return str(value)
-    text = f"{value:.3g}" if not 1000 <= abs(value) < 1e7 else f"{value:.0f}"
+    text = f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
     if float(text) == value or len(str(value)) > MOST_WRITTEN:
         return text if text != "1" else f"{value:.6g}"
     return str(value)

@@ -263,13 +263,20 @@ def test_the_copy_keeps_the_checkpoint_of_a_trial_that_goes_on(run: Path, tmp_pa
     assert not copied.exists()
 
 
+@pytest.fixture
+def over(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """The end of the time in which a store hangs."""
+    end = threading.Event()
+    monkeypatch.setattr(Mirror, "copy", lambda *arguments: end.wait(20))
+    yield end
+    end.set()
+
+
 def test_a_search_does_not_wait_for_a_store_that_hangs_before_its_results_are_written(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, tmp_path: Path, over: threading.Event
 ) -> None:
-    mirror, over = claimed((tmp_path / "bucket").as_uri()), threading.Event()
-    monkeypatch.setattr(Mirror, "copy", lambda *arguments: over.wait(20))
     began = time.monotonic()
-    with Mirroring(mirror, run, RunState([])) as mirroring:
+    with Mirroring(claimed((tmp_path / "bucket").as_uri()), run, RunState([])) as mirroring:
         mirroring._due.set()
     assert time.monotonic() - began < 10
     over.set()
@@ -286,18 +293,14 @@ def test_no_error_of_a_store_ends_the_copying(run: Path, tmp_path: Path, monkeyp
     assert mirror.has_run()
 
 
-def test_a_store_that_hangs_is_left_after_a_signal(
-    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mirror, over = claimed((tmp_path / "bucket").as_uri()), threading.Event()
-    monkeypatch.setattr(Mirror, "copy", lambda *arguments: over.wait(20))
+@pytest.mark.usefixtures("over")
+def test_a_store_that_hangs_is_left_after_a_signal(run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     began = time.monotonic()
-    with Mirroring(mirror, run, RunState([])) as mirroring:
+    with Mirroring(claimed((tmp_path / "bucket").as_uri()), run, RunState([])) as mirroring:
         mirroring._due.set()
         mirroring.patience_seconds = 0.1
     mirroring.finish()
     assert time.monotonic() - began < 10
-    over.set()
     assert "does not answer" in caplog.text
 
 
