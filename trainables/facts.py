@@ -49,7 +49,7 @@ def facts(trainable: OwnTrainable, data: Data, config: Mapping[str, Scalar | Non
     shape = workload.sample_shape(settings, data)
     model = network(settings, shape, torch.device("cpu"))
     # a mistake in the file's `measures` is found before anything is trained
-    evaluate(model, [workload.first_batch(data)], settings, torch.device("cpu"), rank=0, world_size=1)  # type: ignore[attr-defined]
+    evaluate(model, [workload.example(settings, data, 1)], settings, torch.device("cpu"), rank=0, world_size=1)
     return {
         "samples": workload.training_count(data),
         "input": tree_map(_text, shape.inputs),

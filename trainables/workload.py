@@ -52,6 +52,9 @@ class Workload(Protocol):
     def sample_shape(self, settings: Settings, data: Data) -> SampleShape:
         """Return the shape of a training sample."""
 
+    def example(self, settings: Settings, data: Data, size: int) -> Batch:
+        """Return a batch of `size` samples that the network can process: invented ones, or copies of one."""
+
     def units_per_sample(self, data: Data) -> float:
         """Return the mean units of a sample, such as tokens."""
 

@@ -20,6 +20,7 @@ from trainables.contract import Data, DataError, InfeasibleError, OwnCodeError, 
 from trainables.kept_samples import from_text
 from trainables.local_worker import LocalWorker
 from trainables.own_trainable import OwnTrainable
+from trainables.prediction.training_cost import training_cost
 from trainables.workload import workload_of
 from trainables.workloads.own_file import OwnFile
 
@@ -371,6 +372,14 @@ def test_a_network_trains_in_training_mode_but_for_modules_that_it_froze(
     settings = OwnTrainable(tmp_path / name).settings()
     model = workload.network(settings, workload.sample_shape(settings, Data()))
     assert [module.training for module in model.modules()] == modes
+
+
+def test_an_example_has_the_values_of_a_sample_which_invented_numbers_may_not_have(tmp_path: Path, name: str) -> None:
+    large = ("self.x = torch.randn(", "self.x = 5 + torch.rand(")
+    layer = "class Above(nn.Module):\n    def forward(self, x):\n        assert x.min() > 4\n        return x\n\n\n"
+    only_above = (NETWORK, NETWORK.replace("nn.Linear(4, hidden)", "Above(), nn.Linear(4, hidden)"))
+    path = written(tmp_path, name, large, ("def network", layer + "def network"), only_above)
+    assert training_cost(OwnTrainable(Path(path)).settings(batch_size=8), Data()).samples_per_second > 0
 
 
 def test_weights_of_four_axes_alone_have_the_memory_format(tmp_path: Path, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Cost of training a configuration, from a few timed steps on random samples."""
+"""Cost of training a configuration, from a few timed steps on one batch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 from dataclasses import replace
 
 import torch
+from torch.utils._pytree import tree_map
 
 from trainables.build import build
 from trainables.contract import Cost, Data, InfeasibleError
 from trainables.machine import isolation
-from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.strategy_table import STRATEGIES, captures
@@ -28,22 +28,23 @@ def training_cost(settings: Settings, data: Data) -> Cost:
         InfeasibleError: out of memory, or a batch larger than the data.
     """
     workload = workload_of(settings)
-    count, shape = workload.training_count(data), workload.sample_shape(settings, data)
+    count = workload.training_count(data)
     if settings.batch_size > count:
         raise InfeasibleError(f"batch_size {settings.batch_size}: there are {count:,} training samples")
     alone = replace(settings, strategy="single", world_size=None)
     threads = settings.threads or torch.get_num_threads()
-    rate, size = isolation.isolated(lambda: _timed(alone, shape), threads=threads)
+    rate, size = isolation.isolated(lambda: _timed(alone, data), threads=threads)
     units = workload.units_per_sample(data)
     return Cost(rate, samples_per_epoch=count, checkpoint_bytes=size, units_per_sample=units)
 
 
-def _timed(settings: Settings, shape: SampleShape) -> tuple[float, int]:
+def _timed(settings: Settings, data: Data) -> tuple[float, int]:
     """Samples per second, and bytes of a checkpoint."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     batch_size = settings.batch_size if device.type == "cuda" else min(CPU_BATCH, settings.batch_size)
-    step = build(settings, shape, device)
-    inputs, targets = shape.example(batch_size, device)
+    workload = workload_of(settings)
+    step = build(settings, workload.sample_shape(settings, data), device)
+    inputs, targets = tree_map(lambda x: x.to(device), workload.example(settings, data, batch_size))
     timeline = Timeline(device)  # stays off
     for _ in range(1 + captures(settings, device.type) * STRATEGIES[settings.strategy].eager_steps):
         loss = step(inputs, targets, timeline)

@@ -60,6 +60,11 @@ def sample_shape(settings: Settings, data: Data) -> SampleShape:
     return SampleShape(picture, label, _files(data.root or "", "train")[1])
 
 
+def example(settings: Settings, data: Data, size: int) -> Batch:
+    """Return a batch of pictures of random numbers, all of class 0."""
+    return sample_shape(settings, data).example(size, "cpu")
+
+
 def units_per_sample(data: Data) -> int:
     """Return 1: the unit is a picture."""
     return 1

@@ -71,9 +71,14 @@ class OwnFile:
     def sample_shape(self, settings: Settings, data: Data) -> SampleShape:
         """Return the shape of the first training sample, as the file's `collate` arranges it."""
         if data.root not in self._shapes:
-            inputs, targets = tree_map(lambda x: x[0], self.first_batch(data))
+            inputs, targets = tree_map(lambda x: x[0], self._batch_of(data, 0))
             self._shapes[data.root] = shape_of(inputs, targets)
         return self._shapes[data.root]
+
+    def example(self, settings: Settings, data: Data, size: int) -> Batch:
+        """Return copies of the first training sample: invented numbers may be no lengths, words or masks."""
+        inputs, targets = tree_map(lambda x: x.repeat_interleave(size, 0), self._batch_of(data, 0))
+        return inputs, targets
 
     def units_per_sample(self, data: Data) -> float:
         """Return the mean of what the file's `units` says of some training samples, evenly chosen; 1 without it."""
@@ -225,10 +230,6 @@ class OwnFile:
                 raise DataError(f"{what} is empty")
             self._datasets[key] = found
         return self._datasets[key]
-
-    def first_batch(self, data: Data) -> Batch:
-        """Return a batch of the first training sample."""
-        return self._batch_of(data, 0)
 
     def _batch_of(self, data: Data, index: int) -> Batch:
         """Return a batch of one training sample."""

@@ -62,6 +62,11 @@ def shape_for(num_classes: int) -> SampleShape:
     return SampleShape(picture, torch.empty((), dtype=torch.int64, device="meta"), num_classes)
 
 
+def example(settings: Settings, data: Data, size: int) -> Batch:
+    """Return a batch of pictures of random numbers, all of class 0."""
+    return sample_shape(settings, data).example(size, "cpu")
+
+
 def units_per_sample(data: Data) -> int:
     """Return 1: the unit is a picture."""
     return 1
