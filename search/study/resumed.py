@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -134,7 +133,7 @@ def _several(value: Any) -> list[Any]:
 
 
 def check_same_data(folder: Path, info: Opening, name: str, description: str) -> None:
-    """Check that the data have the name and the counts that the run's data had; their folder may have moved.
+    """Check that the data have the name, counts and classes that the run's data had; their folder may have moved.
 
     What a user's file reads is compared by the file's digest: its folder may have results in it, too.
 
@@ -144,13 +143,14 @@ def check_same_data(folder: Path, info: Opening, name: str, description: str) ->
     was = info.data
     if name != was.name:
         raise InputError(f"{folder}: the run's data is {was.name}, but {name} is what is here")
-    if not info.source and _counts(description) != _counts(was.description):
+    before, now = (_samples_and_classes(each) for each in (was.description, description))
+    if not info.source and not now.startswith(before):  # earlier versions did not name classes
         raise InputError(f"{folder}: the run's data was {was.description}, but {description} is what is here")
 
 
-def _counts(description: str) -> list[str]:
-    """Return the numbers of samples and classes, without those of folders that are not used."""
-    return re.findall(r"\d[\d,]*", description.partition("; not used")[0])
+def _samples_and_classes(description: str) -> str:
+    """Return what is said of samples and classes, without folders that are not used."""
+    return description.partition("; not used")[0]
 
 
 def changed_budget(info: Opening, asked: Space) -> list[str]:

@@ -132,7 +132,7 @@ def test_a_sixth_of_train_is_held_out_where_there_is_no_test(tmp_path: Path) -> 
         write_pictures(tmp_path / "tree" / part, 6)
     data = Data(name="folder", root=str(tmp_path / "tree"), val_images=3)
     unused = "pictures in val/ant and 2 more folders"
-    counts = "12 train, 3 validation, 3 test; 3 classes"
+    counts = "12 train, 3 validation, 3 test; 3 classes, ant to cow"
     assert cifar10.describe(data) == f"folder of pictures: {counts}; not used: {unused}"
 
 
@@ -147,7 +147,7 @@ def test_folders_with_pictures_of_no_class_are_named(tree: Path, folder: str) ->
     (tree / folder).mkdir()
     Image.new("RGB", (32, 32)).save(tree / folder / "0.png")
     described = cifar10.describe(Data(name="folder", root=str(tree), val_images=3))
-    assert described.endswith(f"6 test; 3 classes; not used: pictures in {folder}")
+    assert described.endswith(f"6 test; 3 classes, ant to cow; not used: pictures in {folder}")
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "bmp", "gif", "webp"])
@@ -295,7 +295,7 @@ def test_a_named_folder_without_pictures_is_not_replaced_by_generated_ones(tmp_p
 
 def test_a_description_has_counts_but_no_path_and_says_what_is_generated(tree: Path) -> None:
     described = cifar10.describe(Data(name="folder", root=str(tree), val_images=3))
-    assert described == "folder of pictures: 12 train, 3 validation, 6 test; 3 classes"
+    assert described == "folder of pictures: 12 train, 3 validation, 6 test; 3 classes, ant to cow"
     generated = cifar10.describe(Data(name="generated"))
     assert "not photographs" in generated
     assert "45,000 train, 5,000 validation, 10,000 test" in generated

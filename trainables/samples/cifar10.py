@@ -100,8 +100,8 @@ def describe(data: Data) -> str:
     train, _ = training_count(data)
     counts = f"{train:,} train, {data.val_images:,} validation, {test:,} test; {classes} classes"
     kinds = {"cifar10": "CIFAR-10", "folder": "folder of pictures", "generated": "generated (not photographs)"}
-    unused = _described_unused(Path(data.root or "")) if data.name == "folder" else ""
-    return f"{kinds[data.name]}: {counts}{unused}"
+    of_folder = _described_folder(Path(data.root or "")) if data.name == "folder" else ""
+    return f"{kinds[data.name]}: {counts}{of_folder}"
 
 
 def training_count(data: Data) -> tuple[int, int]:
@@ -148,12 +148,15 @@ def _counts(data: Data) -> tuple[int, int, int]:
     return *_generated_counts(data), len(generated.SHAPES)
 
 
-def _described_unused(root: Path) -> str:
-    if not (unused := _unused(root)):
-        return ""
+def _described_folder(root: Path) -> str:
+    """Name the first and the last class, by which folders with equal counts differ, and the folders that are unused."""
+    _, classes = _layout(root)
+    named, unused = f", {classes[0]} to {classes[-1]}", _unused(root)
+    if not unused:
+        return named
     first, others = unused[0], len(unused) - 1
     more = f" and {others:,} more folder{'s' * (others > 1)}" if others else ""
-    return f"; not used: pictures in {first}{more}"
+    return f"{named}; not used: pictures in {first}{more}"
 
 
 def _generated_counts(data: Data) -> tuple[int, int]:
