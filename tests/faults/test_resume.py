@@ -388,7 +388,7 @@ def test_a_dry_run_and_a_bad_space_file_remove_nothing(run: Path, would_start: N
         ("30 test; 2 classes, ant to bee", False),
     ],
 )
-@pytest.mark.parametrize("was", ["20 test; 2 classes, ant to bee", "20 test; 2 classes"])  # as now, and as earlier versions wrote
+@pytest.mark.parametrize("was", ["20 test; 2 classes, ant to bee", "20 test; 2 classes"])  # now, and before
 def test_a_run_goes_on_with_the_same_data_alone(was: str, now: str, is_same: bool, tmp_path: Path) -> None:
     data = {"name": "folder", "description": f"folder of pictures: 90 train, 10 validation, {was}"}
     info = RunState(typed(story(data=data))).info
