@@ -16,8 +16,8 @@ import torch
 
 from trainables.contract import Data, Resources
 from trainables.machine.devices import synchronize
+from trainables.setting_check import checked
 from trainables.setting_text import parsed
-from trainables.settings import checked
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DONE if words else BAD_INPUT
     is_path = first.startswith("-") or first.endswith((".yaml", ".yml")) or os.path.exists(first)
     if first not in COMMANDS and not is_path:
-        from search.space.validation import did_you_mean
+        from trainables.setting_check import did_you_mean
 
         print(f'training-search: no command "{first}"{did_you_mean(first, COMMANDS)}', file=sys.stderr)
         return BAD_INPUT

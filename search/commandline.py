@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from search.exit_codes import BAD_INPUT, DONE, FAILED, INTERRUPTED, InputError, Parser
 from search.record.trial import Trial
 from search.space.parameters import find_parameter_problems
-from search.space.validation import did_you_mean
 from trainables.contract import Scalar, Trainable
+from trainables.setting_check import did_you_mean
 from trainables.setting_text import parsed
 
 if TYPE_CHECKING:

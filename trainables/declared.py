@@ -6,12 +6,12 @@ import ast
 import keyword
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast
 
 from trainables.contract import Affects, Metric, Parameter, Role, Scalar
 from trainables.metrics import common_metrics
+from trainables.setting_check import did_you_mean
 
 MAX_BYTES = 2**20
 REQUIRED = {"network": None, "dataset": 2, "loss": 2, "measures": 2}  # number of arguments; None: see `_check_network`
@@ -185,9 +185,7 @@ def _parameter(value: Any) -> Parameter:
     details = value if isinstance(value, dict) else {"default": value}
     for key in details:
         if key not in DETAILS:
-            near = get_close_matches(f"{key}", DETAILS, 1)
-            hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(DETAILS)}"
-            raise ValueError(f'unknown "{key}"; {hint}')
+            raise ValueError(f'unknown "{key}"{did_you_mean(key, DETAILS)}')
     if "default" not in details:
         raise ValueError('no "default"')
     default, choices = details["default"], details.get("choices") or ()

@@ -35,8 +35,8 @@ from trainables.machine.exception_chain import described
 from trainables.own_loop import OwnLoop
 from trainables.own_trainable import OwnTrainable
 from trainables.prediction.flops import training_flops_per_sample
+from trainables.setting_check import checked
 from trainables.setting_text import parsed
-from trainables.settings import checked
 from trainables.workload import workload_of
 
 OTHER_SEED = 20090408

@@ -29,7 +29,8 @@ from trainables.contract import (
 from trainables.local_worker import LocalWorker, machine
 from trainables.metrics import common_metrics, interval_ends
 from trainables.own_source import OwnSource, own_errors, own_metrics
-from trainables.settings import Settings, checked, parameters_of
+from trainables.setting_check import checked
+from trainables.settings import Settings, parameters_of
 from trainables.torch_trainable import isolated, too_few_for
 
 if TYPE_CHECKING:

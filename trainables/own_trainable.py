@@ -13,7 +13,8 @@ from trainables.contract import Config, Cost, Data, MemoryNeed, OwnCodeError, Pa
 from trainables.declared import Declaration, kind_of
 from trainables.own_loop import OwnLoop
 from trainables.own_source import OwnSource, own_errors, own_metrics
-from trainables.settings import TYPES, Settings
+from trainables.setting_check import TYPES
+from trainables.settings import Settings
 from trainables.torch_trainable import TorchTrainable
 
 T = TypeVar("T")

@@ -12,7 +12,6 @@ Any parameter and any metric is accepted. A few settings, searched or fixed in t
 from __future__ import annotations
 
 import csv
-import difflib
 import itertools
 import json
 import logging
@@ -41,6 +40,7 @@ from trainables.contract import (
     Verdict,
     Worker,
 )
+from trainables.setting_check import did_you_mean
 from trainables.strategy_table import STRATEGIES as STRATEGIES  # of the recorded curves
 
 PARAMETERS: Mapping[str, Parameter] | None = None
@@ -181,9 +181,8 @@ def recorded(table: Path, parameters: Config, epoch: int) -> Metrics:
         raise DataError(f"{table}: {error.strerror}; `table` is the path of a CSV file with recorded curves") from error
     for name in parameters:
         if f"config.{name}" not in columns:
-            near = difflib.get_close_matches(f"config.{name}", columns, 1)
-            hint = f'; did you mean "{near[0].removeprefix("config.")}"?' if near else ""
-            raise DataError(f'{table}: no column "config.{name}"{hint}')
+            settings = [column.removeprefix("config.") for column in columns if column.startswith("config.")]
+            raise DataError(f'{table}: no column "config.{name}"{did_you_mean(name, settings)}')
     same = [row for row in rows if all(_equal(row[f"config.{name}"], value) for name, value in parameters.items())]
     described = ", ".join(f"{name} {value}" for name, value in parameters.items())
     if not same:

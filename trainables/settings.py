@@ -1,9 +1,8 @@
-"""Parameters of every training, one row each: type, default, limits and help; and the checks for configurations."""
+"""Parameters of every training, one row each: type, default, limits and help."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import UnionType
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
@@ -11,8 +10,6 @@ from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 from trainables.contract import Affects, Parameter, Scalar, Strategy
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
-
-TYPES: dict[str, Any] = {"int": int, "float": float, "str": str, "bool": bool}
 
 
 def parameter(
@@ -119,40 +116,3 @@ def parameters_of(settings: type[Settings], strategies: Mapping[str, Strategy]) 
     names = "; ".join(f"{name}: {strategy.help}" for name, strategy in strategies.items())
     found["strategy"] = replace(found["strategy"], choices=strategies, help=f"{found['strategy'].help}; {names}")
     return found
-
-
-def checked(config: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    """Return a value for every parameter: the given one or the default.
-
-    Raises:
-        ValueError: an unknown name, with the nearest one, or a value that its parameter does not allow.
-    """
-    for name in config:
-        if name not in parameters:
-            raise ValueError(f'no parameter "{name}"{did_you_mean(name, list(parameters))}')
-    given = {name: _checked(name, value, parameters[name]) for name, value in config.items()}
-    return {name: given.get(name, parameter.default) for name, parameter in parameters.items()}
-
-
-def did_you_mean(name: str, names: Sequence[str]) -> str:
-    """Return a hint at the nearest name, or else at all names."""
-    near = difflib.get_close_matches(name, names, 1, cutoff=0.5)
-    return f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(names)}"
-
-
-def _checked(name: str, value: Any, parameter: Parameter) -> Any:
-    if value is None and parameter.default is None:
-        return None
-    if parameter.type == "float" and type(value) is int:
-        value = float(value)
-    types = {parameter.type: TYPES[parameter.type], **{type(each).__name__: type(each) for each in parameter.choices}}
-    if type(value) not in types.values():  # a bool is equal to an int
-        raise ValueError(f"{name}: expected {' or '.join(types)}, found {value!r}")
-    if parameter.choices and value not in parameter.choices:
-        raise ValueError(f"{name}: {value!r} is none of {', '.join(map(str, parameter.choices))}")
-    low, high = parameter.low, parameter.high
-    if low is not None and not value >= low:
-        raise ValueError(f"{name}: {value!r} is below {low:g}")
-    if high is not None and not value <= high:
-        raise ValueError(f"{name}: {value!r} is above {high:g}")
-    return value

@@ -26,7 +26,8 @@ from trainables.contract import (
 from trainables.machine import processor
 from trainables.metrics import common_metrics, interval_ends
 from trainables.parallel.layouts import layout_of
-from trainables.settings import Settings, checked, parameters_of
+from trainables.setting_check import checked
+from trainables.settings import Settings, parameters_of
 from trainables.strategy_table import STRATEGIES
 
 T = TypeVar("T")

@@ -54,8 +54,8 @@ from trainables.contract import (
 )
 from trainables.local_worker import Listener, LocalWorker, machine
 from trainables.output import WIDTH, findings, line, record, report, report_error, tested
+from trainables.setting_check import checked, did_you_mean
 from trainables.setting_text import parsed
-from trainables.settings import checked, did_you_mean
 from trainables.thread_waiting import thread_waiting
 
 LOST_ANOTHER = 75  # exit code of a rank that lost another rank

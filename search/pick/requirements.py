@@ -17,8 +17,8 @@ from search.front.targets import is_duration
 from search.record.dataframes import Run
 from search.record.trial import Trial
 from search.report.picks import NEAREST, Pick, best_name, no_front, picks
-from search.space.validation import did_you_mean
 from search.text.numbers import join_words, plural
+from trainables.setting_check import did_you_mean
 
 WORDS = {">=": "at least", "<=": "at most"}
 ROUNDING = 1e-9  # 0.71 - 0.01 must admit 0.70

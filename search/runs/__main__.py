@@ -21,11 +21,11 @@ from search.commandline import print_output, run_command
 from search.exit_codes import InputError, Parser
 from search.record.journal import FILE_NAME as JOURNAL
 from search.runs.listed_run import WORDS, ListedRun, list_runs
-from search.space.validation import did_you_mean
 from search.text.durations import format_duration
 from search.text.markdown import format_tables, wrap
 from search.text.metrics import ARROWS
 from search.text.numbers import format_number, plural, unknown_intervals
+from trainables.setting_check import did_you_mean
 
 MAX_NAME = 34  # columns of the terminal
 MOST_SHOWN = 100

@@ -11,8 +11,9 @@ from pydantic_core import PydanticCustomError
 
 from search.front.objective import Constraint
 from search.limits import MAX_INTEGER
-from search.space.validation import KeyPath, Problem, did_you_mean, format_value
+from search.space.validation import KeyPath, Problem
 from trainables import contract
+from trainables.setting_check import did_you_mean, format_value, list_choices, mistake_in
 
 # Strict: "12" and true are not ints. YAML has no tuples and dataclasses, so these fields accept lists and mappings.
 STRICT = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
@@ -288,7 +289,7 @@ def _trainable_problems(parameter: Choice | Range, known: contract.Parameter, pa
         for i, value in enumerate(parameter.values):
             yield from _value_problems(value, known, (*path, "values", i))
     elif known.choices or known.type in ("str", "bool"):
-        yield Problem(path, f"a range is not possible here; give values among {_list_choices(known)}")
+        yield Problem(path, f"a range is not possible here; give values among {list_choices(known)}")
     else:
         if known.type == "int" and parameter.type != "int":
             yield Problem((*path, "type"), f'found "{parameter.type}"; expected int, as {path[-1]} is a whole number')
@@ -297,23 +298,5 @@ def _trainable_problems(parameter: Choice | Range, known: contract.Parameter, pa
 
 
 def _value_problems(value: contract.Scalar, known: contract.Parameter, path: KeyPath) -> Iterator[Problem]:
-    found = f"found {format_value(value)}"
-    if any(type(choice) is type(value) and choice == value for choice in known.choices):
-        return  # also one of another type than most, such as true beside "auto"
-    python_type = {"int": int, "float": int | float, "str": str, "bool": bool}[known.type]
-    if not isinstance(value, python_type) or (isinstance(value, bool) and known.type != "bool"):
-        names = {"int": "a whole number", "float": "a number", "str": "a string"}
-        yield Problem(path, f"{found}; expected {_list_choices(known) or names[known.type]}")
-    elif known.choices and value not in known.choices:
-        yield Problem(path, f"{found}{did_you_mean(value, [f'{choice}' for choice in known.choices])}")
-    elif not isinstance(value, str):
-        if known.low is not None and value < known.low:
-            yield Problem(path, f"{found}; expected at least {known.low:g}")
-        if known.high is not None and value > known.high:
-            yield Problem(path, f"{found}; expected at most {known.high:g}")
-
-
-def _list_choices(known: contract.Parameter) -> str:
-    if known.type == "bool":
-        return "true or false"
-    return ", ".join(format_value(choice) if isinstance(choice, bool) else f"{choice}" for choice in known.choices)
+    if mistake := mistake_in(value, known):
+        yield Problem(path, mistake)

@@ -25,8 +25,9 @@ from search.space.parameters import (
 )
 from search.space.space import Space
 from search.space.space_file import OVERLAY, merge_settings, read_space_file
-from search.space.validation import KeyPath, Problem, Source, SpaceError, did_you_mean, format_value, translate_error
+from search.space.validation import KeyPath, Problem, Source, SpaceError, translate_error
 from trainables.contract import EPOCHS, TRAINABLES, Trainable, load_trainable
+from trainables.setting_check import did_you_mean, format_value
 
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # to pydantic
 UNKNOWN_SOURCE = Source("space")

@@ -9,8 +9,9 @@ from search.space.parameters import Choice, Range, explain_unsatisfiable, find_b
 from search.space.parsing import parse_space
 from search.space.space import Space
 from search.space.space_file import OVERLAY, merge_settings
-from search.space.validation import Source, SpaceError, format_value
+from search.space.validation import Source, SpaceError
 from trainables.contract import Resources, Scalar, load_trainable
+from trainables.setting_check import format_value
 
 
 def for_machine(space: Space, total: Resources) -> tuple[Space, list[str]]:

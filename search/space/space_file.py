@@ -12,7 +12,8 @@ from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.scalarbool import ScalarBoolean
 
 from search.limits import MAX_INTEGER
-from search.space.validation import KeyPath, Place, Problem, Source, SpaceError, did_you_mean, dotted_key, format_value
+from search.space.validation import KeyPath, Place, Problem, Source, SpaceError, dotted_key
+from trainables.setting_check import did_you_mean, format_value
 
 OVERLAY = "without_gpu"  # the section whose settings hold where the machine has no GPU
 

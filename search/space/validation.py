@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic_core import ErrorDetails
+
+from trainables.setting_check import did_you_mean, format_value
 
 KeyPath = tuple[str | int, ...]  # ("parameters", "batch_size", "values", 2)
 
@@ -114,29 +114,6 @@ def translate_error(detail: ErrorDetails, names: Iterable[str]) -> Problem:
             return Problem(path, f"found {found}; expected a mapping of {', '.join(names)}")
     expected = _EXPECTED[detail["type"]].format(**context) if detail["type"] in _EXPECTED else detail["msg"]
     return Problem(path, f"found {found}; expected {expected}")
-
-
-def did_you_mean(word: Any, names: Iterable[str]) -> str:
-    """Return `; did you mean "learning_rate"?` for `lerning_rate`, `learning`, `lr` or `lrr`, or list all names."""
-    names = list(names)
-    initials = {"".join(part[:1] for part in name.split("_")): name for name in names if "_" in name}
-    known = initials | {name: name for name in names}
-    close = [name for name in names if name.lower() == f"{word}".lower()]
-    close += [name for name in names if word and name.startswith(f"{word}_")]
-    close += [name for name in names if word and name.endswith(f"_{word}")]
-    close += get_close_matches(f"{word}", known, n=1)
-    if close:
-        return f'; did you mean "{known[close[0]]}"?'
-    return f"; there {'is' if len(names) == 1 else 'are'} {', '.join(names)}" if names else ""
-
-
-def format_value(value: Any) -> str:
-    """Return a value in a short form that its author recognises."""
-    if isinstance(value, str):
-        return json.dumps(value if len(value) <= 40 else f"{value[:40]}...", ensure_ascii=False)
-    if isinstance(value, Mapping | list | tuple):
-        return "a mapping" if isinstance(value, Mapping) else "a list"
-    return "nothing" if value is None else f"{value}".lower() if isinstance(value, bool) else f"{value}"
 
 
 def dotted_key(path: KeyPath, after: str = "") -> str:

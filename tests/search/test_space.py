@@ -18,12 +18,13 @@ from search.space.parameters import Choice, Range
 from search.space.parsing import load_space, parse_space
 from search.space.restriction import for_machine, restrict_to
 from search.space.space import Space
-from search.space.validation import Source, SpaceError, did_you_mean
+from search.space.validation import Source, SpaceError
 from search.study.resumed import check_same_space
 from tests.search.bad_spaces import BAD_SPACES, GOOD, Bad
 from tests.search.runs import story, typed
 from trainables.contract import Data, Resources
 from trainables.machine import processor
+from trainables.setting_check import did_you_mean
 
 SPACES = Path(__file__).parents[2] / "spaces"
 LAPTOP, GPU_NODE = Resources(cpus=2), Resources(cpus=32, gpus=4)

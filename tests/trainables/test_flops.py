@@ -5,7 +5,7 @@ import pytest
 from tests.trainables.shapes import VGG_SHAPE
 from trainables.network.vgg import CHANNELS, CONVOLUTIONS
 from trainables.prediction.flops import training_flops_per_sample
-from trainables.settings import checked
+from trainables.setting_check import checked
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 

@@ -16,7 +16,7 @@ from trainables.local_worker import LocalWorker
 from trainables.machine.ceilings import ceilings
 from trainables.network.normalization import synchronised
 from trainables.parallel import ranks
-from trainables.settings import checked
+from trainables.setting_check import checked
 from trainables.stages import Timeline
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings

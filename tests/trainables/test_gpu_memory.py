@@ -16,7 +16,7 @@ from trainables.local_worker import LocalWorker
 from trainables.machine.peak_memory import GIB
 from trainables.prediction.caching_allocator import MIB, Block, CachingAllocator
 from trainables.prediction.tensor_memory import TensorMemory, tensor_memory
-from trainables.settings import checked
+from trainables.setting_check import checked
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 

@@ -14,7 +14,7 @@ from trainables.local_worker import LocalWorker
 from trainables.machine.peak_memory import GIB
 from trainables.prediction import memory_need
 from trainables.prediction.memory_need import Calibration, Job, check, largest_batch
-from trainables.settings import checked
+from trainables.setting_check import checked
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 

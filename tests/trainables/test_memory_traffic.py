@@ -9,7 +9,7 @@ from tests.trainables.shapes import VGG_SHAPE
 from trainables.prediction import memory_traffic as module
 from trainables.prediction.memory_need import plain
 from trainables.prediction.memory_traffic import _counted, _Counter, memory_traffic
-from trainables.settings import checked
+from trainables.setting_check import checked
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 

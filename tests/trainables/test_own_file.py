@@ -105,7 +105,7 @@ def test_the_units_of_a_sample_are_the_mean_over_samples(tmp_path: Path, name: s
 def test_choices_may_be_numbers(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, name, ('{"hidden": 8}', '{"hidden": {"default": 8, "choices": [4, 8]}}'))
     assert trained(path, tmp_path / "trial", epochs=1, hidden=4).reported
-    with pytest.raises(ValueError, match="hidden: 5 is none of 4, 8"):
+    with pytest.raises(ValueError, match="hidden: found 5; expected 4, 8"):
         load_trainable(path).layout({"hidden": 5}, Resources(1))
 
 

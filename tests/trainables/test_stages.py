@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tests.trainables.shapes import VGG_SHAPE
-from trainables.settings import checked
+from trainables.setting_check import checked
 from trainables.stages import Timeline
 from trainables.strategies import get_strategy
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10

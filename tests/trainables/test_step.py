@@ -12,7 +12,7 @@ import torch
 from tests.trainables.shapes import VGG_SHAPE
 from trainables.build import build
 from trainables.contract import InfeasibleError, Resources
-from trainables.settings import checked
+from trainables.setting_check import checked
 from trainables.stages import Timeline
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings

@@ -18,7 +18,7 @@ from trainables.plan import Plan
 from trainables.samples.cifar10 import Pictures
 from trainables.samples.generated import generate
 from trainables.samples.loaders import training_batches
-from trainables.settings import checked
+from trainables.setting_check import checked
 from trainables.stages import Timeline
 from trainables.strategies import get_strategy, share_of
 from trainables.strategy_table import STRATEGIES

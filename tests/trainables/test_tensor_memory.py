@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tests.trainables.shapes import VGG_SHAPE
 from trainables.network import convolution
 from trainables.prediction.tensor_memory import TensorMemory, _Watch, tensor_memory
-from trainables.settings import checked
+from trainables.setting_check import checked
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 

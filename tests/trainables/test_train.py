@@ -183,7 +183,7 @@ def test_nccl_waits_longer_than_those_who_name_the_rank_that_hangs() -> None:
         (["--data", "cifar"], 'no data "cifar"; did you mean "cifar10"?'),
         (["learning_rat=0.1"], 'no parameter "learning_rat"; did you mean "learning_rate"?'),
         (["learning_rate"], '"learning_rate": expected NAME=VALUE'),
-        (["batch_size=many"], "batch_size: expected int, found 'many'"),
+        (["batch_size=many"], 'batch_size: found "many"; expected a whole number'),
         (["precision=fp16"], "precision fp16: needs a CUDA device"),
         (["--epochs", "0"], "--epochs 0: at least one is needed"),
         (["--evaluate-every", "0"], "--evaluate-every 0: at least one is needed"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from trainables.contract import Resources
 from trainables.measure.verdict import explain
-from trainables.settings import checked
+from trainables.setting_check import checked
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 

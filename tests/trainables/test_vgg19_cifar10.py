@@ -8,8 +8,8 @@ import pytest
 
 from trainables.contract import Data, InfeasibleError, Layout, Resources, load_trainable
 from trainables.machine import processor
+from trainables.setting_check import checked
 from trainables.setting_text import parsed
-from trainables.settings import checked
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 
@@ -36,15 +36,15 @@ def test_the_defaults_are_allowed_by_themselves() -> None:
     ("config", "message"),
     [
         ({"bach_size": 1}, 'no parameter "bach_size"; did you mean "batch_size"'),
-        ({"batch_size": 0}, "batch_size: 0 is below 1"),
-        ({"batch_size": 1.5}, "batch_size: expected int, found 1.5"),
-        ({"batch_size": True}, "batch_size: expected int, found True"),
-        ({"learning_rate": "fast"}, "learning_rate: expected float, found 'fast'"),
-        ({"learning_rate": 0.0}, "learning_rate: 0.0 is below 1e-08"),
-        ({"learning_rate": float("nan")}, "learning_rate: nan is below"),
-        ({"momentum": 1}, "momentum: 1.0 is above 0.9999"),
-        ({"precision": "fp8"}, "precision: 'fp8' is none of auto, fp32, bf16, fp16"),
-        ({"seed": None}, "seed: expected int, found None"),
+        ({"batch_size": 0}, "batch_size: found 0; expected at least 1"),
+        ({"batch_size": 1.5}, "batch_size: found 1.5; expected a whole number"),
+        ({"batch_size": True}, "batch_size: found true; expected a whole number"),
+        ({"learning_rate": "fast"}, 'learning_rate: found "fast"; expected a number'),
+        ({"learning_rate": 0.0}, "learning_rate: found 0.0; expected at least 1e-08"),
+        ({"learning_rate": float("nan")}, "learning_rate: found nan; expected a finite number"),
+        ({"momentum": 1}, "momentum: found 1; expected at most 0.9999"),
+        ({"precision": "fp8"}, 'precision: found "fp8"; there are auto, fp32, bf16, fp16'),
+        ({"seed": None}, "seed: found nothing; expected a whole number"),
     ],
 )
 def test_a_config_that_makes_no_sense_is_refused_in_one_line(config: dict[str, Any], message: str) -> None:
