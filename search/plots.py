@@ -16,8 +16,8 @@ from search.front.affects import is_learned
 from search.front.intervals import interval
 from search.front.objective import Objective, measured
 from search.record.dataframes import Run
-from search.record.trial import STAGES, Trial
-from search.report.causes import stage_milliseconds
+from search.record.trial import Trial
+from search.report.causes import measured_stages, stage_milliseconds
 from search.report.importance import Importance, importance
 from search.report.picks import picks_by_trial
 from search.text.configurations import format_setting
@@ -221,11 +221,11 @@ def plot_stages(run: Run, ax: Axes | None = None) -> Axes:
         NothingToDrawError: no trial profiled its steps.
     """
     ax = _axes(ax)
-    profiled = [t for t in run.state.trials.values() if sum(stage_milliseconds(t).values()) > 0]
+    profiled = [t for t in run.state.trials.values() if t.stages]
     trials = [t for t in run.state.front() if t in profiled] or profiled
     if not trials:
         raise NothingToDrawError("no trial profiled its steps")
-    names = [name for name in STAGES if any(stage_milliseconds(t).get(name) for t in trials)]
+    names = measured_stages(trials)
     done = np.zeros(len(trials))
     for number, name in enumerate(names):
         widths = np.array([stage_milliseconds(t).get(name, 0.0) for t in trials])

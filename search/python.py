@@ -61,7 +61,7 @@ def run_search(
         name = name or f"{file.stem}-{datetime.datetime.now():%Y-%m-%d-%H%M%S}"
         words = [f"{file}", "--name", name, "--results", f"{results}", *options]
         for key, value in (settings or {}).items():
-            words += ["--set", f"{key}={json.dumps(value)}"]
+            words += ["--set", f"{key}={json.dumps(value, ensure_ascii=False)}"]
         code, lines = _printed([sys.executable, "-m", "search.run", *words])
     if code == BAD_INPUT:
         place = f"{file}:1: " if isinstance(space, Mapping) else ""
@@ -77,7 +77,7 @@ def _written(space: Mapping[str, Any], folder: Path) -> Path:
     if isinstance(trainable, str) and Path(trainable).is_file():
         space = {**space, "trainable": f"{Path(trainable).absolute()}"}
     file = folder / "space.yaml"
-    file.write_text(json.dumps(space))
+    file.write_text(json.dumps(space, ensure_ascii=False), encoding="utf-8")
     return file
 
 

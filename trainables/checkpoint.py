@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
-from torch.utils._pytree import keystr, tree_leaves_with_path
+from torch.utils._pytree import keystr, tree_leaves, tree_leaves_with_path
 
 from trainables.contract import Measurement
 from trainables.machine.exception_chain import exception_chain
@@ -84,7 +84,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         unfinished.unlink(missing_ok=True)  # a partial file would keep a full disk full
         cause = next((each for each in exception_chain(error) if isinstance(each, OSError)), None)
         if cause is not None:
-            what = f"{cause.strerror}: {_tensor_bytes(content):,} bytes are needed"
+            what = f"{cause.strerror}: {tensor_bytes(content):,} bytes are needed"
             raise OSError(cause.errno, what, str(folder / FILE_NAME)) from error
         raise
     unfinished.replace(folder / FILE_NAME)
@@ -103,11 +103,9 @@ def _check_readable(file: Path, state: Mapping[str, Any]) -> None:
         raise TypeError(f"{next(found, ', '.join(unknown))}, which is not read again, as it may run code")
 
 
-def _tensor_bytes(content: Any) -> int:
-    if isinstance(content, torch.Tensor):
-        return content.nbytes
-    items = content.values() if isinstance(content, Mapping) else content if isinstance(content, list | tuple) else ()
-    return sum(map(_tensor_bytes, items))
+def tensor_bytes(content: Any) -> int:
+    """Return the bytes of the tensors in nested mappings and sequences."""
+    return sum(leaf.nbytes for leaf in tree_leaves(content) if isinstance(leaf, torch.Tensor))
 
 
 def load(folder: Path, network: Mapping[str, Any]) -> Checkpoint | None:

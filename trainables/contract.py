@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast, get_args
 
 Config = Mapping[str, Any]
 Scalar = int | float | str | bool
@@ -221,6 +221,8 @@ class Cost:
 
 
 Bound = Literal["input", "transfer", "host", "compute", "communication", "memory"]
+Stage = Literal["load", "transfer", "forward", "backward", "communicate", "update"]  # of a step
+STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,13 @@ from torch.utils._pytree import tree_leaves
 from trainables import checkpoint
 from trainables.build import device_of
 from trainables.checkpoint import Checkpoint
-from trainables.contract import Cost, InfeasibleError, Measurement, OwnCodeError, Worker
+from trainables.contract import Cost, InfeasibleError, Measurement, OwnCodeError, Stage, Worker
 from trainables.kept_samples import as_text
 from trainables.measure.instruments import Instruments, StepWork
 from trainables.measure.probe_end import may_stop
 from trainables.measure.sample_mean import OfSamples, mean_with_interval, of_each_sample, value_of_each
 from trainables.metrics import training_seconds
 from trainables.settings import Settings
-from trainables.stages import Stage
 
 PROBE_EPOCHS = 1000  # more than a probe can reach
 

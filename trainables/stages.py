@@ -9,12 +9,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 
-Stage = Literal["load", "transfer", "forward", "backward", "communicate", "update"]
-STAGES: tuple[Stage, ...] = get_args(Stage)
+from trainables.contract import STAGES, Stage
 
 
 class Timeline:

@@ -83,13 +83,7 @@ def _values(
     near = [round(usual * factor) for factor in FACTORS.get(name, ())] + [usual + n for n in STEPS.get(name, ())]
     low, high = parameter.low or 0, resources.node.cpus if name in ("num_workers", "threads") else None
     listed = sorted({value for value in searched if isinstance(value, int)})
-    near += [value for value in (_next(listed, usual), _next(listed[::-1], usual)) if value is not None]
+    near += [value for value in listed if value > usual][:1] + [value for value in listed if value < usual][-1:]
     for value in dict.fromkeys(near):
         if value != usual and value >= low and (high is None or value <= high):
             yield value
-
-
-def _next(values: list[int], now: int) -> int | None:
-    """Return the value after `now` in a sorted list."""
-    after = [value for value in values if (value > now if values[0] < values[-1] else value < now)] if values else []
-    return after[0] if after else None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from search.front.differences import MATTERS, Estimate
+from search.page.axes import Axis
 from search.page.front_status import FrontStatus
 from search.page.render import render
 from search.record.run_state import RunState
@@ -89,18 +90,8 @@ def _of_ratios(title: str, note: str, found: Sequence[tuple[str, Estimate]]) -> 
     return Figure(title, note, rows, equal, (place(-MATTERS), place(MATTERS)))
 
 
-class _Place:
-    """Places of values in percent between two ends."""
-
-    def __init__(self, low: float, high: float) -> None:
-        self._low, self._width = low, (high - low) or 1.0
-
-    def __call__(self, value: float) -> float:
-        return 100 * (value - self._low) / self._width
-
-
-def _axis(estimates: Sequence[Estimate]) -> tuple[_Place, float]:
-    """Return the axis on which all intervals and no difference have a place, and that of no difference."""
-    ends = [end for each in estimates for end in (each.low, each.high) if math.isfinite(end)]
-    place = _Place(min(0.0, *ends), max(0.0, *ends))
+def _axis(estimates: Sequence[Estimate]) -> tuple[Callable[[float], float], float]:
+    """Return the places of values on an axis that has all intervals and no difference, and that of no difference."""
+    ends = [0.0, *(end for each in estimates for end in (each.low, each.high) if math.isfinite(end))]
+    place = Axis(min(ends), max(ends) if any(ends) else 1.0).position
     return place, place(0.0)

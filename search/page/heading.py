@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 from search.page.render import render
+from search.record.activity import activity, phase
+from search.record.budget_use import budget_use
 from search.record.dataframes import Run
 from search.record.run_end import is_wanted_end
-from search.terminal.budget_use import budget_use
 from search.text.durations import format_duration, rough_duration
 from search.text.numbers import first_few
 
@@ -20,12 +21,8 @@ def heading(run: Run, now: float | None) -> Markup:
     """Render the head. `now`: for a run that is still running, the time in seconds since 1970."""
     run_state, began = run.state, datetime.fromtimestamp(run.info.time, UTC)
     budget = budget_use(run_state, now) if now else None
-    activities = list[str]()
-    if now:
-        from search.terminal.trial_rows import activity  # needs rich, which may be absent where a run is only read
-
-        running = [trial for trial in run_state.trials.values() if trial.state == "running"]
-        activities = first_few([f"{trial.trial_id} ({activity(run_state, trial)})" for trial in running], MAX_RUNNING)
+    running = [trial for trial in run_state.trials.values() if trial.state == "running"]
+    activities = first_few([f"{trial.trial_id} ({activity(run_state, trial)})" for trial in running], MAX_RUNNING)
     counts = run_state.shown_counts(now is not None)
     return render(
         "heading.html",
@@ -36,5 +33,5 @@ def heading(run: Run, now: float | None) -> Markup:
         time=f"{began:%Y-%m-%d %H:%M} UTC, {format_duration(run_state.active_seconds(now))}",
         budget=budget,
         left=f"{rough_duration(budget.seconds_left)} left" if budget and budget.seconds_left else "finishing",
-        activities=", ".join(activities),
+        activities=", ".join(activities) or phase(run_state),
     )

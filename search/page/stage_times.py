@@ -7,8 +7,8 @@ from markupsafe import Markup
 from search.front.affects import without_effect
 from search.page.front_status import FrontStatus
 from search.page.render import render
-from search.record.trial import STAGES, Trial
-from search.report.causes import bound, stage_milliseconds
+from search.record.trial import Trial
+from search.report.causes import bound, measured_stages, stage_milliseconds
 from search.report.sweeps import one_unit
 from search.text.configurations import format_settings
 from search.text.numbers import format_percent, plural
@@ -19,7 +19,7 @@ MAX_BARS = 24
 def stage_bars(status: FrontStatus) -> Markup | None:
     """Render a bar for each trial whose steps were profiled, the fastest first; None: no trial was profiled."""
     run_state = status.run.state
-    known = sorted((t for t in run_state.trials.values() if sum(stage_milliseconds(t).values()) > 0), key=_microseconds)
+    known = sorted((t for t in run_state.trials.values() if t.stages), key=_microseconds)
     if not known:
         return None
     front = [t for t in known if status.of[t.trial_id] == "front"]
@@ -49,7 +49,7 @@ def stage_bars(status: FrontStatus) -> Markup | None:
         )
     return render(
         "stage_times.html",
-        stages={stage: stage for stage in STAGES if any(stage_milliseconds(t).get(stage) for t in shown)},
+        stages={stage: stage for stage in measured_stages(shown)},
         unit=one_unit(shown[0]) if any("batch_size" in t.config for t in shown) else "a step",
         slower=f" {plural(slower, 'slower trial')} only in the table of all trials." if slower else "",
         bars=bars,

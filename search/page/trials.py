@@ -12,12 +12,13 @@ from search.front.roles import wanted_test_metrics
 from search.page.front_status import STATUSES, FrontStatus
 from search.page.render import render
 from search.page.setting_axes import SettingAxis, setting_axes
-from search.record.trial import STAGES, Trial
+from search.record.trial import Trial
 from search.report.causes import bound, stage_milliseconds
 from search.text.configurations import format_setting
 from search.text.durations import format_duration
 from search.text.metrics import ARROWS
 from search.text.numbers import format_number, format_percent
+from trainables.contract import STAGES
 
 SHARES = {
     "peak_memory_fraction": "memory share",

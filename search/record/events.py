@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args
 
@@ -131,6 +131,7 @@ class Opening(_Event):
     constraints: Constraints = field(default_factory=list)
     budget: RecordedBudget | None = None
     grid_points: Annotated[int, Field(ge=0, lt=MAX_COUNT)] | None = None
+    num_configs: Annotated[int, Field(ge=0, lt=MAX_COUNT)] | None = None  # None: too many to be counted
     metrics: Units = field(default_factory=dict)
     machine: Machine = NO_MACHINE
     versions: Texts = field(default_factory=dict)
@@ -141,6 +142,10 @@ class Opening(_Event):
     defaults: Config = field(default_factory=dict)  # of settings; empty in runs of earlier versions
     space_file: str | None = None
     seed: Any = None
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Return which of these fields say nothing."""
+        return [name for name in names if getattr(self, name) in (None, "", [], {}, NO_MACHINE)]
 
     @property
     def parameters(self) -> dict[str, dict[str, Any]]:

@@ -15,10 +15,9 @@ from search.front.roles import FIRST_RATE
 from search.front.seeds import over_seeds
 from search.front.shared import SharedMetrics
 from search.record.events import Again, BesideNeighbour, Finish, Measurement, OnTestSet, Repeat, Retry
-from trainables.contract import Scalar, Verdict
+from trainables.contract import STAGES, Scalar, Verdict
 
 UNKNOWN_LEVEL = 1.0  # standard error of the logarithm of a rate without an interval; those with one are known better
-STAGES = ("load", "transfer", "forward", "backward", "communicate", "update")  # of a step
 
 
 @dataclass
@@ -66,8 +65,9 @@ class Trial:
     @property
     def stages(self) -> dict[str, float]:
         """Seconds per step of each measured stage, in order; empty if no step was profiled."""
-        seconds = {stage: self.metrics.get(f"{stage}_seconds", math.nan) for stage in STAGES}
-        return {stage: value for stage, value in seconds.items() if math.isfinite(value)}
+        seconds: dict[str, float] = {stage: self.metrics.get(f"{stage}_seconds", math.nan) for stage in STAGES}
+        known = {stage: value for stage, value in seconds.items() if math.isfinite(value)}
+        return known if sum(known.values()) > 0 else {}
 
     @property
     def gpu_seconds(self) -> float:

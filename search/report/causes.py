@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 
 from search.front.neighbour import MIN_GAIN, gains
-from search.record.trial import STAGES, Trial
+from search.record.trial import Trial
 from search.text.configurations import format_change, format_settings
 from search.text.markdown import format_tables, wrap
 from search.text.numbers import format_number, format_percent, format_ratio, plural
+from trainables.contract import STAGES
 
 
 def stage_milliseconds(trial: Trial) -> dict[str, float]:
@@ -17,14 +18,20 @@ def stage_milliseconds(trial: Trial) -> dict[str, float]:
     return {stage: 1000 * seconds for stage, seconds in trial.stages.items()}
 
 
+def measured_stages(trials: Iterable[Trial]) -> list[str]:
+    """Return the stages that take time in any of these trials, in order."""
+    found = {stage for trial in trials for stage, seconds in trial.stages.items() if seconds}
+    return [stage for stage in STAGES if stage in found]
+
+
 def where_time_goes(trials: Sequence[Trial], front: Sequence[Trial], varying: Sequence[str]) -> list[str]:
     """Return stage times and shares of the profiled trials, with the settings that vary and the front's verdicts."""
-    trials = [trial for trial in trials if sum(stage_milliseconds(trial).values()) > 0]
+    trials = [trial for trial in trials if trial.stages]
     if not trials:
         return []
     rows = [stage_milliseconds(trial) for trial in trials]
     totals = [sum(row.values()) for row in rows]
-    names = [stage for stage in STAGES if any(row.get(stage) for row in rows)]
+    names = measured_stages(trials)
     times = {name: [format_number(row.get(name, math.nan)) for row in rows] for name in names}
     times["step"] = [format_number(total) for total in totals]
     if varying:

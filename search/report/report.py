@@ -16,7 +16,7 @@ from search.front.candidates import NOT_COMPARED
 from search.front.roles import has_test, sounds_learned
 from search.record.dataframes import Run
 from search.record.disk import write_atomically
-from search.record.events import NO_MACHINE, KnownMeasurement
+from search.record.events import KnownMeasurement
 from search.record.run_lock import is_locked
 from search.record.trial import Trial
 from search.report.causes import where_time_goes
@@ -86,8 +86,7 @@ def sections(run: Run) -> dict[str, list[str]]:
     Raises:
         ValueError: the journal lacks conditions of the run.
     """
-    missing = [name for name in CONDITIONS if getattr(run.info, name) in (None, "", [], {}, NO_MACHINE)]
-    if missing:
+    if missing := run.info.missing(CONDITIONS):
         raise ValueError(f"{run.name}: its journal lacks {', '.join(missing)}")
     generated = run.info.data.name == "generated"
     front = {"Pareto front": front_section(run), "Picks": _picks(run)} if run.state.front() else {}

@@ -41,7 +41,7 @@ def starting_space(
         *(f"  # {name}: {values}  # then without it in `fixed`" for name, values in proposed.items()),
         *(["fixed:", *(f"  {name}: {value}" for name, value in kept.items())] if kept else []),
         *(["evaluation: decoupled"] if workload else []),
-        *([f"data: {{root: {json.dumps(root)}}}"] if root else []),
+        *([f"data: {{root: {json.dumps(root, ensure_ascii=False)}}}"] if root else []),
         "budget: {hours: 0.5, epochs: 5}",
     ]
     return "\n".join(lines) + "\n"
@@ -119,4 +119,4 @@ def _written(value: Scalar | None) -> str:
     """Return a value as YAML reads it again; quoted where its text could be taken for something else."""
     if isinstance(value, str) and value.isidentifier() and value.lower() not in ("true", "false", "null"):
         return value
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)

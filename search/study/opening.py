@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ def description(space: Space, data: Data, results: Path) -> dict[str, Any]:
         "constraints": [str(constraint) for constraint in space.stated_constraints],
         "budget": space.budget.model_dump(),
         "grid_points": space.grid_points,
+        "num_configs": int(space.num_configs) if math.isfinite(space.num_configs) else None,
         "metrics": {name: metric.unit for name, metric in space.known_metrics.items()},
         "data": {"name": data.name, "description": trainable.describe_data(data)},
         "seed": space.searcher.seed,

@@ -11,7 +11,7 @@ from typing import Any
 from search.exit_codes import InputError
 from search.front.objective import read_constraint
 from search.record.defaults import changed_defaults
-from search.record.events import NO_MACHINE, End, Event, Opening, RecordedBudget
+from search.record.events import End, Event, Opening, RecordedBudget
 from search.record.journal import FILE_NAME, read_journal
 from search.record.run_end import is_wanted_end
 from search.record.run_state import RunState
@@ -54,8 +54,7 @@ def resume_space(run_state: RunState, overrides: Sequence[str], folder: Path) ->
         SpaceError: an override makes no sense.
     """
     first = run_state.info
-    missing = [name for name in NEEDED if getattr(first, name) in (None, "", [], {}, NO_MACHINE)]
-    if missing:
+    if missing := first.missing(NEEDED):
         raise InputError(f"the journal's first line does not say {', '.join(missing)}: this run cannot go on")
     budget = run_state.budget.model_dump(exclude_unset=True)
     trainable = recorded_file(first.trainable, first.source, folder)

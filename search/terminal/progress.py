@@ -15,6 +15,8 @@ from rich.text import Text
 from search.front.differences import FEWEST_ROUNDS
 from search.front.intervals import half_interval
 from search.front.roles import is_interval_end
+from search.record.activity import activity, phase
+from search.record.budget_use import budget_use
 from search.record.events import (
     Again,
     BesideNeighbour,
@@ -33,8 +35,7 @@ from search.record.events import (
 )
 from search.record.run_state import RunState
 from search.record.trial import Trial
-from search.terminal.budget_use import budget_use
-from search.terminal.trial_rows import activity, front_title
+from search.terminal.trial_rows import front_title
 from search.terminal.view import View
 from search.text.configurations import format_change, format_settings
 from search.text.durations import format_duration, rough_duration
@@ -115,13 +116,12 @@ class Progress:
 
 
 def running_line(run_state: RunState, now: float) -> str:
-    """Return what runs, and the time left."""
+    """Return which trials run, or what else the run does, and the time left."""
     running = [trial for trial in run_state.trials.values() if trial.state == "running"]
     names = [f"{trial.trial_id} {activity(run_state, trial)}" for trial in running]
     use = budget_use(run_state, now) if run_state.opening is not None else None
     left = f"; {rough_duration(use.seconds_left)} left" if use is not None and use.seconds_left else ""
-    nothing = "measurements and tests of the front" if run_state.front() else "no trial at the moment"
-    return f"running: {', '.join(names) or nothing}{left}"
+    return f"running: {', '.join(names)}{left}" if names else f"{phase(run_state)}{left}"
 
 
 def event_line(run_state: RunState, event: Event) -> str | None:

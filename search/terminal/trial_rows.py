@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from search.record.events import Again, BesideNeighbour, Turn
+from search.record.activity import activity, phase
 from search.record.run_state import RunState
 from search.record.trial import Trial
-from search.terminal.budget_use import max_trials
 from search.terminal.front_sketch import Symbols
 from search.text.configurations import format_settings
 from search.text.metrics import ARROWS
@@ -25,25 +24,11 @@ MIN_LINES = 6
 MIN_LAST = 2  # least lines for the last trials while the run is active
 
 
-def activity(run_state: RunState, trial: Trial) -> str:
-    """Activity of a trial in a word or two: `epoch 2/3`, `probing`, `waits`, `complete`, `stopped 1/3`."""
-    if run_state.is_preparing(trial):
-        return {"running": "probing", "complete": "probed"}.get(trial.state, trial.state)
-    if run_state.is_probe_run or trial.state not in ("running", "stopped"):
-        return trial.state
-    if trial.state == "running" and trial.waits_for:
-        return "waits"
-    epochs = run_state.length(trial)
-    if trial.state == "stopped":
-        return f"stopped {trial.epochs}/{epochs}"
-    return f"epoch {min(trial.epochs + 1, epochs)}/{epochs}"
-
-
 def running_lines(run_state: RunState, width: int, height: int, mark: str) -> list[Text]:
     """Return at most `height` lines of at most `width` columns; a short form where several trials do not fit."""
     running = [trial for trial in run_state.trials.values() if trial.state == "running"]
     if not running or run_state.end is not None:
-        return [Text(line, style="dim") for line in textwrap.wrap(_phase(run_state), width)][:height]
+        return [Text(line, style="dim") for line in textwrap.wrap(phase(run_state), width)][:height]
     full = [line for trial in running for line in _full_lines(run_state, trial, width, mark)]
     if len(full) <= height or len(running) == 1:
         return full[:height]
@@ -67,23 +52,6 @@ def _short_line(run_state: RunState, trial: Trial, width: int, mark: str) -> Tex
     metrics = [o.metric for o in run_state.objectives if run_state.is_rate(o.metric) and o.metric in trial.metrics]
     rates = [f"{run_state.format_metric(trial, name)} {run_state.unit(name)}".rstrip() for name in metrics]
     return _line("  ".join([f"{mark} {trial.trial_id}", activity(run_state, trial), *rates[:1]]), width)
-
-
-def _phase(run_state: RunState) -> str:
-    """Describe what the run does while no trial runs."""
-    front = run_state.front()
-    tested, repeated = sum(bool(t.test_metrics) for t in front), sum(len(t.repeats) for t in front)
-    if run_state.end is not None or not run_state.trials:
-        return "" if run_state.trials else "the first trial is being chosen"
-    if tested:
-        return f"reading the test set for the front: {tested} of {len(front)} done"
-    if run_state.latest in (Turn, BesideNeighbour):
-        return "measuring the front's rates in turns"
-    if run_state.latest is Again:
-        return "training the front with other seeds"
-    if repeated or len(run_state.counted()) == max_trials(run_state):
-        return f"measuring the front's rates again: {plural(repeated, 'probe')} done"
-    return "choosing what to try next"
 
 
 def trial_rows(run_state: RunState, width: int, height: int, symbols: Symbols, with_running: bool) -> list[Text]:

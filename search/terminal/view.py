@@ -5,8 +5,8 @@ from itertools import zip_longest
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from search.record.budget_use import budget_use
 from search.record.run_state import RunState
-from search.terminal.budget_use import budget_use
 from search.terminal.front_sketch import ASCII_SYMBOLS, Symbols, front_sketch
 from search.terminal.trial_rows import COLORS, running_lines, trial_rows
 from search.text.durations import format_duration, rough_duration

@@ -80,6 +80,8 @@ def test_values_of_the_space_are_neighbours_too() -> None:
     trainable = load_trainable("vgg19_cifar10")
     found = neighbours(trainable, whole(batch_size=100), Resources(2), {"batch_size": [64, 96, 100, 110, 512]})
     assert values(found, "batch_size") == [200, 50, 110, 96]
+    found = neighbours(trainable, whole(batch_size=100), Resources(2), {"batch_size": [64]})
+    assert values(found, "batch_size") == [200, 50, 64]
 
 
 class Clock:

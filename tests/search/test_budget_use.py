@@ -1,7 +1,7 @@
 import pytest
 
+from search.record.budget_use import budget_use
 from search.record.run_state import RunState
-from search.terminal.budget_use import budget_use
 from tests.search.page_runs import GPU
 from tests.search.runs import INFO, STARTED_AT, Recorder, config, typed
 
@@ -76,3 +76,11 @@ def test_a_grid_ends_when_it_is_through():
     recorder.finish("t0001", seconds=8.0)
     found = budget_use(RunState(typed(recorder.events)), recorder.now)
     assert (found.text, found.seconds_left) == ("1 of 8 trials", pytest.approx(7 * 21.0))
+
+
+def test_a_search_ends_when_all_configurations_are_tried():
+    recorder = Recorder(budget=budget(trials=100), num_configs=2)
+    recorder.start("t0001", **config())
+    recorder.finish("t0001", seconds=8.0)
+    found = budget_use(RunState(typed(recorder.events)), recorder.now)
+    assert (found.text, found.fraction) == ("1 of 2 trials", 0.5)

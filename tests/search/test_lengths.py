@@ -9,11 +9,11 @@ import pytest
 from search.advisor.advisor import Advisor
 from search.advisor.proposal import Decision
 from search.pick.__main__ import main as pick
+from search.record.activity import activity
 from search.record.run_state import RunState
 from search.results import load
 from search.space.parsing import parse_space
 from search.terminal.progress import event_line
-from search.terminal.trial_rows import activity
 from tests.search.runs import INFO, Recorder, config, typed, write_run
 
 

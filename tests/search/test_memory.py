@@ -87,6 +87,7 @@ def test_where_nothing_fits_there_is_a_dash() -> None:
         (["batch_size"], '"batch_size": expected NAME=VALUE'),
         (["batch_size=many"], 'batch_size: found "many"; expected a whole number'),
         (["batch_size=0"], "batch_size: found 0; expected at least 1"),
+        (["learning_rate=nan"], "learning_rate: found nan; expected a finite number"),
         (["precision=fp8"], 'precision: found "fp8"'),
         (["--available", "-1"], "--available -1: a number of GiB is expected"),
         (["--available", "much"], "--available: invalid float value"),
@@ -102,6 +103,6 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytes
 
 
 def test_a_setting_has_the_type_that_it_would_have_in_a_space_file() -> None:
-    given = ["batch_size=64", "learning_rate=1e-3", "pin_memory=false", "precision=bf16"]
+    given = ["batch_size=64", "learning_rate=1e-3", "pin_memory=false", "precision=bf16", "threads=null"]
     found = given_settings(given, load_trainable("vgg19_cifar10"), "vgg19_cifar10")
-    assert list(found.values()) == [64, 1e-3, False, "bf16"]
+    assert list(found.values()) == [64, 1e-3, False, "bf16", None]

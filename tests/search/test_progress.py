@@ -264,14 +264,18 @@ def test_a_log_says_what_runs_where_nothing_happens_for_a_while(monkeypatch):
     assert lines[0].endswith(" left")
 
 
-def test_a_log_says_so_where_no_trial_runs():
-    assert running_line(RunState(), 0.0) == "running: no trial at the moment"
+def test_a_log_says_that_the_first_trial_is_being_chosen():
+    assert running_line(RunState(), 0.0) == "the first trial is being chosen"
 
 
-def test_a_log_says_that_the_front_is_measured_after_the_last_trial():
-    events = story()
-    last = max(n for n, event in enumerate(events) if event["event"] == "finish")
-    assert running_line(RunState(typed(events[: last + 1])), 0.0).startswith("running: measurements and tests of")
+def test_a_log_says_what_goes_on_where_no_trial_runs():
+    recorder = Recorder(budget={"trials": 1, "epochs": 1, "hours": None})
+    recorder.start("t0001", **config())
+    recorder.measure("t0001", 1, val_accuracy=0.5, images_per_second=400.0)
+    recorder.finish("t0001")
+    assert running_line(RunState(typed(recorder.events)), recorder.now).startswith("measuring the front's rates again")
+    recorder.add("test", recorder.now, trial_id="t0001", metrics={"test_accuracy": 0.5})
+    assert running_line(RunState(typed(recorder.events)), recorder.now).startswith("reading the test set")
 
 
 def test_probes_that_only_prepare_are_no_trials_of_a_run_that_continues():

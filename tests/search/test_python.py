@@ -11,6 +11,7 @@ import pytest
 
 from search import python
 from search.python import run_search
+from search.space.parsing import load_space
 
 SPACE = {
     "trainable": "tests.faulty_replay",
@@ -83,6 +84,11 @@ def test_settings_and_options_become_words_of_the_command(
     given: list[Any] = json.loads(words.removeprefix("words "))
     assert given[1:] == ["--name", "a", "--results", "results", "--no-dashboard", "--set", "budget.trials=8"]
     assert json.loads(space)["trainable"] == f"{tmp_path / 'rows.py'}"
+
+
+def test_characters_beyond_16_bits_are_read_as_they_were_given(tmp_path: Path) -> None:
+    space = {**SPACE, "data": {"root": "/pictures 😀"}}
+    assert load_space(python._written(space, tmp_path)).data.root == "/pictures 😀"
 
 
 def test_an_interruption_is_passed_on_and_the_command_has_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:

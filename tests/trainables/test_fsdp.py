@@ -10,8 +10,9 @@ from torch.distributed.tensor import DTensor
 from tests.trainables.ranked import on_ranks
 from tests.trainables.shapes import VGG_SHAPE
 from tests.trainables.test_strategies import CPU, OFF, TOLERANCE, assert_same_weights, settings_of, several, trained
+from trainables.contract import Stage
 from trainables.network.vgg import vgg
-from trainables.stages import Stage, Timeline
+from trainables.stages import Timeline
 from trainables.strategies import get_strategy
 from trainables.strategies.fsdp import _blocks
 

@@ -10,13 +10,12 @@ import torch
 import torch.distributed as dist
 
 from tests.trainables.ranked import on_ranks
-from trainables.contract import Data, InfeasibleError, Measurement, Resources
+from trainables.contract import STAGES, Data, InfeasibleError, Measurement, Resources
 from trainables.local_worker import LocalWorker
 from trainables.machine.array_cache import default_folder
 from trainables.measure import instruments, probe_end, telemetry, throughput
 from trainables.measure.instruments import StepWork
 from trainables.settings import Settings
-from trainables.stages import STAGES
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 TINY = {"width": 0.01, "batch_size": 12, "learning_rate": 0.02, "conv_kernel": "library"}

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from trainables.contract import Worker
+from trainables.contract import STAGES, Worker
 from trainables.machine.ceilings import ceilings
 from trainables.machine.devices import devices_of, synchronize
 from trainables.machine.peak_memory import GIB, PeakMemory
@@ -28,7 +28,7 @@ from trainables.parallel import ranks
 from trainables.process_limits import allowed_cores
 from trainables.samples.worker_batches import PREFETCHED_BATCHES
 from trainables.settings import Settings
-from trainables.stages import STAGES, Timeline
+from trainables.stages import Timeline
 
 MAX_WARMUP_STEPS = 20
 PROFILED_SECONDS = 1.5

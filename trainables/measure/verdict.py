@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from trainables.contract import Bound, Resources, Verdict
+from trainables.contract import STAGES, Bound, Resources, Verdict
 from trainables.machine.processor import precision_of
 from trainables.settings import Settings
 from trainables.strategy_table import captures
@@ -67,8 +67,7 @@ def bottleneck(metrics: Mapping[str, float]) -> Verdict | None:
 
 
 def _stage_seconds(metrics: Mapping[str, float]) -> dict[str, float] | None:
-    stages = ("load", "transfer", "forward", "backward", "communicate", "update")
-    seconds = {stage: metrics.get(f"{stage}_seconds", 0.0) for stage in stages}
+    seconds: dict[str, float] = {stage: metrics.get(f"{stage}_seconds", 0.0) for stage in STAGES}
     if not all(math.isfinite(s) and s >= 0 for s in seconds.values()) or math.fsum(seconds.values()) < CLOCK_SECONDS:
         return None
     return seconds

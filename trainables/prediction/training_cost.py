@@ -9,6 +9,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from trainables.build import build
+from trainables.checkpoint import tensor_bytes
 from trainables.contract import Cost, Data, InfeasibleError
 from trainables.machine import isolation
 from trainables.settings import Settings
@@ -54,10 +55,4 @@ def _timed(settings: Settings, data: Data) -> tuple[float, int]:
         loss = step(inputs, targets, timeline)
     loss.item()  # synchronizes the device
     rate = STEPS * batch_size / (time.perf_counter() - started)
-    return rate, _bytes_of_tensors(step.state_dict())
-
-
-def _bytes_of_tensors(state: object) -> int:
-    if isinstance(state, torch.Tensor):
-        return state.numel() * state.element_size()
-    return sum(map(_bytes_of_tensors, state.values())) if isinstance(state, dict) else 0
+    return rate, tensor_bytes(step.state_dict())

@@ -23,10 +23,10 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._pytree import tree_leaves
 
-from trainables.contract import InfeasibleError
+from trainables.contract import InfeasibleError, Stage
 from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
-from trainables.stages import Stage, Timeline
+from trainables.stages import Timeline
 from trainables.step import Step, load_optimizer_state, optimizer_state
 
 

@@ -56,5 +56,5 @@ def budget_use(run_state: RunState, now: float) -> BudgetUse | None:
 
 def max_trials(run_state: RunState) -> int | None:
     """Return the largest number of trials that the run can have; None if it is not bounded."""
-    limits = (run_state.budget.trials, run_state.info.grid_points)
+    limits = (run_state.budget.trials, run_state.info.grid_points, run_state.info.num_configs)
     return min((limit for limit in limits if limit), default=None)
