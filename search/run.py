@@ -244,7 +244,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
         run_state = RunState(events)
         space = resume_space(run_state, options.set, folder)
         check_same_defaults(folder, run_state.info)
-        for line in budget_changes(run_state.budget, space.budget):
+        for line in budget_changes(run_state, space.budget):
             print(f"{folder}: {line}", file=sys.stderr)
         machine = describe_machine()
         if not options.address:

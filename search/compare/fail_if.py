@@ -21,6 +21,7 @@ from search.exit_codes import InputError
 from search.front.affects import is_learned
 from search.front.differences import Estimate
 from search.front.intervals import HALF_95
+from search.front.roles import is_rate
 from search.front.targets import is_duration
 from search.text.numbers import format_number, format_percent, format_ratio, join_words, plural
 
@@ -118,7 +119,7 @@ def outcomes(
         else:
             ratio, low, high = mean.ratio
             failed = condition.is_met(low, high)
-            what = "rate" if metric.endswith("_per_second") else metric
+            what = "rate" if is_rate(metric) else metric
             text = f"{letter} has {format_ratio(ratio, low, high)} times the {what} of {base}"
         yield Outcome(f"`{condition}`: {text}, {over}{_fails(failed)}", failed)
 

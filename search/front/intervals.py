@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import stdev
 
+from search.front.roles import is_rate
 from trainables.student_t import student_t
 
 HALF_95 = 1.96  # standard deviations in half of a 95% interval
@@ -32,7 +33,7 @@ def half_interval(metrics: Metrics, metric: str, val_images: int | None = None) 
 
 def least_value(metric: str) -> float:
     """Smallest value that a metric can have, and the lower end of its interval with it: a rate is not below zero."""
-    return 0.0 if metric.endswith("_per_second") else -math.inf
+    return 0.0 if is_rate(metric) else -math.inf
 
 
 def interval(metrics: Metrics, metric: str, half: float) -> tuple[float, float]:

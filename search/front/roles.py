@@ -10,12 +10,17 @@ FIRST_RATE = "images_per_second"  # VGG19's, and that of runs that recorded no m
 
 def rate_metric(names: Collection[str]) -> str:
     """Return the name of the training's rate: the metric per second that has an interval."""
-    return next((n for n in names if n.endswith("_per_second") and f"{n}_low" in names), FIRST_RATE)
+    return next((n for n in names if is_rate(n) and f"{n}_low" in names), FIRST_RATE)
 
 
 def is_interval_end(name: str, names: Collection[str]) -> bool:
     """Return whether a name is that of the lower or the upper end of another metric's interval."""
     return name.endswith(tuple(ENDS)) and name.rpartition("_")[0] in names
+
+
+def is_rate(name: str) -> bool:
+    """Return whether a metric is a rate by its name."""
+    return name.endswith("_per_second")
 
 
 def rate_unit(rate: str) -> str:

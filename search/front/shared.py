@@ -10,7 +10,7 @@ from typing import Any
 
 from search.front.affects import is_learned, without_effect_on
 from search.front.intervals import Metrics, merge_independent
-from search.front.roles import ENDS, rate_metric
+from search.front.roles import ENDS, is_rate, rate_metric
 from search.front.targets import is_duration
 
 NEARLY = 0.02  # of a range; values that are no further apart are nearly equal
@@ -44,7 +44,8 @@ class SharedMetrics:
         if self.learned:
             return {name: mean for learned in self.names for name, mean in _means(learned, measurements).items()}
         # whether others used the cores is not known of less than a window
-        quiet = [each for each in measurements if not each.get("contended") and each.get("throughput_windows", 1.0)]
+        timed = [each for each in measurements if any(is_rate(name) for name in each)]
+        quiet = [each for each in timed if not each.get("contended") and each.get("throughput_windows", 1.0)]
         merged: dict[str, float] = {"contended": 0.0} if 0 < len(quiet) < len(measurements) else {}
         for name in self.names:
             merged |= merge_independent(name, quiet or measurements) or _means(name, quiet or measurements)

@@ -81,7 +81,7 @@ class RunState:
         self._front: list[Trial] | None = None
         self._draws: NDArray[np.bool_] | None = None
         self._shared: tuple[SharedMetrics, ...] = ()
-        self._groups: dict[tuple[bool, str], Group] = {}
+        self._groups: dict[tuple[int | None, str], Group] = {}  # by length, None for rates, and settings
         self._alike: dict[str, list[Group]] = {}  # groups of learned metrics whose settings are nearly equal
         self._seed_variances: dict[str, float] = {}  # between seeds, by metric
         self._num_alike, self._next_comparison = 0, 1  # complete trials of such groups; at how many to compare again
@@ -118,9 +118,11 @@ class RunState:
                     else:  # the time between two processes is not counted
                         self._seconds += max(0.0, self._last_at - self._resumed_at)
                         self.end = None
-                        for trial in self.trials.values():
-                            trial.waits_for = None
                     self.budget = event.budget or self.budget
+                    for trial in self.trials.values():
+                        trial.waits_for = None
+                        if trial.state == "running":  # perhaps with another length
+                            self._join(trial)
                     self.last_command = event.command
                     self._resumed_at = event.time
                 case Known():
@@ -198,16 +200,21 @@ class RunState:
         return bool(self._seed_variances)
 
     def _join(self, trial: Trial) -> None:
-        """Add a trial to the groups with which it shares metrics."""
-        keys = [(shares.learned, shares.key(trial.config)) for shares in self._shared]
+        """Add a trial to the groups with which it shares metrics, and take it out of those that it was in."""
+        for group in trial.groups:
+            group.trials.remove(trial)
+            group.invalidate()
+        length = self.length(trial)  # on which the schedule depends; a later `budget.epochs` may be another one
+        keys = [(length if shares.learned else None, shares.key(trial.config)) for shares in self._shared]
         trial.groups = tuple(
             self._groups.setdefault(key, Group(shares, seed_variances=self._seed_variances))
             for key, shares in zip(keys, self._shared, strict=True)
         )
         for group in trial.groups:
-            if group.shares.learned and not group.trials:
-                self._alike.setdefault(self._nearly(group, trial), []).append(group)
             group.trials.append(trial)
+            alike = self._alike.setdefault(self._nearly(group, trial), []) if group.shares.learned else [group]
+            if not any(each is group for each in alike):
+                alike.append(group)
 
     def _source(self, trial_id: str) -> str:
         return self.trials[trial_id].source(self.rate_metric)

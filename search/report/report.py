@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import textwrap
 from collections import defaultdict
@@ -29,6 +28,7 @@ from search.text.configurations import format_setting
 from search.text.durations import format_duration
 from search.text.markdown import format_table, wrap
 from search.text.numbers import first_few, format_number, join_words, plural, unknown_intervals
+from search.text.reasons import without_numbers
 from search.text.shell import continued
 from trainables.contract import find_trainable
 
@@ -238,7 +238,7 @@ def _reasons(run: Run, written: Callable[[str], str] = str) -> list[str]:
     groups: dict[tuple[str, str], list[Trial]] = defaultdict(list)
     for trial in run.state.trials.values():
         if trial.reason:
-            groups[trial.state, re.sub(r"\d+(\.\d+)?", "#", trial.reason)].append(trial)
+            groups[trial.state, without_numbers(trial.reason)].append(trial)
     ordered = sorted(groups.values(), key=len, reverse=True)
     return [
         f"{group[0].state}, {plural(len(group), 'trial')} ({_some([t.trial_id for t in group])}): "

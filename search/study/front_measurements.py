@@ -29,6 +29,7 @@ from trainables.contract import Config, InfeasibleError, Measurement, Resources,
 ROUNDS_TOGETHER = 2 * FEWEST_ROUNDS  # of all trials in doubt; what is in doubt after them has more
 CHECKPOINTS = "checkpoint*"  # in the folder of a trial; those of other libraries are folders
 NO_CHECKPOINT = "no checkpoint was kept, as it was far from the front when it ended; search.train measures it"
+NEVER_ANY = "the training saves no checkpoint; a loop of your own gives trial.report one: checkpoint=..."
 LEAST_DECIDING_SECONDS = 15.0  # of two configurations to start, and of some rounds
 MAX_MEMORY_TOGETHER = 0.9  # of what there is, for configurations that take turns
 SCREENING_SHARE = 0.6  # of the time for the neighbours of a trial; the rest measures the promising ones again
@@ -255,7 +256,7 @@ class FrontMeasurements:
         if not self._is_tested:
             return
         for point in self._run_state.front():
-            if not point.test_metrics and point.test_failure != NO_CHECKPOINT:
+            if not point.test_metrics and point.test_failure not in (NO_CHECKPOINT, NEVER_ANY):
                 self._measure(point, "test")
 
     def _measure(self, point: Trial, function: Literal["probe", "test"]) -> None:
@@ -266,9 +267,15 @@ class FrontMeasurements:
             event = "repeat" if function == "probe" else "test"
             self._journal.append(event, trial_id=point.trial_id, metrics=dict(ended.metrics))
         elif ended is not None and function == "test":
-            is_gone = not any(Path(task.folder).glob(CHECKPOINTS))
-            reason = NO_CHECKPOINT if is_gone else ended.reason
-            self._journal.append("test", trial_id=point.trial_id, metrics={}, reason=reason)
+            self._journal.append("test", trial_id=point.trial_id, metrics={}, reason=_why_untested(task, ended))
+
+
+def _why_untested(task: Task, ended: Ended) -> str | None:
+    """Return why a test failed: there is no checkpoint of this trial, or of any trial, or the test's own reason."""
+    folder = Path(task.folder)
+    if any(folder.glob(CHECKPOINTS)):
+        return ended.reason
+    return NO_CHECKPOINT if any(folder.parent.glob(f"*/{CHECKPOINTS}")) else NEVER_ANY
 
 
 def _affordable(trials: Sequence[Trial], seconds: float) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from search.exit_codes import InputError
 from search.front.objective import read_constraint
 from search.record.defaults import changed_defaults
-from search.record.events import End, Event, Opening, RecordedBudget
+from search.record.events import End, Event, Opening
 from search.record.journal import FILE_NAME, read_journal
 from search.record.run_end import is_wanted_end
 from search.record.run_state import RunState
@@ -24,6 +24,8 @@ from search.space.space import Space
 from search.space.space_file import OVERLAY, apply_overrides, merge_settings
 from search.space.validation import Source
 from search.text.configurations import format_setting
+from search.text.numbers import plural
+from trainables.contract import EPOCHS
 
 SAME_IN_FILE = (
     *("trainable", "data", "evaluation", "objectives", "constraints", "parameters", "fixed", "baseline"),
@@ -161,11 +163,15 @@ def changed_budget(info: Opening, asked: Space) -> list[str]:
     return [f"budget.{name}={json.dumps(value)}" for name, value in given["budget"].items() if value != began.get(name)]
 
 
-def budget_changes(before: RecordedBudget, now: Budget) -> list[str]:
-    """Return a line for each setting of the budget that is no longer what the run had."""
-    known = before.model_dump(exclude_unset=True)
+def budget_changes(run_state: RunState, now: Budget) -> list[str]:
+    """Return a line for each setting of the budget that is no longer what the run had, and for trials now too short."""
+    known = run_state.budget.model_dump(exclude_unset=True)
     settings = ((name, known.get(name, value), value) for name, value in now.model_dump().items())
-    return [f"budget.{name} was {old}, and is {new} now" for name, old, new in settings if old != new]
+    lines = [f"budget.{name} was {old}, and is {new} now" for name, old, new in settings if old != new]
+    complete = [trial for trial in run_state.counted() if trial.state == "complete" and trial.epochs]
+    if short := [trial for trial in complete if trial.epochs < (trial.config.get(EPOCHS) or now.epochs)]:
+        lines.append(f"{plural(len(short), 'complete trial')} of fewer epochs will not be compared with new ones")
+    return lines
 
 
 def check_same_defaults(folder: Path, info: Opening) -> None:

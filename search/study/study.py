@@ -24,6 +24,7 @@ from search.record.journal import Event, Journal
 from search.record.run_end import GAVE_UP
 from search.space.space import MOST_CONCURRENT_TRIALS, Space
 from search.study.front_measurements import CHECKPOINTS, FrontMeasurements
+from search.text.reasons import without_rank
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable, source_of
 
 OUT_OF_TIME, OUT_OF_GPU_HOURS = "budget.hours is spent", "budget.gpu_hours is spent"
@@ -108,7 +109,8 @@ class Study:
     def fails_alike(self) -> bool:
         """True if no trial has trained so far and the last ones failed for the same reason."""
         last = self._failures[-MAX_ALIKE_FAILURES:]
-        return not self._has_trained and len(last) == MAX_ALIKE_FAILURES and len(set(last)) == 1
+        alike = len({without_rank(reason or "") for reason in last}) == 1
+        return not self._has_trained and len(last) == MAX_ALIKE_FAILURES and alike
 
     def _trains(self, kind: str, state: str) -> bool:
         """Return whether such a trial shows that the training works; probes do only where there is nothing else."""

@@ -28,9 +28,16 @@ from search.record.run_state import RunState
 from search.results import load
 from search.run import _made_folder, _resume_command, main
 from search.run_options import parser
+from search.space.budget import Budget
 from search.space.parsing import load_space
 from search.space.restriction import restrict_to
-from search.study.resumed import changed_budget, check_same_data, check_same_defaults, check_same_space
+from search.study.resumed import (
+    budget_changes,
+    changed_budget,
+    check_same_data,
+    check_same_defaults,
+    check_same_space,
+)
 from tests.faults.processes import SPACE
 from tests.faults.simulation import Killed, a_space, killing, simulate
 from tests.search.runs import story, typed
@@ -398,6 +405,14 @@ def test_a_run_goes_on_with_the_same_data_alone(was: str, now: str, is_same: boo
         return
     with pytest.raises(InputError, match=f"was {data['description']}, but {now} is what is here"):
         check_same_data(tmp_path, info, "folder", now)
+
+
+def test_a_resume_says_which_trials_are_too_short_by_now() -> None:
+    run_state = RunState(typed(story()))
+    assert budget_changes(run_state, Budget(trials=16, epochs=3, hours=1.0)) == []
+    *_, last = budget_changes(run_state, Budget(trials=16, epochs=5, hours=1.0))
+    complete = run_state.counts()["complete"]
+    assert last == f"{complete} complete trials of fewer epochs will not be compared with new ones"
 
 
 def test_files_of_an_own_training_may_change(tmp_path: Path) -> None:

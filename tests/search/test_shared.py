@@ -87,6 +87,33 @@ def test_contended_rates_count_only_where_there_are_no_others():
     assert probed.merge([disturbed, disturbed])[RATE] == pytest.approx(100.0)
 
 
+def test_a_trial_that_ended_before_a_rate_was_measured_says_nothing_of_rates():
+    recorder = Recorder()
+    for trial_id, rate in (("t0001", 100.0), ("t0002", 120.0)):
+        recorder.start(trial_id, **config(128, rate / 1000))
+        recorder.measure(trial_id, 1, val_accuracy=0.5, throughput_windows=2.0, contended=1.0, **interval(rate, 5.0))
+        recorder.finish(trial_id)
+    recorder.start("t0003", **config(128, 0.3))
+    recorder.measure("t0003", 1, val_accuracy=0.5)
+    recorder.finish("t0003", "stopped")
+    trials = RunState(typed(recorder.events)).trials
+    assert trials["t0001"].rate == trials["t0002"].rate == pytest.approx(110.0)
+    assert trials["t0001"].metrics["contended"] == 1.0
+
+
+def test_an_epoch_of_a_longer_training_is_no_end_of_a_shorter_one():
+    """Where budget.epochs was raised, also for a trial that was running then."""
+    recorder = Recorder(budget={"trials": 9, "epochs": 2})
+    recorder.complete("t0001", [0.3, 0.4], 100.0, config(128, 0.2))
+    recorder.start("t0002", **config(128, 0.2, num_workers=1))
+    recorder.add("resume", budget={"trials": 9, "epochs": 4}, command=[])
+    recorder.complete("t0003", [0.1, 0.2], 100.0, config(128, 0.2, num_workers=2))
+    recorder.measure("t0002", 1, val_accuracy=0.1)
+    recorder.measure("t0002", 2, val_accuracy=0.2)
+    trials = RunState(typed(recorder.events)).trials
+    assert [trial.metrics[ACCURACY] for trial in trials.values()] == [0.4, 0.2, 0.2]
+
+
 @pytest.mark.parametrize("name", ["seconds_to_val_accuracy_0.9", "training_seconds"])
 def test_the_time_of_a_training_is_not_shared_and_every_setting_can_change_it(name):
     probed, learned = shared_metrics("vgg19_cifar10", {}, [ACCURACY, name], [ACCURACY, name])

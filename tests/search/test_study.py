@@ -18,7 +18,7 @@ from search.record.journal import FILE_NAME, Event, Journal, read_journal
 from search.record.run_state import RunState
 from search.results import load
 from search.space.parsing import parse_space
-from search.study.front_measurements import NO_CHECKPOINT
+from search.study.front_measurements import NEVER_ANY, NO_CHECKPOINT
 from search.study.study import Study
 from tests.search.runs import interval, typed
 from trainables import replay
@@ -81,6 +81,7 @@ def test_when_the_hours_are_spent_trials_are_stopped_and_none_is_started(tmp_pat
     [
         (["KeyError: 'val_iou'"] * 5, True),
         (["KeyError: 'val_iou'"] * 4, False),
+        ([*["KeyError: 'val_iou'"] * 3, *(f"rank {rank}: KeyError: 'val_iou'" for rank in (0, 1))], True),
         ([f"ValueError: {number}" for number in range(8)], False),
         ([None, *["KeyError: 'val_iou'"] * 8], False),  # None: that one completes
     ],
@@ -250,9 +251,9 @@ def test_nothing_is_acted_on_before_it_is_written(tmp_path: Path) -> None:
             study.propose()
 
 
-@pytest.mark.parametrize(("is_kept", "reason"), [(True, "no pictures"), (False, NO_CHECKPOINT)])
+@pytest.mark.parametrize(("kept", "reason"), [("t0003", "no pictures"), ("t0001", NO_CHECKPOINT), (None, NEVER_ANY)])
 def test_who_comes_to_the_front_because_another_proves_slower_is_probed_and_tested_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool, reason: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str | None, reason: str
 ) -> None:
     """Three trials of one accuracy; the fastest was lucky, and so was the next."""
     probed = {"t0001": 500.0, "t0002": 600.0, "t0003": 700.0}
@@ -281,11 +282,11 @@ def test_who_comes_to_the_front_because_another_proves_slower_is_probed_and_test
             study.finish(trial.trial_id, Finished("complete", None, 1.0, 0.0))
         front = study.front_measurements(None, lambda: None)
         front.repeat()
-        if is_kept:
-            (tmp_path / "trials" / "t0003").mkdir(parents=True, exist_ok=True)
-            (tmp_path / "trials" / "t0003" / "checkpoint.pt").touch()
+        if kept:
+            (tmp_path / "trials" / kept).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "trials" / kept / "checkpoint.pt").touch()
         front.test()
-        if not is_kept:
+        if kept != "t0003":
             front.test()  # as where the run is extended: the reason stands
     assert asked == [("probe", "t0001"), ("probe", "t0002"), ("probe", "t0003"), ("test", "t0003")]
     assert load(tmp_path).front.trial_id.tolist() == ["t0003"]
