@@ -62,10 +62,10 @@ def run_search(
         words = [f"{file}", "--name", name, "--results", f"{results}", *options]
         for key, value in (settings or {}).items():
             words += ["--set", f"{key}={json.dumps(value, ensure_ascii=False)}"]
-        code, lines = _printed([sys.executable, "-m", "search.run", *words])
-    if code == BAD_INPUT:
         place = f"{file}:1: " if isinstance(space, Mapping) else ""
-        raise ValueError("\n".join(line.removeprefix(place) for line in lines))
+        code, lines = _printed([sys.executable, "-m", "search.run", *words], place)
+    if code == BAD_INPUT:
+        raise ValueError("\n".join(lines))
     if code:
         raise RuntimeError(*lines[-1:])
     return load(Path(results) / name)
@@ -81,8 +81,11 @@ def _written(space: Mapping[str, Any], folder: Path) -> Path:
     return file
 
 
-def _printed(command: Sequence[str]) -> tuple[int, list[str]]:
-    """Print what a command prints, as it does; return its exit code and its last lines. Ctrl-C is passed on to it."""
+def _printed(command: Sequence[str], place: str = "") -> tuple[int, list[str]]:
+    """Print what a command prints, as it does; return its exit code and its last lines. Ctrl-C is passed on to it.
+
+    `place`: what lines begin with that tell of a file which the caller does not know, and is left out.
+    """
     lines, interrupted = deque[str](maxlen=MOST_LINES), False
     # a session of its own: Ctrl-C in a terminal would reach it as well, and a second signal ends it without waiting
     with subprocess.Popen(
@@ -92,6 +95,7 @@ def _printed(command: Sequence[str]) -> tuple[int, list[str]]:
         while True:
             try:
                 for line in child.stdout:
+                    line = line.removeprefix(place)
                     print(line, end="", flush=True)
                     if line.strip():
                         lines.append(line.strip())

@@ -39,7 +39,8 @@ from search.space.machine import Machine, describe_machine, git_commit, package_
 from search.space.parsing import load_space
 from search.space.restriction import for_machine
 from search.space.space import Space
-from search.space.validation import SpaceError
+from search.space.space_file import read_space_file
+from search.space.validation import Problem, SpaceError
 from search.study.interrupt import Interrupted, Interrupts
 from search.study.opening import description, known_measurements
 from search.study.resumed import (
@@ -185,13 +186,14 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
         read_run(earlier)
     machine = describe_machine()
     if options.dry_run:
-        print_output(_plan(space, options.on or machine, elsewhere=options.on is not None))
-        return DONE
-    fitted = None if options.address else _fitted(space, machine.resources)  # report bad input before starting Ray
+        return _print_plan(space, options.on or machine, options)
+    fitted = (
+        None if options.address else _fitted(space, machine.resources, options)
+    )  # report bad input before starting Ray
     with _connected(options, machine, interrupts) as cluster:
         from search.study.job import Job, run_job
 
-        space, data, left_out = fitted or _fitted(space, cluster.resources)
+        space, data, left_out = fitted or _fitted(space, cluster.resources, options)
         source = source_of(space.trainable or "")
         opening = {
             **description(space, data, options.results),
@@ -214,8 +216,8 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
             return run_job(job, cluster, interrupts)
 
 
-def _plan(space: Space, machine: Machine, elsewhere: bool) -> str:
-    """Return the plan of a search on a machine; `elsewhere`: not on this one, so that nothing is timed."""
+def _print_plan(space: Space, machine: Machine, options: argparse.Namespace) -> int:
+    """Print the plan of a search on a machine; on another one (`--on`) nothing is timed."""
     from search.study.plan import describe_plan
     from search.study.run_estimate import estimate, untimed
 
@@ -223,10 +225,16 @@ def _plan(space: Space, machine: Machine, elsewhere: bool) -> str:
     space, left_out = for_machine(space, total)
     share = space.resources_per_trial(total)
     trainable = load_trainable(space.trainable or "")
-    if elsewhere:
-        return describe_plan(space, "as it is found there", machine, share, left_out, untimed(space))
-    data = trainable.locate_data(space.data)
-    return describe_plan(space, trainable.describe_data(data), machine, share, left_out, estimate(space, data))
+    if options.on:
+        print_output(describe_plan(space, "as it is found there", machine, share, left_out, untimed(space)))
+        return DONE
+    data = _located(space, options)
+    estimated = estimate(space, data)
+    print_output(describe_plan(space, trainable.describe_data(data), machine, share, left_out, estimated))
+    errors = [each.error for each in estimated.timed if each.error]
+    if errors and len(errors) == len(estimated.timed):
+        raise InputError(f"{options.space}: no configuration that was tried can be trained: {errors[0]}")
+    return DONE
 
 
 def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror | None) -> int:
@@ -272,10 +280,26 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
             return run_job(job, resumed, interrupts)
 
 
-def _fitted(space: Space, total: Resources) -> Fitted:
+def _fitted(space: Space, total: Resources, options: argparse.Namespace) -> Fitted:
     """Return the space restricted to these resources, its data, and a line for each thing left out."""
     space, left_out = for_machine(space, total)
-    return space, load_trainable(space.trainable or "").locate_data(space.data), left_out
+    return space, _located(space, options), left_out
+
+
+def _located(space: Space, options: argparse.Namespace) -> Data:
+    """Return the data of a new search.
+
+    Raises:
+        DataError: they are not where the machine has them.
+        SpaceError: they are not where the space file says.
+    """
+    try:
+        return load_trainable(space.trainable or "").locate_data(space.data)
+    except DataError as error:
+        if space.data.root is None:
+            raise
+        _, source = read_space_file(options.space, options.set)
+        raise source.error(Problem(("data", "root"), f"{error}".removeprefix("data.root "))) from error
 
 
 @contextmanager

@@ -226,6 +226,9 @@ def _metrics(names: _Names, loop: bool, unit: str) -> dict[str, Metric]:
         details = stated if isinstance(stated, dict) else {"unit": stated}
         if not isinstance(details.get("unit"), str):
             names.fail_at(place, f'METRICS: {name}: {stated!r} is no unit; expected a string, such as "fraction"')
+        if details["unit"].lower() in (*ROLES, "max", "min"):
+            expected = '{"unit": "1", "goal": "maximize"}'
+            names.fail_at(place, f"METRICS: {name}: {stated!r} is no unit; expected as in {expected}")
         if set(details) - {"unit", "goal"} or details.get("goal") not in (None, *ROLES):
             expected = '{"unit": "m", "goal": "minimize"} or "maximize"'
             names.fail_at(place, f"METRICS: {name}: {stated!r}; expected a unit, or {expected}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from trainables.contract import Parameter
 
+MOST_NAMES = 24  # that a message lists
 TYPES: Mapping[str, type[Any]] = {"int": int, "float": float, "str": str, "bool": bool}
 TYPE_NAMES = {"int": "a whole number", "float": "a number", "str": "a string", "bool": "true or false"}
 
@@ -76,7 +77,8 @@ def did_you_mean(word: Any, names: Iterable[str]) -> str:
     close += get_close_matches(f"{word}", known, n=1)
     if close:
         return f'; did you mean "{known[close[0]]}"?'
-    return f"; there {'is' if len(names) == 1 else 'are'} {', '.join(names)}" if names else ""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"; there {'is' if len(names) == 1 else 'are'} {', '.join(names[:MOST_NAMES])}{more}" if names else ""
 
 
 def format_value(value: Any) -> str:

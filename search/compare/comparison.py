@@ -77,7 +77,8 @@ def sides(runs: Sequence[Run]) -> list[Side]:
     for side in named[1:]:
         # runs name a user's file by its place beside them
         if Path(side.run.info.trainable).name != Path(first.info.trainable).name:
-            what = f"trains {side.run.info.trainable}, and A {first.info.trainable}"
+            names = [Path(info.trainable).name for info in (side.run.info, first.info)]
+            what = f"trains {names[0]}, and A {names[1]}"
             raise InputError(f"{side.letter} ({side.run.name}) {what}; only runs of one trainable can be compared")
         here, there = ([f"{o.goal} {o.metric}" for o in run.state.objectives] for run in (side.run, first))
         if set(here) != set(there):

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from search.commandline import NoResultError, load_run, print_output, run_command, run_parser
+from search.commandline import load_run, print_output, run_command, run_parser
 from search.exit_codes import InputError
 from search.record.dataframes import Run
 from search.record.run_end import run_status
@@ -65,7 +65,7 @@ def _to_optuna(run: Run, path: Path) -> str:
     except (OSError, InputError):
         raise
     except Exception as error:  # SQLAlchemy's, Optuna's or JSON's own, if the file is something else
-        raise NoResultError(f"{path}: cannot be written as a study ({first_line(error)}); remove it?") from error
+        raise InputError(f"--optuna {path}: is no study of Optuna ({first_line(error)}); give another name") from error
     name = str(path) if path.suffix in JOURNALS else f"sqlite:///{path}"
     return f"{plural(trials, 'trial')}, {new} new: optuna-dashboard {shlex.quote(name)}"
 

@@ -114,8 +114,8 @@ class Range(BaseModel):
     def value_at(self, fraction: float) -> int | float:
         """Return the number at a fraction of the range: 0 is `min`, 1 is `max`."""
         x = self.min * (self.max / self.min) ** fraction if self.log else self.min + fraction * (self.max - self.min)
-        x = min(max(x, self.min), self.max)
-        return round(x) if self.type == "int" else x
+        x = min(max(x, self.min), self.max) if fraction < 1 else self.max  # a sum may round to less
+        return round(x) if self.type == "int" else float(x)
 
 
 def _discriminate(value: Any) -> str:

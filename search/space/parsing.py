@@ -26,7 +26,7 @@ from search.space.parameters import (
 from search.space.space import Space
 from search.space.space_file import OVERLAY, merge_settings, read_space_file
 from search.space.validation import KeyPath, Problem, Source, SpaceError, translate_error
-from trainables.contract import EPOCHS, TRAINABLES, Trainable, load_trainable
+from trainables.contract import EPOCHS, TRAINABLES, Metric, Trainable, load_trainable
 from trainables.setting_check import did_you_mean, format_value
 
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # to pydantic
@@ -156,6 +156,15 @@ _OWNERS: dict[str | int, Any] = {"objectives": Objective, "<Choice>": Choice, "<
 _OWNERS |= {section: Space.model_fields[section].annotation for section in ("data", "searcher", "stopping", "budget")}
 
 
+def _reversed_goals(i: int, objective: Objective, metric: Metric | None, owner: str) -> Iterator[Problem]:
+    """Yield an objective whose goal is the opposite of what the training says of the metric, unless it guessed."""
+    if metric is None or metric.role is None or metric.role_is_guess:
+        return
+    goal = "minimize" if metric.role == "loss" else "maximize"
+    if objective.goal != goal:
+        yield Problem(("objectives", i, "goal"), f"found {objective.goal}; {owner} says of {objective.metric}: {goal}")
+
+
 def _contradictions(space: Space) -> Iterator[Problem]:
     """Find constraints that no trial can satisfy together."""
     least, most = dict[str, float](), dict[str, float]()
@@ -212,6 +221,8 @@ def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Proble
             yield Problem(path, f"{target.metric} does not say how well a training learned; use one of {qualities}")
     if reported is not None:
         reported = {**reported, **target_metrics(targets_of(metrics), reported)}
+        for i, objective in enumerate(space.objectives):
+            yield from _reversed_goals(i, objective, reported.get(objective.metric), owner)
     for path, metric in named:
         if reported is not None and metric not in reported:
             yield Problem(path, f'{owner} reports no "{metric}"{did_you_mean(metric, reported)}')

@@ -24,6 +24,7 @@ from search.commandline import find_trial, load_run, print_output, replace_unkno
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError
 from search.front.roles import metric_label
 from search.record.dataframes import Run
+from search.record.disk import describe_os_error
 from search.record.trial import Trial
 from search.report.command import full_epochs, settings
 from search.space.machine import describe_machine, git_commit, package_versions
@@ -132,6 +133,10 @@ def _job(words: Sequence[str]) -> Job:
 
 def _train(job: Job, interrupts: Interrupts) -> int:
     existed, data = job.folder.exists(), job.run.info.data.name
+    try:
+        job.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--folder {job.folder}: cannot be made: {describe_os_error(error)}") from error
     names = dict.fromkeys([*(o.metric for o in job.run.state.objectives), job.run.state.rate_metric])
     labels = {name: metric_label(name, data) for name in names}
     progress = Progress(job.epochs, labels, job.run.info.metrics)

@@ -401,7 +401,13 @@ parameters:
         "objective twice",
         "objectives[1].metric",
         "val_loss is listed twice; objectives must differ",
-        "objectives:\n  - {metric: val_loss, goal: minimize}\n  - {metric: val_loss, goal: maximize}  # <-\n",
+        "objectives:\n  - {metric: val_loss, goal: minimize}\n  - {metric: val_loss, goal: minimize}  # <-\n",
+    ),
+    Bad(
+        "objective in the wrong direction",
+        "objectives[1].goal",
+        "found maximize; vgg19_cifar10 says of val_loss: minimize",
+        "objectives:\n  - {metric: val_accuracy, goal: maximize}\n  - {metric: val_loss, goal: maximize}  # <-\n",
     ),
     Bad(
         "goal",

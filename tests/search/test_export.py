@@ -227,8 +227,8 @@ def test_bad_input_is_one_line_and_nothing_is_created(tmp_path, monkeypatch, cap
 
 def test_a_file_that_is_something_else_is_not_written_over(tmp_path, folder, capsys):
     (tmp_path / "notes.db").write_text("milk, bread\n" * 100)
-    assert main([str(folder), "--optuna", str(tmp_path / "notes.db")]) == 1
-    assert "cannot be written as a study (" in capsys.readouterr().err
+    assert main([str(folder), "--optuna", str(tmp_path / "notes.db")]) == 2
+    assert "notes.db: is no study of Optuna (" in capsys.readouterr().err
     assert (tmp_path / "notes.db").read_text().startswith("milk")
 
 

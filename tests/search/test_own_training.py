@@ -73,9 +73,24 @@ def test_the_plan_has_the_error_where_no_configuration_could_be_timed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written(tmp_path, "rows.py", (RAISES[0], RAISES[1].replace("hidden != 8", "False")))
-    assert run.main([str(space_file(tmp_path)), "--dry-run"]) == 0
-    text = " ".join(capsys.readouterr().out.split())
+    assert run.main([str(space_file(tmp_path)), "--dry-run"]) == 2
+    out, err = capsys.readouterr()
+    assert re.search(r"no configuration that was tried can be trained: AssertionError: eight \(rows\.py:\d+\)\n$", err)
+    text = " ".join(out.split())
     assert re.search(r"not estimated: AssertionError: eight \(rows\.py:\d+\) \(hidden=8, batch_size=16\)", text)
+
+
+def test_data_that_are_not_there_are_told_with_the_place_that_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path, "rows.py", ("return Rows(part)", 'return open("nothing.csv")'))
+    space = space_file(tmp_path)
+    assert run.main([f"{space}", "--dry-run"]) == 2
+    assert re.search(r"FileNotFoundError: .*nothing\.csv.*\(rows\.py:\d+\)\n$", capsys.readouterr().err)
+    space.write_text(space.read_text() + "data: {root: /nothing}\n")
+    assert run.main([f"{space}", "--dry-run"]) == 2
+    line = space.read_text().count("\n")
+    assert capsys.readouterr().err == f"{space}:{line}: data.root: /nothing: no such file or folder\n"
 
 
 def test_the_memory_of_a_network_that_raises_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,9 @@ sys.exit(CODE)
 def stand_in(monkeypatch: pytest.MonkeyPatch, code: int = 0, interrupted: bool = False) -> None:
     script = STAND_IN.replace("CODE", f"{code}").replace("INTERRUPTED", f"{interrupted}")
     printed = python._printed
-    monkeypatch.setattr(python, "_printed", lambda command: printed([sys.executable, "-c", script, *command[3:]]))
+    monkeypatch.setattr(
+        python, "_printed", lambda command, place: printed([sys.executable, "-c", script, *command[3:]], place)
+    )
 
 
 def test_a_wrong_space_is_a_value_error_with_its_place_and_nothing_is_created(
@@ -65,7 +67,7 @@ def test_a_wrong_space_is_a_value_error_with_its_place_and_nothing_is_created(
 def test_an_argument_that_would_lead_elsewhere_is_refused_before_anything_runs(
     arguments: dict[str, Any], kind: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(python, "_printed", lambda command: pytest.fail("it ran"))
+    monkeypatch.setattr(python, "_printed", lambda *command: pytest.fail("it ran"))
     with pytest.raises(kind, match=message):
         run_search(**{"space": SPACE, **arguments})
 

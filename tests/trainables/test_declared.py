@@ -85,6 +85,7 @@ MISTAKES = [
     ('"nats"', '{"unit": "nats", "goal": "lower"}', 'expected a unit, or {"unit": "m", "goal": "minimize"} or'),
     ('"nats"', '{"unit": "nats", "aim": "minimize"}', "5: METRICS: val_loss: "),
     ('"nats"', '{"goal": "minimize"}', "is no unit; expected a string"),
+    ('"nats"', '"max"', "5: METRICS: val_loss: 'max' is no unit; expected as in"),
     ('{"val_loss": "nats"}', '["val_loss"]', "5: METRICS must be a dictionary written out"),
     ('{"val_loss": "nats"}', "{**more}", "5: METRICS must be a dictionary written out"),
     ('"tokens"', '"images per s"', "3: UNIT is 'images per s'; expected a word"),

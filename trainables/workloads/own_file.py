@@ -33,6 +33,7 @@ from trainables.workloads.sample_values import mistake_of, mixed_samples
 
 SUBSET_SEED = 20090408  # fixed, so that all trials of all runs see the same part of the samples
 UNITS_OF_SAMPLES = 48  # over which the units of a sample are averaged
+UNREADABLE = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 LOADED_COPIES = 2  # of a batch: its samples, and the stacked batch
 
 
@@ -217,6 +218,8 @@ class OwnFile:
                 seed_all(SUBSET_SEED)  # a file that divides at random gives all parts of one division
                 try:
                     found = self._module.dataset(part, data.root)
+                except UNREADABLE as error:
+                    raise DataError(described(error, self._path.parent)) from error
                 except (TypeError, AttributeError) as error:
                     if data.root is not None:
                         raise

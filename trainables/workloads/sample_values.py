@@ -17,6 +17,7 @@ from trainables.seeding import restored_random_state
 from trainables.workload import num_samples
 
 SPREADS = (10.0, 100.0)  # of outputs, beside that of the targets
+OF_ALL = "what is computed from all samples together, such as F1, needs a loop of your own"
 MOST_SAMPLES = 2  # that are measured once and twice: large outputs are not copied
 
 Measures = Callable[[Any, Any], Mapping[str, Tensor]]
@@ -48,12 +49,12 @@ def mistake_of(measures: Measures, outputs: Any, targets: Any, found: Mapping[st
         once, twice = {}, {}
     for name, values in found.items():
         wanted = f"expected ({samples},) or ({samples}, ...), values of each sample"
-        what = f"{name} has shape {tuple(values.shape)} for {samples} samples, {wanted}"
+        what = f"{name} has shape {tuple(values.shape)} for {samples} sample{'s' * (samples > 1)}, {wanted}"
         grows = twice[name].numel() - 2 * once[name].numel() if twice else -1 if samples > 1 and not values.ndim else 0
         if grows > 0:
             return f"{what}: {_shapes(outputs, targets)} broadcast against each other; squeeze the outputs"
         if grows < 0:
-            return f"{what}: return them, not their mean; the mean over all samples is reported"
+            return f"{what}: return them, not their mean, which is reported; {OF_ALL}"
     return None
 
 
