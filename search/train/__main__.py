@@ -24,7 +24,7 @@ from search.commandline import find_trial, load_run, print_output, replace_unkno
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError
 from search.front.roles import metric_label
 from search.record.dataframes import Run
-from search.record.disk import describe_os_error
+from search.record.disk import check_writable, describe_os_error
 from search.record.trial import Trial
 from search.report.command import full_epochs, settings
 from search.space.machine import describe_machine, git_commit, package_versions
@@ -113,6 +113,10 @@ def _job(words: Sequence[str]) -> Job:
         started = epochs
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--folder {folder}: is no folder")
+    try:
+        check_writable(folder)
+    except OSError as error:
+        raise _cannot_be_made(folder, error) from error
     if result := finished(folder):
         other = f"--folder {shlex.quote(f'{folder}-{epochs}-epochs')} trains it from the start"
         schedule = f" its schedule ended with epoch {started}, so that it cannot go on to {epochs};"
@@ -131,12 +135,16 @@ def _job(words: Sequence[str]) -> Job:
     return Job(run, trial, folder, epochs, arguments, shlex.join(["python", "-m", NAME, *words]))
 
 
+def _cannot_be_made(folder: Path, error: OSError) -> InputError:
+    return InputError(f"--folder {folder}: cannot be made: {describe_os_error(error)}")
+
+
 def _train(job: Job, interrupts: Interrupts) -> int:
     existed, data = job.folder.exists(), job.run.info.data.name
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--folder {job.folder}: cannot be made: {describe_os_error(error)}") from error
+        raise _cannot_be_made(job.folder, error) from error
     names = dict.fromkeys([*(o.metric for o in job.run.state.objectives), job.run.state.rate_metric])
     labels = {name: metric_label(name, data) for name in names}
     progress = Progress(job.epochs, labels, job.run.info.metrics)

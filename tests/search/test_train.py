@@ -106,7 +106,7 @@ def test_what_cannot_run_here_is_exit_code_2_and_leaves_nothing(tmp_path, capsys
         (["--trial", "t0001", "--val-samples", "-1"], "--val-samples -1: expected 0 or more"),
         (
             ["--trial", "t0001", "--folder", "/dev/null/x"],
-            "--folder /dev/null/x: cannot be made: /dev/null/x: Not a dir",
+            "--folder /dev/null/x: cannot be made: /dev/null: not a folder",
         ),
         (["--trial", "t0001", "--epochs", "many"], "argument --epochs: invalid int value: 'many'"),
         ([], "the following arguments are required: --trial"),
