@@ -12,7 +12,6 @@ Exit codes: 0 done, 1 something failed, 2 bad input.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import math
@@ -28,8 +27,8 @@ from typing import Any
 
 from rich.console import Console
 
-from search.commandline import given_settings, replace_unknown_characters
-from search.exit_codes import BAD_INPUT, DONE, FAILED, INTERRUPTED, InputError, Parser
+from search.commandline import command_parser, given_settings, replace_unknown_characters
+from search.exit_codes import BAD_INPUT, DONE, FAILED, INTERRUPTED, InputError
 from search.front.roles import is_interval_end, rate_metric, rate_unit
 from search.space.machine import describe_machine
 from search.space.starting_space import starting_space
@@ -104,14 +103,7 @@ def _tell(check: Check, trainable: Trainable, source: Source) -> bool:
 
 
 def _check(arguments: Sequence[str] | None) -> tuple[Check, Trainable]:
-    first, *_, what, codes = (__doc__ or "").strip().split("\n\n")
-    parser = Parser(
-        prog="python -m search.check",
-        description=wrap(first),
-        epilog=f"{wrap(what)}\n\n{wrap(codes)}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("search.check", __doc__, at_end=2)
     parser.add_argument("file", type=Path, help="the training file")
     parser.add_argument("settings", nargs="*", default=[], metavar="NAME=VALUE", help="parameters for all parts")
     parser.add_argument("--root", help="data folder; `data.root` of a space file")

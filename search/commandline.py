@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import sys
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from search.exit_codes import BAD_INPUT, DONE, FAILED, INTERRUPTED, InputError, Parser
 from search.record.trial import Trial
 from search.space.parameters import find_parameter_problems
+from search.text.markdown import wrap
 from trainables.contract import Scalar, Trainable
 from trainables.setting_check import did_you_mean
 from trainables.setting_text import parsed
@@ -24,10 +26,21 @@ class NoResultError(Exception):
     """A valid request that the run has no result for; the message is one line and names the nearest result."""
 
 
+def command_parser(command: str, documentation: str | None, at_end: int = 0) -> Parser:
+    """Return a parser described by the command's documentation: its first paragraph, and `at_end` of the last ones."""
+    first, *others = (documentation or "").strip().split("\n\n")
+    return Parser(
+        prog=f"python -m {command}",
+        description=wrap(first),
+        epilog="\n\n".join(map(wrap, others[len(others) - at_end :])) or None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
 def run_parser(command: str, documentation: str | None) -> Parser:
-    """Return a parser with the argument RUN, described by the first line of the command's documentation."""
-    description = (documentation or "").split("\n")[0]
-    parser = Parser(prog=f"python -m {command}", description=description, allow_abbrev=False)
+    """Return the parser of a command with the argument RUN."""
+    parser = command_parser(command, documentation)
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run, finished or not")
     return parser
 

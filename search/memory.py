@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search.commandline import given_settings, run_command
-from search.exit_codes import InputError, Parser
+from search.commandline import command_parser, given_settings, run_command
+from search.exit_codes import InputError
 from search.space.machine import describe_machine
 from search.text.configurations import format_setting
 from search.text.markdown import format_table
@@ -56,7 +56,7 @@ def _answered(arguments: Sequence[str] | None) -> str:
 
 
 def _question(arguments: Sequence[str] | None) -> Question:
-    parser = Parser(prog="python -m search.memory", description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
+    parser = command_parser("search.memory", __doc__)
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="parameters of the trainable")
     parser.add_argument("--available", type=float, metavar="GIB", help="default: memory of this machine or its GPU")
     parser.add_argument("--trainable", default="vgg19_cifar10")

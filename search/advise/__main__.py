@@ -23,7 +23,7 @@ from typing import Any
 
 from search.advise.answer import as_json, as_text
 from search.advise.comparison import MOST_AT_A_TIME, Comparisons
-from search.commandline import find_trial, given_settings, load_run, print_output
+from search.commandline import command_parser, find_trial, given_settings, load_run, print_output
 from search.exit_codes import BAD_INPUT, DONE, INTERRUPTED, InputError, Parser
 from search.front.intervals import relative_deviation
 from search.front.neighbour import Neighbour
@@ -79,14 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
-    first, _, what, codes = (__doc__ or "").strip().split("\n\n")
-    parser = Parser(
-        prog=f"python -m {NAME}",
-        description=wrap(first),
-        epilog=f"{wrap(what)}\n\n{wrap(codes)}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser(NAME, __doc__, at_end=2)
     parser.add_argument("words", nargs="*", metavar="RUN or NAME=VALUE", help="folder of a run; settings to change")
     parser.add_argument("--trial", metavar="ID", help="of the run; default: the knee of its front")
     parser.add_argument("--minutes", type=float, default=2.0, help="time to measure (default: 2)")

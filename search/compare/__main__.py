@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from search.commandline import load_run, run_command
+from search.commandline import command_parser, load_run, run_command
 from search.compare.comparison import (
     Reading,
     Shared,
@@ -36,7 +36,7 @@ from search.compare.comparison import (
 )
 from search.compare.fail_if import EXAMPLE, HYPERVOLUME, Outcome, outcomes, parsed
 from search.compare.settled import Settled, settle, trainings
-from search.exit_codes import DONE, FAILED, InputError, Parser
+from search.exit_codes import DONE, FAILED, InputError
 from search.front.affects import is_learned
 from search.front.roles import metric_label
 from search.front.targets import is_duration
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _answer(arguments: Sequence[str] | None, failed: list[Outcome]) -> str:
     """Return the comparison as text; conditions that hold are added to `failed`."""
-    parser = Parser(prog="python -m search.compare", description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
+    parser = command_parser("search.compare", __doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of runs, finished or not")
     parser.add_argument("--figure", type=Path, metavar="FILE", help=f"draw the fronts: {', '.join(FIGURES)}")
     parser.add_argument("--settle", action="store_true", help="measure shared configurations again, in turns")

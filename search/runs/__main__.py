@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from search.commandline import print_output, run_command
-from search.exit_codes import InputError, Parser
+from search.commandline import command_parser, print_output, run_command
+from search.exit_codes import InputError
 from search.record.journal import FILE_NAME as JOURNAL
 from search.runs.listed_run import WORDS, ListedRun, list_runs
 from search.text.durations import format_duration
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None, sleep: Callable[[float], None] 
 
 
 def _answer(arguments: Sequence[str] | None, sleep: Callable[[float], None]) -> str:
-    parser = Parser(prog="python -m search.runs", description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
+    parser = command_parser("search.runs", __doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("results"), help="of the runs (default: results)")
     of = ", ".join(WORDS)
     parser.add_argument("--where", default="", metavar="NAME=TEXT[,...]", help=f"runs with this text in: {of}")
