@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from trainables.network.vgg import vgg
-from trainables.samples.cifar10 import Pictures
 from trainables.samples.loaders import augmented, normalization
+from trainables.samples.picture_source import Pictures
 from trainables.vgg19_settings import Vgg19Settings
 
 

@@ -14,7 +14,7 @@ from knobs import Runner
 from textbook import textbook_loader, textbook_step
 
 from trainables.contract import Data
-from trainables.samples.cifar10 import training_pictures
+from trainables.samples.picture_source import training_pictures
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 COMPILED_EXPERT = "expert"

@@ -26,7 +26,7 @@ from trainables.local_worker import LocalWorker
 from trainables.machine import isolation
 from trainables.machine.ceilings import ceilings
 from trainables.measure import probe_end
-from trainables.samples.cifar10 import training_pictures
+from trainables.samples.picture_source import training_pictures
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 
 DEVICE_LOST = 75  # exit code, see `gpu.py`

@@ -35,8 +35,9 @@ from trainables.build import build
 from trainables.contract import Data, InfeasibleError
 from trainables.machine.allocator import allocating
 from trainables.plan import Batches, Plan
-from trainables.samples.cifar10 import Pictures, locate, split, training_pictures
 from trainables.samples.loaders import training_batches
+from trainables.samples.picture_source import Pictures, locate, training_pictures
+from trainables.samples.split import split
 from trainables.stages import Timeline
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.workloads import vgg19

@@ -46,8 +46,8 @@ from trainables.measure.reference_step import ReferenceStep
 from trainables.measure.repeats import rates_by_part, reference_rate
 from trainables.measure.throughput import MIN_WINDOWS, Throughput, ThroughputMeter, Window, differ, throughput
 from trainables.plan import Plan
-from trainables.samples.cifar10 import Pictures
 from trainables.samples.loaders import training_batches
+from trainables.samples.picture_source import Pictures
 from trainables.stages import Timeline
 from trainables.vgg19_settings import Vgg19Settings
 from trainables.workloads import vgg19

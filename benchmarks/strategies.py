@@ -34,8 +34,9 @@ from trainables.machine.affinity import claimed_cores
 from trainables.machine.devices import synchronize
 from trainables.machine.isolation import isolated
 from trainables.plan import Plan, Share
-from trainables.samples import cifar10
+from trainables.samples import picture_source
 from trainables.samples.loaders import augmented, normalization, share_drawn
+from trainables.samples.split import split
 from trainables.step import arranged, autocast
 from trainables.strategy_table import STRATEGIES
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
@@ -107,8 +108,8 @@ def spread(values: Sequence[float], form: str) -> str:
 
 def bare(settings: Vgg19Settings, worker: LocalWorker) -> float:
     """Return the images per second of all processes in a minimal DistributedDataParallel loop."""
-    pictures, device = cifar10.training_pictures(worker.data), device_of(worker)
-    indices, _ = cifar10.split(pictures.labels, worker.data)
+    pictures, device = picture_source.training_pictures(worker.data), device_of(worker)
+    indices, _ = split(pictures.labels, worker.data)
     plan = Plan(indices, settings.batch_size, 0, Share(worker.rank, worker.world_size))
     torch.manual_seed(0)
     model = DistributedDataParallel(

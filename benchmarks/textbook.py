@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from trainables.contract import Data
 from trainables.network.vgg import vgg
-from trainables.samples.cifar10 import Pictures, training_pictures
 from trainables.samples.loaders import MEAN, STD
+from trainables.samples.picture_source import Pictures, training_pictures
 from trainables.vgg19_settings import Vgg19Settings
 
 LOADER_PROCESSES = 2

@@ -42,8 +42,9 @@ from trainables.machine.processor import precision_of
 from trainables.measure.sample_mean import mean_with_interval
 from trainables.plan import Plan
 from trainables.prediction.flops import training_flops_per_sample
-from trainables.samples.cifar10 import split, training_pictures
 from trainables.samples.loaders import evaluation_batches, training_batches
+from trainables.samples.picture_source import training_pictures
+from trainables.samples.split import split
 from trainables.stages import Timeline
 from trainables.step import learning_rate
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10

@@ -36,24 +36,24 @@ class ImageFolder(TorchTrainable):
         Raises:
             DataError: there is no folder, or it has too few classes or pictures.
         """
-        from trainables.samples import cifar10
+        from trainables.samples import picture_folder, picture_source
 
         if data.root is None:
             raise DataError("data.root: image_folder needs a folder of pictures, --set data.root=DIR says where it is")
         root = Path(os.path.expanduser(data.root)).absolute()
-        cifar10.check_folder(root)
+        picture_folder.check_folder(root)
         found = replace(data, name="folder", root=str(root))
-        files, _ = cifar10.picture_files(root, "train")
+        files, _ = picture_folder.picture_files(root, "train")
         if data.val_images == Data.val_images:
             found = replace(found, val_images=max(1, min(data.val_images, len(files) // 10)))
-        cifar10.training_count(found)
+        picture_source.training_count(found)
         return found
 
     def describe_data(self, data: Data) -> str:
         """Return counts of the pictures."""
-        from trainables.samples import cifar10
+        from trainables.samples import picture_source
 
-        return cifar10.describe(data)
+        return picture_source.describe(data)
 
 
 trainable = ImageFolder()

@@ -29,15 +29,15 @@ class Vgg19Cifar10(TorchTrainable):
 
     def locate_data(self, data: Data) -> Data:
         """Find the pictures."""
-        from trainables.samples import cifar10
+        from trainables.samples import picture_source
 
-        return cifar10.locate(data)
+        return picture_source.locate(data)
 
     def describe_data(self, data: Data) -> str:
         """Return name and counts of the pictures."""
-        from trainables.samples import cifar10
+        from trainables.samples import picture_source
 
-        return cifar10.describe(data)
+        return picture_source.describe(data)
 
 
 trainable = Vgg19Cifar10(Vgg19Settings, "images", OWN_METRICS)

@@ -18,14 +18,14 @@ from search.space.machine import describe_machine, shm_warnings
 from tests.faults.processes import SPACE
 from trainables.plan import Plan
 from trainables.samples import loader_processes
-from trainables.samples.cifar10 import Pictures
 from trainables.samples.loaders import training_batches
+from trainables.samples.picture_source import Pictures
 from trainables.samples.worker_batches import WorkerBatches
 from trainables.stages import Timeline
 
 SCRIPT = """
 import numpy as np, torch
-from trainables.samples.cifar10 import Pictures
+from trainables.samples.picture_source import Pictures
 from trainables.plan import Plan
 from trainables.samples.loaders import training_batches
 from trainables.stages import Timeline

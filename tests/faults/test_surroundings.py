@@ -26,7 +26,7 @@ LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 LOADER = """
 import os, psutil, signal
 import numpy as np, torch
-from trainables.samples.cifar10 import Pictures
+from trainables.samples.picture_source import Pictures
 from trainables.plan import Plan
 from trainables.samples.loaders import training_batches
 from trainables.stages import Timeline

@@ -195,8 +195,8 @@ def test_a_loader_process_that_is_killed_is_not_the_configurations_fault(locked:
     import torch
 
     from trainables.plan import Plan
-    from trainables.samples.cifar10 import Pictures
     from trainables.samples.loaders import training_batches
+    from trainables.samples.picture_source import Pictures
     from trainables.stages import Timeline
 
     images, labels = np.zeros((600, 32, 32, 3), dtype=np.uint8), np.zeros(600, dtype=np.int64)

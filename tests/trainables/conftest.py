@@ -10,7 +10,7 @@ from tests.trainables.exact import exact_arithmetic
 from trainables.contract import Data
 from trainables.measure import instruments, probe_end
 from trainables.prediction import memory_need
-from trainables.samples import cifar10
+from trainables.samples import picture_source
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def _own_world(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    cifar10._pictures.cache_clear()
+    picture_source._pictures.cache_clear()
 
 
 @pytest.fixture

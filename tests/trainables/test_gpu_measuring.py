@@ -10,9 +10,9 @@ import torch
 from trainables.contract import STAGES, Data, Resources
 from trainables.local_worker import LocalWorker
 from trainables.plan import Plan
-from trainables.samples.cifar10 import Pictures
 from trainables.samples.generated import generate
 from trainables.samples.loaders import evaluation_batches, training_batches
+from trainables.samples.picture_source import Pictures
 from trainables.stages import Timeline
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 

@@ -16,7 +16,8 @@ from trainables.image_folder_settings import ImageFolderSettings, networks
 from trainables.local_worker import LocalWorker
 from trainables.plan import Plan
 from trainables.sample_shape import SampleShape
-from trainables.samples import cifar10, loaders, worker_batches
+from trainables.samples import loaders, picture_source, worker_batches
+from trainables.samples.split import split
 from trainables.stages import Timeline
 from trainables.workloads import image_folder
 
@@ -143,7 +144,7 @@ def test_evaluation_is_of_the_middle_by_as_many_loader_processes_as_training(
     assert [len(images) for images, _ in batches] == [4, 1]
     assert used == [num_workers]
     files = image_folder._files(str(root), "train")[0]
-    index = cifar10.split(image_folder._labels(data, "train"), data)[1][0]
+    index = split(image_folder._labels(data, "train"), data)[1][0]
     middle = image_folder.decoded(files[index].path, 32)[2:34, 2:34]
     normalized = loaders.normalization(CPU, image_folder.MEAN, image_folder.STD)
     torch.testing.assert_close(batches[0][0][0], normalized(torch.from_numpy(middle.copy()).permute(2, 0, 1)))
@@ -168,7 +169,7 @@ def decoded(path: Path) -> Any:
     return image_folder.decoded(path, 28)
 
 
-readers = pytest.mark.parametrize("read", [decoded, cifar10.open_picture])
+readers = pytest.mark.parametrize("read", [decoded, picture_source.open_picture])
 
 
 @readers

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from trainables.contract import Data, InfeasibleError
 from trainables.plan import Plan, Share
-from trainables.samples import cifar10
-from trainables.samples.cifar10 import Pictures
+from trainables.samples import picture_source
 from trainables.samples.loaders import (
     MEAN,
     STD,
@@ -24,6 +23,7 @@ from trainables.samples.loaders import (
     share_drawn,
     training_batches,
 )
+from trainables.samples.picture_source import Pictures
 from trainables.stages import Timeline
 
 CPU = torch.device("cpu")
@@ -61,7 +61,7 @@ def test_the_workers_loader_reads_the_files_of_a_folder(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         for i in range(6):
             Image.new("RGB", (40, 40), (100 * label, 20 * i, 0)).save(tmp_path / name / f"{i}.png")
-    pictures = cifar10.training_pictures(Data(name="folder", root=str(tmp_path)))
+    pictures = picture_source.training_pictures(Data(name="folder", root=str(tmp_path)))
     plan = Plan(np.arange(len(pictures.labels)), batch_size=5, seed=0)
     for one, other in zip(epoch_of("memory", pictures, plan), epoch_of("workers", pictures, plan), strict=True):
         assert torch.equal(one[0], other[0])

@@ -19,7 +19,7 @@ from tests.trainables.ranked import on_ranks
 from trainables import checkpoint, loop
 from trainables.contract import Data, InfeasibleError, Measurement, Resources
 from trainables.local_worker import LocalWorker
-from trainables.samples import cifar10, loaders
+from trainables.samples import loaders, picture_source
 from trainables.step import learning_rate
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
@@ -68,7 +68,11 @@ TIMEOUT_SECONDS = 3.0
 
 def with_a_late_rank(rank: int, world_size: int, folder: Path, data: Data) -> dict[str, float]:
     """Rank 1 reads pictures and times kernels, as on a node of its own, for longer than messages are waited for."""
-    for module, name in ((cifar10, "training_pictures"), (vgg19, "choose_kernels"), (cifar10, "test_pictures")):
+    for module, name in (
+        (picture_source, "training_pictures"),
+        (vgg19, "choose_kernels"),
+        (picture_source, "test_pictures"),
+    ):
         setattr(module, name, partial(late, getattr(module, name), 1.5 * TIMEOUT_SECONDS if rank == 1 else 0.0))
     config = {**TINY, "strategy": "ddp"}
     worker = LocalWorker(folder, 1, data, Resources(1), rank, world_size)
@@ -355,8 +359,8 @@ def test_the_seed_decides_what_is_learned_and_the_loader_does_not(tmp_path: Path
 
 def test_the_test_pictures_are_read_by_test_alone(folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Data] = []
-    read = cifar10.test_pictures
-    monkeypatch.setattr(cifar10, "test_pictures", lambda data: asked.append(data) or read(data))
+    read = picture_source.test_pictures
+    monkeypatch.setattr(picture_source, "test_pictures", lambda data: asked.append(data) or read(data))
     worker = LocalWorker(folder, epochs=1, data=few)
     vgg19_cifar10.train(TINY, worker)
     assert asked == []

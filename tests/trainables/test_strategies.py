@@ -15,9 +15,9 @@ from trainables.network.normalization import synchronised
 from trainables.network.vgg import vgg
 from trainables.parallel import ranks
 from trainables.plan import Plan
-from trainables.samples.cifar10 import Pictures
 from trainables.samples.generated import generate
 from trainables.samples.loaders import training_batches
+from trainables.samples.picture_source import Pictures
 from trainables.setting_check import checked
 from trainables.stages import Timeline
 from trainables.strategies import get_strategy, share_of

@@ -41,7 +41,7 @@ from trainables.prediction.countable import counted_or_none
 from trainables.prediction.largest import largest
 from trainables.prediction.tensor_memory import TensorMemory, tensor_memory
 from trainables.sample_shape import SampleShape
-from trainables.samples import cifar10
+from trainables.samples import picture_source
 from trainables.samples.loaders import EVALUATION_BATCH, training_batches
 from trainables.samples.worker_batches import PREFETCHED_BATCHES
 from trainables.settings import Precision, Settings
@@ -315,7 +315,7 @@ def _probed(width: float, batch: int, precision: Precision, device: torch.device
     memory = _counted(plain(settings, device), shape, batch, device)
     counted = memory.training_and_evaluation + memory.cached
     peak_memory = PeakMemory([device])
-    pictures = cifar10.Pictures(np.zeros((4 * batch, 32, 32, 3), np.uint8), np.zeros(4 * batch, np.int64))
+    pictures = picture_source.Pictures(np.zeros((4 * batch, 32, 32, 3), np.uint8), np.zeros(4 * batch, np.int64))
     plan = Plan(np.arange(4 * batch), batch, seed=0)
     batches = training_batches("workers", pictures, plan, CPU, num_workers=CALIBRATED_LOADERS, pin_memory=False)
     gc.freeze()  # as in a trial: a collection would write to all objects that loaders share with this process

@@ -22,7 +22,8 @@ from torch.utils.data import Dataset
 from trainables.contract import InfeasibleError
 from trainables.network.vgg import PICTURE_SIZE
 from trainables.plan import Batches, EmptyBatches, Plan
-from trainables.samples.cifar10 import Indices, Pictures, open_picture
+from trainables.samples.picture_source import Pictures, open_picture
+from trainables.samples.split import Indices
 from trainables.samples.transfer import copied
 from trainables.samples.worker_batches import WorkerBatches
 from trainables.stages import Timeline

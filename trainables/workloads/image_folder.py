@@ -25,7 +25,8 @@ from trainables.machine.array_cache import Arrays, cached_arrays, default_folder
 from trainables.plan import Batch, Batches, EmptyBatches, Indices, Plan
 from trainables.process_limits import allowed_cores
 from trainables.sample_shape import SampleShape
-from trainables.samples import cifar10, loaders
+from trainables.samples import loaders, picture_folder, picture_source
+from trainables.samples.split import split
 from trainables.samples.transfer import copied
 from trainables.samples.worker_batches import LoadFailure, WorkerBatches
 from trainables.seeding import restored_random_state
@@ -45,12 +46,12 @@ Bytes = NDArray[np.uint8]
 
 def training_indices(data: Data) -> Indices:
     """Return the indices of the training pictures, without those for validation."""
-    return cifar10.split(_labels(data, "train"), data)[0]
+    return split(_labels(data, "train"), data)[0]
 
 
 def training_count(data: Data) -> int:
     """Return the number of training pictures."""
-    return cifar10.training_count(data)[0]
+    return picture_source.training_count(data)[0]
 
 
 def sample_shape(settings: Settings, data: Data) -> SampleShape:
@@ -141,9 +142,9 @@ def evaluation_batches(
 ) -> Iterator[Batch]:
     """Yield this rank's batches of validation or test pictures, decoded as they are for training."""
     own = _own(settings)
-    kept: cifar10.Part = "test" if part == "test" else "train"
+    kept: picture_folder.Part = "test" if part == "test" else "train"
     labels = _labels(data, kept)
-    indices = np.arange(len(labels)) if part == "test" else cifar10.split(labels, data)[1]
+    indices = np.arange(len(labels)) if part == "test" else split(labels, data)[1]
     mine = indices[rank::world_size]
     if not len(mine):
         return
@@ -221,12 +222,12 @@ def decoded(path: Path, image_size: int) -> Bytes:
     """Return a picture's middle, shape (side, side, 3), with side as in `resized`.
 
     Raises:
-        DataError: see `cifar10.rgb`.
+        DataError: see `picture_folder.rgb`.
     """
     from PIL import Image, ImageOps
 
     side = resized(image_size)
-    return np.asarray(ImageOps.fit(cifar10.rgb(path, enough=side), (side, side), Image.Resampling.BILINEAR))
+    return np.asarray(ImageOps.fit(picture_folder.rgb(path, enough=side), (side, side), Image.Resampling.BILINEAR))
 
 
 def _own(settings: Settings) -> ImageFolderSettings:
@@ -234,18 +235,20 @@ def _own(settings: Settings) -> ImageFolderSettings:
 
 
 @lru_cache(maxsize=4)
-def _files(root: str, part: cifar10.Part) -> tuple[list[cifar10.PictureFile], int]:
-    return cifar10.picture_files(Path(root), part)
+def _files(root: str, part: picture_folder.Part) -> tuple[list[picture_folder.PictureFile], int]:
+    return picture_folder.picture_files(Path(root), part)
 
 
-def _labels(data: Data, part: cifar10.Part) -> NDArray[np.int64]:
+def _labels(data: Data, part: picture_folder.Part) -> NDArray[np.int64]:
     return np.array([file.label for file in _files(data.root or "", part)[0]], dtype=np.int64)
 
 
 class _EachPicture(Dataset[tuple[Tensor, int]]):
     """Pictures cut out, flipped and normalised one by one, of files or as they were `decoded_once`."""
 
-    def __init__(self, data: Data, part: cifar10.Part, image_size: int, decoded_once: _Decoded | None = None) -> None:
+    def __init__(
+        self, data: Data, part: picture_folder.Part, image_size: int, decoded_once: _Decoded | None = None
+    ) -> None:
         self._files, self._size, self._decoded = _files(data.root or "", part)[0], image_size, decoded_once
 
     def __getitems__(self, choices: list[loaders.Choice]) -> Any:
@@ -309,10 +312,15 @@ class _Decoded(NamedTuple):
 def _decoded_once(data: Data, image_size: int) -> _Decoded:
     """Return the pictures to train on and to validate with as bytes, from the disk cache if they are there."""
     every, labels = _files(data.root or "", "train")[0], _labels(data, "train")
-    used = np.sort(np.concatenate(cifar10.split(labels, data)))
+    used = np.sort(np.concatenate(split(labels, data)))
     files, rows = [every[i] for i in used], np.full(len(every), -1)
     rows[used] = np.arange(len(used))
-    source = ["image_folder", cifar10.VERSION, image_size, [(str(f.path), f.label, f.size, f.mtime_ns) for f in files]]
+    source = [
+        "image_folder",
+        picture_folder.VERSION,
+        image_size,
+        [(str(f.path), f.label, f.size, f.mtime_ns) for f in files],
+    ]
 
     def make() -> Arrays:
         images = np.empty((len(files), resized(image_size), resized(image_size), 3), dtype=np.uint8)

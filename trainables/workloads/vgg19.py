@@ -17,7 +17,8 @@ from trainables.network.autotune import choose_kernels
 from trainables.network.vgg import PICTURE_SIZE, vgg
 from trainables.plan import Batch, Batches, Indices, Plan
 from trainables.sample_shape import SampleShape
-from trainables.samples import cifar10, loaders
+from trainables.samples import loaders, picture_source
+from trainables.samples.split import split
 from trainables.settings import Settings
 from trainables.step import DTYPES, FORMATS
 from trainables.vgg19_settings import Vgg19Settings, loader_of
@@ -43,17 +44,17 @@ VIEWS = Views(views, {"flip": (0.5, 0, 0, 0.5, 0, 0), "six_views": (0.25, 0.125,
 
 def training_indices(data: Data) -> Indices:
     """Return the indices of the training pictures, without those for validation."""
-    return cifar10.split(cifar10.training_pictures(data).labels, data)[0]
+    return split(picture_source.training_pictures(data).labels, data)[0]
 
 
 def training_count(data: Data) -> int:
     """Return the number of training pictures without reading any."""
-    return cifar10.training_count(data)[0]
+    return picture_source.training_count(data)[0]
 
 
 def sample_shape(settings: Settings, data: Data) -> SampleShape:
     """Return the shape of a normalised picture and its class."""
-    return shape_for(cifar10.num_classes(data))
+    return shape_for(picture_source.num_classes(data))
 
 
 def shape_for(num_classes: int) -> SampleShape:
@@ -104,7 +105,7 @@ def training_batches(settings: Settings, data: Data, plan: Plan, device: torch.d
     own = _own(settings)
     return loaders.training_batches(
         own.loader,
-        cifar10.training_pictures(data),
+        picture_source.training_pictures(data),
         plan,
         device,
         num_workers=own.num_workers,
@@ -118,11 +119,11 @@ def evaluation_batches(
 ) -> Iterator[Batch]:
     """Return this rank's batches of validation or test pictures."""
     if part == "test":
-        pictures = cifar10.test_pictures(data)
+        pictures = picture_source.test_pictures(data)
         indices = np.arange(len(pictures.labels))
     else:
-        pictures = cifar10.training_pictures(data)
-        indices = cifar10.split(pictures.labels, data)[1]
+        pictures = picture_source.training_pictures(data)
+        indices = split(pictures.labels, data)[1]
     return loaders.evaluation_batches(pictures, indices, device, rank, world_size, _own(settings).loader)
 
 

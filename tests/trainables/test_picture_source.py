@@ -13,7 +13,8 @@ from PIL import Image
 from torchvision.datasets import CIFAR10
 
 from trainables.contract import Data, DataError
-from trainables.samples import cifar10
+from trainables.samples import picture_folder, picture_source
+from trainables.samples.split import split
 
 CLASSES = ("ant", "bee", "cow")
 
@@ -74,8 +75,8 @@ def packed(archive: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_official_archive_is_read_as_torchvision_reads_it(archive: Path) -> None:
-    data = cifar10.locate(Data(name="cifar10", root=str(archive)))
-    train, test = cifar10.training_pictures(data), cifar10.test_pictures(data)
+    data = picture_source.locate(Data(name="cifar10", root=str(archive)))
+    train, test = picture_source.training_pictures(data), picture_source.test_pictures(data)
     theirs = CIFAR10(str(archive), train=True)
     assert np.array_equal(train.images, theirs.data)
     assert train.labels.tolist() == theirs.targets
@@ -84,15 +85,15 @@ def test_the_official_archive_is_read_as_torchvision_reads_it(archive: Path) -> 
 
 
 def test_a_packed_archive_is_unpacked(packed: Path) -> None:
-    data = cifar10.locate(Data(name="cifar10", root=str(packed)))
-    assert len(cifar10.training_pictures(data).labels) == 100
+    data = picture_source.locate(Data(name="cifar10", root=str(packed)))
+    assert len(picture_source.training_pictures(data).labels) == 100
 
 
 def test_a_damaged_archive_is_refused(archive: Path) -> None:
     with (archive / "cifar-10-batches-py" / "data_batch_3").open("ab") as file:
         file.write(b"x")
     with pytest.raises(DataError, match="damaged or incomplete"):
-        cifar10.locate(Data(name="cifar10", root=str(archive)))
+        picture_source.locate(Data(name="cifar10", root=str(archive)))
 
 
 def test_a_damaged_packed_archive_is_refused_and_not_downloaded_again(
@@ -102,15 +103,15 @@ def test_a_damaged_packed_archive_is_refused_and_not_downloaded_again(
     with (packed / "cifar-10-python.tar.gz").open("ab") as file:
         file.write(b"x")
     with pytest.raises(DataError, match="damaged or incomplete"):
-        cifar10.locate(Data(name="cifar10", root=str(packed)))
+        picture_source.locate(Data(name="cifar10", root=str(packed)))
 
 
 # --- a folder of pictures ---------------------------------------------------------------------------------------------
 
 
 def test_a_divided_folder_gives_each_class_its_label(tree: Path) -> None:
-    data = cifar10.locate(Data(name="folder", root=str(tree)))
-    train, test = cifar10.training_pictures(data), cifar10.test_pictures(data)
+    data = picture_source.locate(Data(name="folder", root=str(tree)))
+    train, test = picture_source.training_pictures(data), picture_source.test_pictures(data)
     assert np.bincount(train.labels).tolist() == [5, 5, 5]
     assert np.bincount(test.labels).tolist() == [2, 2, 2]
     assert (train.images[range(15), 0, 0, train.labels] == 250).all()
@@ -121,7 +122,7 @@ def test_a_divided_folder_gives_each_class_its_label(tree: Path) -> None:
 def test_of_an_undivided_folder_a_sixth_is_held_out_from_each_class(tmp_path: Path) -> None:
     write_pictures(tmp_path / "tree", 12)
     data = Data(name="folder", root=str(tmp_path / "tree"))
-    train, test = cifar10.training_pictures(data), cifar10.test_pictures(data)
+    train, test = picture_source.training_pictures(data), picture_source.test_pictures(data)
     assert np.bincount(train.labels).tolist() == [10, 10, 10]
     assert np.bincount(test.labels).tolist() == [2, 2, 2]
     assert not set(train.files or ()) & set(test.files or ())
@@ -133,27 +134,27 @@ def test_a_sixth_of_train_is_held_out_where_there_is_no_test(tmp_path: Path) -> 
     data = Data(name="folder", root=str(tmp_path / "tree"), val_images=3)
     unused = "pictures in val/ant and 2 more folders"
     counts = "12 train, 3 validation, 3 test; 3 classes, ant to cow"
-    assert cifar10.describe(data) == f"folder of pictures: {counts}; not used: {unused}"
+    assert picture_source.describe(data) == f"folder of pictures: {counts}; not used: {unused}"
 
 
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     write_pictures(tmp_path / "tree", 6)
     (tmp_path / "tree" / "ant").rename(tmp_path / "tree" / "train")
-    assert cifar10.num_classes(Data(name="folder", root=str(tmp_path / "tree"), val_images=3)) == 3
+    assert picture_source.num_classes(Data(name="folder", root=str(tmp_path / "tree"), val_images=3)) == 3
 
 
 @pytest.mark.parametrize("folder", ["train/ant/more", "test/zebra"])
 def test_folders_with_pictures_of_no_class_are_named(tree: Path, folder: str) -> None:
     (tree / folder).mkdir()
     Image.new("RGB", (32, 32)).save(tree / folder / "0.png")
-    described = cifar10.describe(Data(name="folder", root=str(tree), val_images=3))
+    described = picture_source.describe(Data(name="folder", root=str(tree), val_images=3))
     assert described.endswith(f"6 test; 3 classes, ant to cow; not used: pictures in {folder}")
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "bmp", "gif", "webp"])
 def test_other_sizes_and_formats_become_32_by_32_rgb(tmp_path: Path, suffix: str) -> None:
     write_pictures(tmp_path / "tree", 6, size=50, suffix=suffix)
-    pictures = cifar10.training_pictures(Data(name="folder", root=str(tmp_path / "tree")))
+    pictures = picture_source.training_pictures(Data(name="folder", root=str(tmp_path / "tree")))
     assert pictures.images.shape == (15, 32, 32, 3)
     assert pictures.images[:, 16, 16].argmax(axis=1).tolist() == pictures.labels.tolist()
 
@@ -163,14 +164,14 @@ def test_hidden_files_and_files_that_are_no_pictures_are_skipped(tree: Path) -> 
     (tree / "train" / "ant" / "notes.txt").write_text("x")
     (tree / "train" / ".cache").mkdir()
     (tree / "train" / "empty").mkdir()
-    pictures = cifar10.training_pictures(Data(name="folder", root=str(tree)))
+    pictures = picture_source.training_pictures(Data(name="folder", root=str(tree)))
     assert np.bincount(pictures.labels).tolist() == [5, 5, 5]
 
 
 def test_names_of_data_files_that_the_library_only_recognises_are_no_pictures(tree: Path) -> None:
     for name in ("features.h5", "film.mpg"):
         (tree / "train" / "ant" / name).write_bytes(b"x")
-    pictures = cifar10.training_pictures(Data(name="folder", root=str(tree)))
+    pictures = picture_source.training_pictures(Data(name="folder", root=str(tree)))
     assert np.bincount(pictures.labels).tolist() == [5, 5, 5]
 
 
@@ -180,12 +181,12 @@ def test_a_damaged_header_is_no_lack_of_memory(tree: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(Image.Image, "convert", fail)
     with pytest.raises(DataError, match=r"\.png cannot be read as a picture; remove it"):
-        cifar10.training_pictures(Data(name="folder", root=str(tree)))
+        picture_source.training_pictures(Data(name="folder", root=str(tree)))
 
 
 def test_a_picture_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gone\.png is gone since the data were listed; start again"):
-        cifar10.rgb(tmp_path / "gone.png")
+        picture_folder.rgb(tmp_path / "gone.png")
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
@@ -194,7 +195,7 @@ def test_what_is_transparent_is_white(tmp_path: Path, mode: str) -> None:
     picture = Image.new("RGBA", (4, 4), (0, 0, 0, 0))
     picture.putpixel((0, 0), (0, 0, 0, 255))
     picture.convert(mode).save(path := tmp_path / "ink.png")
-    pixels = np.asarray(cifar10.rgb(path))
+    pixels = np.asarray(picture_folder.rgb(path))
     assert pixels[0, 0].tolist() == [0, 0, 0]
     assert pixels[3, 3].tolist() == [255, 255, 255]
 
@@ -205,7 +206,7 @@ def test_a_picture_is_turned_as_its_camera_says(tmp_path: Path) -> None:
     exif = picture.getexif()
     exif[0x0112] = 6  # turned by a quarter
     picture.save(path := tmp_path / "turned.png", exif=exif)
-    pixels = np.asarray(cifar10.rgb(path))
+    pixels = np.asarray(picture_folder.rgb(path))
     assert pixels.shape == (4, 2, 3)
     assert pixels[0, 1].tolist() == [255, 0, 0]
 
@@ -213,15 +214,15 @@ def test_a_picture_is_turned_as_its_camera_says(tmp_path: Path) -> None:
 def test_a_picture_that_cannot_be_read_is_named(tree: Path) -> None:
     (tree / "train" / "ant" / "torn.png").write_bytes(b"\x89PNG")
     with pytest.raises(DataError, match=r"torn\.png cannot be read"):
-        cifar10.training_pictures(Data(name="folder", root=str(tree)))
+        picture_source.training_pictures(Data(name="folder", root=str(tree)))
 
 
 def test_a_changed_folder_is_prepared_again(tree: Path) -> None:
     data = Data(name="folder", root=str(tree))
-    before = cifar10.training_pictures(data)
+    before = picture_source.training_pictures(data)
     Image.new("RGB", (32, 32)).save(tree / "train" / "ant" / "new.png")
-    cifar10._pictures.cache_clear()  # as in another process
-    assert len(cifar10.training_pictures(data).labels) == len(before.labels) + 1
+    picture_source._pictures.cache_clear()  # as in another process
+    assert len(picture_source.training_pictures(data).labels) == len(before.labels) + 1
 
 
 def test_a_picture_drawn_over_is_read_again(tree: Path) -> None:
@@ -229,8 +230,8 @@ def test_a_picture_drawn_over_is_read_again(tree: Path) -> None:
     picture = tree / "train" / "ant" / "0.bmp"
     for brightness in (10, 90):  # in a format whose files are all of one size
         Image.new("RGB", (32, 32), (brightness, 0, 0)).save(picture)
-        cifar10._pictures.cache_clear()
-        pictures = cifar10.training_pictures(data)
+        picture_source._pictures.cache_clear()
+        pictures = picture_source.training_pictures(data)
         assert brightness in pictures.images[pictures.labels == 0][:, 0, 0, 0]
 
 
@@ -238,14 +239,14 @@ def test_one_class_is_not_enough(tmp_path: Path) -> None:
     (tmp_path / "ant").mkdir()
     Image.new("RGB", (32, 32)).save(tmp_path / "ant" / "0.png")
     with pytest.raises(DataError, match="at least two <class>"):
-        cifar10.locate(Data(name="folder", root=str(tmp_path)))
+        picture_source.locate(Data(name="folder", root=str(tmp_path)))
 
 
 def test_a_folder_without_test_pictures_is_refused(tree: Path) -> None:
     for name in CLASSES:
         shutil.rmtree(tree / "test" / name)
     with pytest.raises(DataError, match="no pictures for the test part"):
-        cifar10.describe(Data(name="folder", root=str(tree)))
+        picture_source.describe(Data(name="folder", root=str(tree)))
 
 
 # --- looking for it ---------------------------------------------------------------------------------------------------
@@ -254,12 +255,12 @@ def test_a_folder_without_test_pictures_is_refused(tree: Path) -> None:
 def test_auto_takes_the_archive_then_a_folder_then_generates(
     archive: Path, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cifar10, "PLACES", (str(tmp_path / "nothing"), str(tree), str(archive)))
-    assert cifar10.locate(Data()) == Data(name="cifar10", root=str(archive))
+    monkeypatch.setattr(picture_source, "PLACES", (str(tmp_path / "nothing"), str(tree), str(archive)))
+    assert picture_source.locate(Data()) == Data(name="cifar10", root=str(archive))
     shutil.rmtree(archive)
-    assert cifar10.locate(Data()) == Data(name="folder", root=str(tree))
+    assert picture_source.locate(Data()) == Data(name="folder", root=str(tree))
     shutil.rmtree(tree)
-    assert cifar10.locate(Data()) == Data(name="generated")
+    assert picture_source.locate(Data()) == Data(name="generated")
 
 
 def test_the_setting_comes_before_the_variable_and_the_variable_before_the_usual_places(
@@ -267,10 +268,10 @@ def test_the_setting_comes_before_the_variable_and_the_variable_before_the_usual
 ) -> None:
     other = tmp_path / "other"
     shutil.copytree(tree, other)
-    monkeypatch.setattr(cifar10, "PLACES", (str(tree),))
+    monkeypatch.setattr(picture_source, "PLACES", (str(tree),))
     monkeypatch.setenv("TRAINING_SEARCH_DATA", str(other))
-    assert cifar10.locate(Data()).root == str(other)
-    assert cifar10.locate(Data(root=str(tree))).root == str(tree)
+    assert picture_source.locate(Data()).root == str(other)
+    assert picture_source.locate(Data(root=str(tree))).root == str(tree)
 
 
 @pytest.mark.parametrize("root", ["nothing", "~nobody-here/data"])
@@ -280,7 +281,7 @@ def test_what_was_asked_for_and_is_not_there_is_one_line_with_what_would_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError) as error:
-        cifar10.locate(Data(name=name, root=root))
+        picture_source.locate(Data(name=name, root=root))
     message = str(error.value)
     assert "\n" not in message
     assert str(tmp_path / root) in message
@@ -290,20 +291,20 @@ def test_what_was_asked_for_and_is_not_there_is_one_line_with_what_would_do(
 
 def test_a_named_folder_without_pictures_is_not_replaced_by_generated_ones(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data folder: no such folder: .*nothing; --set data\.root=DIR"):
-        cifar10.locate(Data(root=str(tmp_path / "nothing")))
+        picture_source.locate(Data(root=str(tmp_path / "nothing")))
 
 
 def test_a_description_has_counts_but_no_path_and_says_what_is_generated(tree: Path) -> None:
-    described = cifar10.describe(Data(name="folder", root=str(tree), val_images=3))
+    described = picture_source.describe(Data(name="folder", root=str(tree), val_images=3))
     assert described == "folder of pictures: 12 train, 3 validation, 6 test; 3 classes, ant to cow"
-    generated = cifar10.describe(Data(name="generated"))
+    generated = picture_source.describe(Data(name="generated"))
     assert "not photographs" in generated
     assert "45,000 train, 5,000 validation, 10,000 test" in generated
 
 
 def test_fewer_generated_pictures_are_made_when_fewer_are_wanted(few: Data) -> None:
-    assert len(cifar10.training_pictures(few).labels) == 160
-    assert len(cifar10.test_pictures(few).labels) == 32
+    assert len(picture_source.training_pictures(few).labels) == 160
+    assert len(picture_source.test_pictures(few).labels) == 32
 
 
 # --- splitting --------------------------------------------------------------------------------------------------------
@@ -312,7 +313,7 @@ LABELS = np.repeat(np.arange(3), [600, 300, 100])[np.random.default_rng(1).permu
 
 
 def test_a_split_is_disjoint_and_gives_every_class_its_share() -> None:
-    training, validation = cifar10.split(LABELS, Data(val_images=100, train_images=500))
+    training, validation = split(LABELS, Data(val_images=100, train_images=500))
     assert (len(training), len(validation)) == (500, 100)
     assert not set(training) & set(validation)
     for indices, share in ((training, 0.5), (validation, 0.1)):
@@ -320,8 +321,8 @@ def test_a_split_is_disjoint_and_gives_every_class_its_share() -> None:
 
 
 def test_a_split_is_always_the_same_and_fewer_training_pictures_leave_validation_as_it_is() -> None:
-    one, other = (cifar10.split(LABELS, Data(val_images=100, train_images=n)) for n in (500, None))
-    again = cifar10.split(LABELS, Data(val_images=100, train_images=500))
+    one, other = (split(LABELS, Data(val_images=100, train_images=n)) for n in (500, None))
+    again = split(LABELS, Data(val_images=100, train_images=500))
     assert all(np.array_equal(a, b) for a, b in zip(one, again, strict=True))
     assert np.array_equal(one[1], other[1])
     assert len(other[0]) == 900
@@ -331,7 +332,7 @@ def test_a_split_is_always_the_same_and_fewer_training_pictures_leave_validation
 @pytest.mark.parametrize("val_images", [-1, 1000])
 def test_validation_must_leave_training_pictures(val_images: int) -> None:
     with pytest.raises(DataError, match=f"data.val_images {val_images}"):
-        cifar10.split(LABELS, Data(val_images=val_images))
+        split(LABELS, Data(val_images=val_images))
 
 
 def test_a_variable_that_names_no_folder_is_not_replaced_by_generated_pictures(
@@ -339,4 +340,4 @@ def test_a_variable_that_names_no_folder_is_not_replaced_by_generated_pictures(
 ) -> None:
     monkeypatch.setenv("TRAINING_SEARCH_DATA", str(tmp_path / "nothing"))
     with pytest.raises(DataError, match="no such folder"):
-        cifar10.locate(Data())
+        picture_source.locate(Data())
