@@ -7,7 +7,7 @@ at random, or cut out in the middle for evaluation. Both loaders give the same p
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
@@ -33,6 +33,9 @@ from trainables.seeding import restored_random_state
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.workload import EvaluationPart
+from trainables.workloads.classification import loss as loss
+from trainables.workloads.classification import measures as measures
+from trainables.workloads.classification import units_per_sample as units_per_sample
 
 UNIT = "images"
 MEASURES = ("val_accuracy", "val_loss")
@@ -64,11 +67,6 @@ def sample_shape(settings: Settings, data: Data) -> SampleShape:
 def example(settings: Settings, data: Data, size: int) -> Batch:
     """Return a batch of pictures of random numbers, all of class 0."""
     return sample_shape(settings, data).example(size, "cpu")
-
-
-def units_per_sample(data: Data) -> int:
-    """Return 1: the unit is a picture."""
-    return 1
 
 
 def network(settings: Settings, shape: SampleShape) -> nn.Module:
@@ -111,19 +109,6 @@ def _network(name: str, image_size: int, num_classes: int) -> nn.Module:
 
 def tune(network: nn.Module, settings: Settings, batch_size: int) -> None:
     """Select nothing: the kernels are PyTorch's."""
-
-
-def loss(outputs: Tensor, targets: Tensor, settings: Settings) -> Tensor:
-    """Return the label-smoothed cross-entropy."""
-    return nn.functional.cross_entropy(outputs, targets, label_smoothing=_own(settings).label_smoothing)
-
-
-def measures(outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
-    """Return correctness and cross-entropy (without label smoothing) of each picture, shape (batch,)."""
-    return {
-        "val_accuracy": outputs.argmax(1) == targets,
-        "val_loss": nn.functional.cross_entropy(outputs, targets, reduction="none"),
-    }
 
 
 def training_batches(settings: Settings, data: Data, plan: Plan, device: torch.device) -> Batches:

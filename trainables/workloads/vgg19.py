@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
@@ -23,6 +23,9 @@ from trainables.settings import Settings
 from trainables.step import DTYPES, FORMATS
 from trainables.vgg19_settings import Vgg19Settings, loader_of
 from trainables.workload import EvaluationPart, Views
+from trainables.workloads.classification import loss as loss
+from trainables.workloads.classification import measures as measures
+from trainables.workloads.classification import units_per_sample as units_per_sample
 
 UNIT = "images"
 MEASURES = ("val_loss", "val_accuracy")
@@ -68,11 +71,6 @@ def example(settings: Settings, data: Data, size: int) -> Batch:
     return sample_shape(settings, data).example(size, "cpu")
 
 
-def units_per_sample(data: Data) -> int:
-    """Return 1: the unit is a picture."""
-    return 1
-
-
 def network(settings: Settings, shape: SampleShape) -> nn.Module:
     """Build VGG19, or the shallower one of the settings."""
     own = _own(settings)
@@ -85,19 +83,6 @@ def tune(network: nn.Module, settings: Settings, batch_size: int) -> None:
     dtype = DTYPES.get(precision_of(settings.precision, device.type), torch.float32)
     memory_format, kernel = FORMATS[settings.memory_format], _own(settings).conv_kernel
     choose_kernels(network, kernel, batch_size=batch_size, dtype=dtype, memory_format=memory_format)
-
-
-def loss(outputs: Tensor, targets: Tensor, settings: Settings) -> Tensor:
-    """Return the label-smoothed cross-entropy."""
-    return nn.functional.cross_entropy(outputs, targets, label_smoothing=_own(settings).label_smoothing)
-
-
-def measures(outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
-    """Return cross-entropy (without label smoothing) and correctness of each picture, shape (batch,)."""
-    return {
-        "val_loss": nn.functional.cross_entropy(outputs, targets, reduction="none"),
-        "val_accuracy": outputs.argmax(1) == targets,
-    }
 
 
 def training_batches(settings: Settings, data: Data, plan: Plan, device: torch.device) -> Batches:
