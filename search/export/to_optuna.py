@@ -11,7 +11,7 @@ from pathlib import Path
 
 import optuna
 import sqlalchemy
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
@@ -21,6 +21,7 @@ from search.exit_codes import InputError
 from search.front.objective import measured
 from search.record.dataframes import Run
 from search.record.trial import Trial
+from search.report.optuna_trials import distribution, new_study
 from search.text.configurations import format_setting
 
 STATES = {
@@ -91,12 +92,9 @@ def storage_of(path: Path) -> BaseStorage:
 
 def _study(run: Run, storage: BaseStorage) -> optuna.Study:
     objectives = run.state.objectives
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # Optuna logs each new study
-    study = optuna.create_study(
+    study = new_study(
         study_name=run.name, storage=storage, directions=[o.goal for o in objectives], load_if_exists=True
     )
-    optuna.logging.set_verbosity(level)
     if not study.user_attrs:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
@@ -151,12 +149,8 @@ def _distribution(run: Run, name: str) -> BaseDistribution:
     """Return the distribution of the space file, extended to all values that trials had."""
     stated = run.info.parameters[name]
     found = [t.config[name] for t in run.state.trials.values() if name in t.config]
-    if "values" in stated:
-        return CategoricalDistribution(list(dict.fromkeys([*stated["values"], *found])))
-    low, high, log = min([stated["min"], *found]), max([stated["max"], *found]), bool(stated.get("log"))
-    if all(type(value) is int for value in (low, high, *found)):
-        return IntDistribution(low, high, log)
-    return FloatDistribution(low, high, log=log)
+    ends = stated["values"] if "values" in stated else [stated["min"], stated["max"]]
+    return distribution(stated, [*ends, *found])
 
 
 def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:

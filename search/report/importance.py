@@ -12,7 +12,6 @@ import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from search.front.affects import without_effect
 from search.front.candidates import fully_trained
@@ -82,11 +81,11 @@ def _judge(run_state: RunState, trials: Sequence[Trial], names: list[str]) -> Ju
     """Return a function from losses to the divergence between the best trials and all trials, per parameter."""
     import optuna  # takes 0.5 s, and reading a run does not need it
 
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # Optuna logs each new study
-    study = optuna.create_study()
-    optuna.logging.set_verbosity(level)
-    kinds = {name: _distribution(run_state, name, trials) for name in names}
+    from search.report.optuna_trials import distribution, new_study
+
+    study, stated = new_study(), run_state.info.parameters
+    found = {name: [t.config[name] for t in trials if t.config.get(name) is not None] for name in names}
+    kinds = {name: distribution(stated.get(name, {}), values) for name, values in found.items()}
     for trial in trials:
         own = {name: trial.config[name] for name in names if trial.config.get(name) is not None}
         known = {name: kinds[name] for name in own}
@@ -101,15 +100,3 @@ def _judge(run_state: RunState, trials: Sequence[Trial], names: list[str]) -> Ju
             return evaluator.evaluate(study, params=names, target=lambda trial: losses[trial.number])
 
     return divergences
-
-
-def _distribution(run_state: RunState, name: str, trials: Sequence[Trial]) -> Any:
-    """Return the distribution from the space file; its ends and values are those that trials had."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    stated = run_state.info.parameters.get(name, {})
-    found = [t.config[name] for t in trials if t.config.get(name) is not None]
-    if "min" not in stated:
-        return CategoricalDistribution(list(dict.fromkeys(found)))
-    low, high, log = min(found), max(found), bool(stated.get("log"))
-    return IntDistribution(low, high, log) if all(type(v) is int for v in found) else FloatDistribution(low, high, log)
