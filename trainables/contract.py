@@ -363,7 +363,7 @@ def source_of(name: str) -> Source | None:
 def find_trainable(name: str) -> Trainable | None:
     """Return a trainable to read a run of it; None: it is of another version.
 
-    Of a user's file only what every training has: the file may be gone, and reading a run depends on no file.
+    For a user's file, return only what every training has: the file may be gone, and reading a run depends on no file.
     """
     if name.endswith(".py"):
         return cast(Trainable, importlib.import_module("trainables.own_trainable").ANY)

@@ -35,7 +35,7 @@ class StepListener(Protocol):
     """Listener of the steps of a loop, see `trainables.own_turns`."""
 
     def resume(self) -> None:
-        """Hear that steps follow."""
+        """Called before steps begin."""
 
     def pause(self) -> None:
         """Hear that the loop does something else."""

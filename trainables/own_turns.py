@@ -28,7 +28,7 @@ class OwnTurns:
         self._seconds, self._since = 0.0, 0.0
 
     def resume(self) -> None:
-        """Hear that steps follow."""
+        """Called before steps begin."""
         self._since = time.perf_counter()
 
     def pause(self) -> None:

@@ -225,5 +225,5 @@ def too_few_for(parameter: str, value: Scalar, resources: Resources) -> str | No
 
 
 def _too_few(needed: int, what: str, there: int) -> str | None:
-    """Return that more of something is needed than there is; None: there is enough."""
+    """Return a message where there are too few; None: there are enough."""
     return f"needs {needed} {what}s, there {'is' if there == 1 else 'are'} {there}" if needed > there else None

@@ -29,7 +29,7 @@ Function = Literal["train", "probe", "test", "turns"]  # of a trainable
 
 @dataclass(frozen=True)
 class Task:
-    """Function of a trainable, to be called on every rank of a group. `rivals`: have turns beside `config`."""
+    """Function of a trainable, to be called on every rank of a group. `rivals`: configurations that take turns with it."""
 
     trial_id: str
     trainable: str

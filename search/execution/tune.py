@@ -16,6 +16,7 @@ from ray.tune.stopper import Stopper
 
 from search.advisor.proposal import Decision, Proposal
 from search.execution import ray_hooks
+from search.execution.nodes import NODE_ID
 from search.execution.trial_actor import DiskFull, Finished, Measured, Retried, TrialActor, Waiting
 
 
@@ -153,7 +154,7 @@ def run_trials(decider: Decider, most_at_a_time: int, storage: str, check: Calla
     errors: list[Exception] = []
     # the trial's actor only relays, the cores are for its worker group; Tune refuses actors without resources: a byte
     beside_driver = tune.PlacementGroupFactory(
-        [{"memory": 1}], bundle_label_selector=[{"ray.io/node-id": ray.get_runtime_context().get_node_id()}]
+        [{"memory": 1}], bundle_label_selector=[{NODE_ID: ray.get_runtime_context().get_node_id()}]
     )
     try:
         with ray_hooks.actors_may_run_out_of_memory():

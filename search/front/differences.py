@@ -63,7 +63,7 @@ class Estimate:
 def log_ratio(rounds: Sequence[tuple[float, float]]) -> Estimate | None:
     """Estimate the logarithm of the ratio of two rates from rounds in which each had a turn; None: too few rounds.
 
-    Turns of a round stand side by side, so that what slows the machine for longer cancels; what strikes one turn alone
+    The turns of a round follow each other directly, so a longer slowdown of the machine cancels; one of a single turn
     does not. Hence the Hodges-Lehmann estimate, with the interval of Wilcoxon's signed ranks, which outliers hardly
     move (Hollander, Wolfe and Chicken 2014, "Nonparametric Statistical Methods", section 3.2). In random order the
     differences of equal rates are symmetric about zero, which is all that it assumes.

@@ -78,7 +78,7 @@ def updated(
 
     Where the two differ by more than their errors, the rest is drift between them: a shared machine gives a second
     thread sometimes more and sometimes less. It enters the intervals of all that were measured again. So few pairs
-    tell little of it, so it is at least PART_OF_DRIFT of the `rate_deviation`, or MOST_DRIFT: the
+    tell little of it, so its lower bound is PART_OF_DRIFT of the `rate_deviation`, at most MOST_DRIFT. That is the
     relative standard error of one measurement of the rate, the machine's drift included.
     """
     pairs = [(each, again.get((each.parameter, each.new))) for each in tried]

@@ -13,7 +13,7 @@ PRIOR_SEEDS = 2.0  # degrees of freedom that the choice of validation samples co
 
 
 def seed_variance(metric: str, trained: Sequence[Sequence[Metrics]]) -> float | None:
-    """Return the variance of a metric between seeds, from configurations that were trained with several; None: of none.
+    """Return the variance of a metric between seeds; None: no configuration was trained with several.
 
     Few seeds say little about it. Until they are more, the variance by the choice of validation samples stands in for
     it, in the manner of a scaled inverse chi-squared prior: both are of the same size in many trainings.
@@ -59,8 +59,8 @@ def spread_of(
 def over_seeds(measurements: Sequence[Metrics], variances: Mapping[str, float]) -> dict[str, float]:
     """Return the means of metrics over seeds, and their 95% intervals over validation samples and seeds.
 
-    `variances`: between seeds, by metric; a metric without one is left out. The seeds share the validation samples, so
-    that the part of the interval that is theirs does not become smaller.
+    `variances`: between seeds, by metric; a metric without one is left out. More seeds do not shrink the part of the
+    interval that comes from the validation samples, because all seeds have the same ones.
     """
     found: dict[str, float] = {}
     for name, variance in variances.items():

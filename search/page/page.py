@@ -24,7 +24,7 @@ from search.page.render import render
 from search.page.stage_times import stage_bars
 from search.page.trials import filter_form, trial_table
 from search.record.dataframes import Run
-from search.record.disk import write_atomically
+from search.record.disk import write_text_atomically
 from search.report.report import sections
 from search.text.numbers import plural
 
@@ -45,7 +45,7 @@ def write_page(run: Run, running: bool = False) -> Path:
     """
     path = run.folder / FILE_NAME
     text = page(run, time.time() if running else None)
-    write_atomically(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+    write_text_atomically(path, text)
     return path
 
 

@@ -16,7 +16,7 @@ from search.front.intervals import least_value
 from search.front.neighbour import gains
 from search.front.roles import ENDS
 from search.record.columns import COLUMNS, DIFFERENCE, describe_columns
-from search.record.disk import write_atomically
+from search.record.disk import write_atomically, write_text_atomically
 from search.record.events import Opening
 from search.record.front_places import FrontPlace, front_places
 from search.record.journal import FILE_NAME, read_journal
@@ -171,7 +171,7 @@ def write_tables(run: Run) -> None:
         write_atomically(run.folder / f"{name}.parquet", table.assign(**text).to_parquet)
     names = [name for table in run.tables.values() for name in table.columns]
     described = describe_columns(names, run.info.trainable, run.info.metrics)
-    write_atomically(run.folder / "columns.md", lambda path: path.write_text(described, encoding="utf-8"))
+    write_text_atomically(run.folder / "columns.md", described)
 
 
 def _metrics(run_state: RunState, tested: bool = True) -> list[str]:

@@ -46,6 +46,11 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
             unfinished.unlink(missing_ok=True)
 
 
+def write_text_atomically(path: Path, text: str) -> None:
+    """Write a text in UTF-8 as `write_atomically` does."""
+    write_atomically(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+
+
 def check_writable(folder: Path) -> None:
     """Check that the folder, or the nearest existing one above it, can be written to.
 

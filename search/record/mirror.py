@@ -244,7 +244,7 @@ class Mirroring:
         self._due.set()
 
     def finish(self) -> None:
-        """Copy everything a last time, and say that nobody writes any more. A store that hangs is left at last."""
+        """Copy everything a last time, and say that nobody writes any more. Give up on a store that does not answer."""
         self._stop()
         last = threading.Thread(target=self._finish, daemon=True)
         last.start()

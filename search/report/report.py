@@ -14,7 +14,7 @@ from search.front.affects import without_effect
 from search.front.candidates import NOT_COMPARED
 from search.front.roles import has_test, sounds_learned
 from search.record.dataframes import Run
-from search.record.disk import write_atomically
+from search.record.disk import write_text_atomically
 from search.record.events import KnownMeasurement
 from search.record.run_lock import is_locked
 from search.record.trial import Trial
@@ -76,7 +76,7 @@ def write_summary(run: Run) -> str:
     for title, content in sections(run).items():
         blocks += [f"## {title}"] * bool(title) + content
     text = "\n\n".join(blocks) + "\n"
-    write_atomically(run.folder / FILE_NAME, lambda path: path.write_text(text, encoding="utf-8"))
+    write_text_atomically(run.folder / FILE_NAME, text)
     return text
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from search.page.document import FILE_NAME, document
-from search.record.disk import write_atomically
+from search.record.disk import write_text_atomically
 from search.runs.listed_run import ListedRun
 from search.text.durations import format_duration
 from search.text.metrics import ARROWS
@@ -36,7 +36,7 @@ def write_index(runs: Sequence[ListedRun], path: Path, refresh_seconds: float | 
         OSError: the file cannot be written.
     """
     text = index_page(runs, path.parent, time.time(), refresh_seconds)
-    write_atomically(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+    write_text_atomically(path, text)
 
 
 def index_page(runs: Sequence[ListedRun], folder: Path, now: float, refresh_seconds: float | None = None) -> str:

@@ -18,10 +18,10 @@ def for_machine(space: Space, total: Resources) -> tuple[Space, list[str]]:
     """Return the part of the space that a machine can run, and a line for each thing that is other or left out.
 
     Raises:
-        SpaceError: as for `restrict_to`.
+        SpaceError: no value of a parameter is available, a fixed value is not, or the search would never end.
     """
     space, changed = _without_gpu(space, total)  # which may say how many trials share the machine
-    space, left_out = restrict_to(space, space.resources_per_trial(total))
+    space, left_out = _restrict_to(space, space.resources_per_trial(total))
     return space, [*changed, *left_out]
 
 
@@ -37,13 +37,9 @@ def _without_gpu(space: Space, resources: Resources) -> tuple[Space, list[str]]:
     return space, lines
 
 
-def restrict_to(space: Space, resources: Resources) -> tuple[Space, list[str]]:
-    """Return the part of the space that one trial's resources can run, and a line for each thing left out.
-
-    Raises:
-        SpaceError: no value of a parameter is available, a fixed value is not, or the search would never end.
-    """
-    space, lines = _without_gpu(space, resources)
+def _restrict_to(space: Space, resources: Resources) -> tuple[Space, list[str]]:
+    """Return the part of the space that one trial's resources can run, and a line for each thing left out."""
+    lines = list[str]()
     if resources.gpus == 0 and not (space.budget.limited_anywhere or space.grid_points):
         raise SpaceError("budget.gpu_hours: no GPU here: nothing is counted; set trials, hours or total_epochs")
     trainable = load_trainable(space.trainable) if space.trainable else None

@@ -116,7 +116,7 @@ def _without(parameters: Mapping[str, Any], left_out: Sequence[str]) -> dict[str
 
 
 def _consistent(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters whose `likely` and `when` name values that are still there, as `restrict_to` does."""
+    """Return parameters whose `likely` and `when` name values that are still there, as `for_machine` does."""
     values = {name: _several(stated["values"]) for name, stated in parameters.items() if "values" in stated}
     found = {name: dict(stated) for name, stated in parameters.items()}
     for name, stated in found.items():

@@ -7,14 +7,13 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from search.front.intervals import half_interval
 from search.front.objective import Objective
 from search.front.roles import is_interval_end, metric_label, wanted_test_metrics
 from search.record.dataframes import Run
-from search.record.disk import write_atomically
+from search.record.disk import write_text_atomically
 from search.record.trial import Trial
 from search.text.durations import format_duration
 from search.text.markdown import format_table, wrap
@@ -74,7 +73,7 @@ def write_result(training: Training, conditions: Mapping[str, str | None], comma
     table = io.StringIO()
     csv.writer(table, lineterminator="\n").writerows([row, row.values()])
     for name, text in ((SUMMARY, as_markdown(training, conditions, command)), (RESULT, table.getvalue())):
-        write_atomically(training.folder / name, partial(Path.write_text, data=text, encoding="utf-8"))
+        write_text_atomically(training.folder / name, text)
 
 
 def headline(training: Training) -> str:

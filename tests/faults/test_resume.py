@@ -30,7 +30,7 @@ from search.run import _made_folder, _resume_command, main
 from search.run_options import parser
 from search.space.budget import Budget
 from search.space.parsing import load_space
-from search.space.restriction import restrict_to
+from search.space.restriction import for_machine
 from search.study.resumed import (
     budget_changes,
     changed_budget,
@@ -361,7 +361,7 @@ def test_parameters_and_values_may_be_absent_from_a_run_only_where_the_machine_l
 )
 def test_each_space_file_goes_on_with_what_it_is_on_a_machine_without_a_gpu(file: Path, tmp_path: Path) -> None:
     asked = load_space(file)
-    there, left_out = restrict_to(asked, Resources(cpus=2))
+    there, left_out = for_machine(asked, Resources(cpus=2))
     check_same_space(tmp_path, begun_with(there.to_mapping(), left_out), asked)
 
 

@@ -16,7 +16,7 @@ from search.record.run_state import RunState
 from search.space.budget import Budget, SearcherSettings, StoppingSettings
 from search.space.parameters import Choice, Range
 from search.space.parsing import load_space, parse_space
-from search.space.restriction import for_machine, restrict_to
+from search.space.restriction import for_machine
 from search.space.space import Space
 from search.space.validation import Source, SpaceError
 from search.study.resumed import check_same_space
@@ -131,7 +131,7 @@ data: {download: *no}
 @pytest.mark.parametrize("bf16", ["computed", "emulated"])
 def test_our_own_space_files_run_on_a_laptop_and_on_a_gpu_node(path, resources, bf16, monkeypatch):
     monkeypatch.setattr(processor, "bf16", lambda: bf16)
-    usable, _ = restrict_to(load_space(path), resources)
+    usable, _ = for_machine(load_space(path), resources)
     assert usable.parameters
 
 
@@ -394,7 +394,7 @@ def test_what_is_likely_and_when_name_no_value_that_is_left_out(tmp_path):
             },
         }
     )
-    here, left_out = restrict_to(space, LAPTOP)
+    here, left_out = for_machine(space, LAPTOP)
     assert parse_space(here.to_mapping()) == here  # as a resume does
     assert here.parameters["loader"].likely == ("workers",)
     assert here.parameters["num_workers"].when == {"loader": ("workers",)}
@@ -429,7 +429,7 @@ def test_unavailable_values_are_left_out_with_a_line_each(monkeypatch):
             },
         }
     )
-    here, left_out = restrict_to(everywhere, LAPTOP)
+    here, left_out = for_machine(everywhere, LAPTOP)
     assert left_out == [
         "precision fp16: needs a CUDA device",
         "loader device: needs a CUDA device",
@@ -438,7 +438,7 @@ def test_unavailable_values_are_left_out_with_a_line_each(monkeypatch):
     ]
     assert list(here.parameters) == ["precision", "loader", "learning_rate", "num_workers"]
     assert here.parameters["precision"] == Choice(values=("fp32", "bf16"))
-    there, left_out = restrict_to(everywhere, GPU_NODE)
+    there, left_out = for_machine(everywhere, GPU_NODE)
     assert left_out == ["precision fp16: bf16 is native on these GPUs, and needs no scaling"]
     assert there.parameters["precision"] == Choice(values=("fp32", "bf16"))
 
@@ -446,24 +446,24 @@ def test_unavailable_values_are_left_out_with_a_line_each(monkeypatch):
 @pytest.mark.parametrize(("native", "values"), [(True, ("fp32", "bf16")), (False, ("fp32", "fp16"))])
 def test_of_the_16_bit_types_a_gpu_is_searched_over_the_one_that_suits_it(native, values, monkeypatch):
     monkeypatch.setattr(processor, "gpu_bf16", lambda: native)
-    usable, _ = restrict_to(load_space(SPACES / "throughput.yaml"), GPU_NODE)
+    usable, _ = for_machine(load_space(SPACES / "throughput.yaml"), GPU_NODE)
     assert usable.parameters["precision"] == Choice(values=values)
 
 
 def test_fp16_that_is_fixed_alone_or_in_use_is_kept():
     precision = {"precision": {"values": ["bf16", "fp16"]}}
     assert (
-        restrict_to(parse_space({**VGG, "parameters": precision, "baseline": {"precision": "fp16"}}), GPU_NODE)[1] == []
+        for_machine(parse_space({**VGG, "parameters": precision, "baseline": {"precision": "fp16"}}), GPU_NODE)[1] == []
     )
     others = {"parameters": {"seed": {"values": [1, 2]}}, "fixed": {"precision": "fp16"}}
-    assert restrict_to(parse_space({**VGG, **others}), GPU_NODE)[1] == []
+    assert for_machine(parse_space({**VGG, **others}), GPU_NODE)[1] == []
 
 
 def test_graphs_and_compilation_are_searched_where_there_is_a_gpu():
     space = load_space(SPACES / "throughput.yaml")
     searched = {"cuda_graphs", "compile"}
-    assert searched <= set(restrict_to(space, GPU_NODE)[0].parameters)
-    assert not searched & set(restrict_to(space, LAPTOP)[0].parameters)
+    assert searched <= set(for_machine(space, GPU_NODE)[0].parameters)
+    assert not searched & set(for_machine(space, LAPTOP)[0].parameters)
 
 
 @pytest.mark.parametrize("value", ["auto", True, False])
@@ -479,7 +479,7 @@ def test_a_condition_on_a_fixed_value_that_does_not_hold_leaves_the_parameter_ou
         parameters={"n": {"values": [1, 2], "when": {"loader": "workers"}}, "x": {"values": [1, 2]}},
         fixed={"loader": "memory"},
     )
-    here, left_out = restrict_to(waiting, LAPTOP)
+    here, left_out = for_machine(waiting, LAPTOP)
     assert (list(here.parameters), left_out) == (["x"], ['n: left out, as loader is never "workers" here'])
 
 
@@ -493,7 +493,7 @@ def test_a_condition_on_a_fixed_value_that_does_not_hold_leaves_the_parameter_ou
 )
 def test_a_space_of_which_this_machine_can_do_nothing_is_refused(sections, message):
     with pytest.raises(SpaceError, match=message):
-        restrict_to(parse_space({**VGG, "parameters": {"seed": {"values": [1, 2]}}, **sections}), LAPTOP)
+        for_machine(parse_space({**VGG, "parameters": {"seed": {"values": [1, 2]}}, **sections}), LAPTOP)
 
 
 SMALLER = {
@@ -511,7 +511,7 @@ SMALLER = {
 
 def test_where_there_is_no_gpu_the_overlay_holds_and_says_what_it_changed(monkeypatch):
     monkeypatch.setattr(processor, "bf16", lambda: "computed")
-    here, lines = restrict_to(parse_space(SMALLER), LAPTOP)
+    here, lines = for_machine(parse_space(SMALLER), LAPTOP)
     assert here.parameters == {"batch_size": Range(min=16, max=64, type="int")}
     assert here.fixed == {"width": 0.25, "momentum": 0.9, "precision": "bf16"}
     assert here.data == Data(train_images=100)
@@ -522,7 +522,7 @@ def test_where_there_is_no_gpu_the_overlay_holds_and_says_what_it_changed(monkey
 
 
 def test_where_there_is_a_gpu_the_overlay_is_nothing():
-    here, lines = restrict_to(parse_space(SMALLER), GPU_NODE)
+    here, lines = for_machine(parse_space(SMALLER), GPU_NODE)
     assert (here.parameters, here.fixed, lines) == (parse_space(SMALLER).parameters, SMALLER["fixed"], [])
 
 
@@ -532,7 +532,7 @@ def test_the_command_line_has_the_last_word_over_the_overlay(good_file):
         "  parameters: {batch_size: {values: [1, 2]}, seed: {values: [1, 2]}}\n"
     )
     overrides = ["data.train_images=99", "parameters.batch_size.values=[3]", "fixed.seed=5"]
-    here, _ = restrict_to(load_space(good_file, overrides), LAPTOP)
+    here, _ = for_machine(load_space(good_file, overrides), LAPTOP)
     assert here.data.train_images == 99
     assert here.parameters == {"batch_size": Choice(values=(3,))}
     assert here.fixed == {"seed": 5}
@@ -723,7 +723,7 @@ def test_what_affects_what_survives_the_journal_and_the_machine(evaluation):
         }
     )
     assert parse_space(json.loads(json.dumps(original.to_mapping(), allow_nan=False))) == original
-    assert restrict_to(original, LAPTOP) == (original, [])
+    assert for_machine(original, LAPTOP) == (original, [])
 
 
 @pytest.mark.parametrize(
@@ -745,7 +745,7 @@ def test_a_training_file_without_a_gpu_lies_beside_the_space_file_too(tmp_path, 
         "budget: {trials: 2}\nwithout_gpu: {trainable: small.py}\n"
     )
     monkeypatch.chdir(tmp_path)
-    here, _ = restrict_to(load_space(Path("sub/space.yaml")), LAPTOP)
+    here, _ = for_machine(load_space(Path("sub/space.yaml")), LAPTOP)
     assert here.trainable == str(tmp_path / "sub" / "small.py")
 
 
@@ -777,7 +777,7 @@ def test_a_mistake_of_the_section_without_a_gpu_is_told_as_such():
 def test_a_space_of_which_nothing_is_left_here_is_refused():
     conditional = {"num_workers": {"values": [0, 1], "when": {"loader": "workers"}}}
     with pytest.raises(SpaceError, match="nothing is left to search here: num_workers: left out"):
-        restrict_to(parse_space({**MAIN, "parameters": conditional, "fixed": {"loader": "memory"}}), LAPTOP)
+        for_machine(parse_space({**MAIN, "parameters": conditional, "fixed": {"loader": "memory"}}), LAPTOP)
 
 
 def test_configurations_are_counted_without_what_probes_tune():

@@ -8,7 +8,7 @@ import pytest
 from search.front.affects import without_effect
 from search.report.scaling import scaling_tables
 from search.space.parsing import parse_space
-from search.space.restriction import restrict_to
+from search.space.restriction import for_machine
 from search.space.space import Space
 from search.space.validation import SpaceError
 from tests.search.test_scaling import flat, trial
@@ -59,7 +59,7 @@ def test_without_the_rows_both_are_refused() -> None:
 def test_a_space_file_has_them() -> None:
     searched = space(strategy={"values": ["single", "quiet"]}, gradient_scale={"min": 0.5, "max": 1.0})
     assert searched.affecting("probed") == {"strategy"}
-    _, lines = restrict_to(searched, Resources(cpus=1))
+    _, lines = for_machine(searched, Resources(cpus=1))
     assert lines == ["strategy quiet: needs 2 cores, there is 1"]
     with pytest.raises(SpaceError, match="expected at least 0"):
         space(gradient_scale={"min": -1.0, "max": 1.0})
