@@ -29,7 +29,7 @@ Function = Literal["train", "probe", "test", "turns"]  # of a trainable
 
 @dataclass(frozen=True)
 class Task:
-    """Function of a trainable, to be called on every rank of a group. `rivals`: configurations that take turns with it."""
+    """Function of a trainable, to be called on every rank of a group. `rivals` take turns with `config`."""
 
     trial_id: str
     trainable: str
