@@ -168,8 +168,9 @@ def budget_changes(run_state: RunState, now: Budget) -> list[str]:
     known = run_state.budget.model_dump(exclude_unset=True)
     settings = ((name, known.get(name, value), value) for name, value in now.model_dump().items())
     lines = [f"budget.{name} was {old}, and is {new} now" for name, old, new in settings if old != new]
-    complete = [trial for trial in run_state.counted() if trial.state == "complete" and trial.epochs]
-    if short := [trial for trial in complete if trial.epochs < (trial.config.get(EPOCHS) or now.epochs)]:
+    complete = [trial for trial in run_state.counted() if trial.state == "complete" and not trial.config.get(EPOCHS)]
+    short = [trial for trial in complete if run_state.budget.epochs <= trial.epochs < now.epochs]
+    if short:
         lines.append(f"{plural(len(short), 'complete trial')} of fewer epochs will not be compared with new ones")
     return lines
 
