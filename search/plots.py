@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from search.front.affects import is_learned
 from search.front.intervals import interval
 from search.front.objective import Objective, measured
 from search.record.dataframes import Run
@@ -112,7 +111,7 @@ def plot_curves(run: Run, ax: Axes | None = None, metric: str | None = None) -> 
     from matplotlib.ticker import MaxNLocator
 
     ax = _axes(ax)
-    learned = (o.metric for o in run.state.objectives if is_learned(run.info.trainable, o.metric))
+    learned = (o.metric for o in run.state.objectives if run.info.is_learned(o.metric))
     metric = metric or next(learned, None)
     curves = {
         t.trial_id: [

@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import cast, get_args
 
 import numpy as np
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from search.advisor.optuna_study import OptunaStudy
 from search.advisor.proposal import Decision, Kind, Proposal, State
 from search.advisor.trial_model import TrialModel
-from search.front.affects import is_learned
 from search.front.intervals import HALF_95, half_interval, merge_repeats
 from search.front.objective import Constraint, measured
 from search.record.events import Event, Finish, Known, KnownMeasurement, Measurement, Repeat, Start
@@ -53,9 +51,8 @@ class Advisor:
         self._epochs = 0  # observed, of all trials
         self._grid = space.grid() if space.searcher.name == "grid" else None
         self._num_configs = space.num_configs
-        self._is_learned = partial(is_learned, space.trainable or "")
         # constraints on metrics that take training, so that early measurements of them can mislead
-        self._learned_constraints = [limit for limit in space.all_constraints if self._is_learned(limit.metric)]
+        self._learned_constraints = [limit for limit in space.all_constraints if space.is_learned(limit.metric)]
         self._model = TrialModel(space)
         self._probe_tuned = space.probe_tuned_parameters
         self._gain_too_small: str | None = None  # why no further trial is worth its time
@@ -232,7 +229,7 @@ class Advisor:
         their choice. What remains is much alike in all trials, as the noise is that the model learns.
         """
         names = [objective.metric for objective in self._space.objectives]
-        halves = [0.0 if self._is_learned(name) else half_interval(metrics, name) or 0.0 for name in names]
+        halves = [0.0 if self._space.is_learned(name) else half_interval(metrics, name) or 0.0 for name in names]
         return np.array(halves) / HALF_95
 
     def _start(self, config: Mapping[str, Scalar], kind: Kind, name: str | None = None) -> Proposal:

@@ -20,7 +20,6 @@ from search.advisor.metric_model import MetricModel, log_rates, warp_losses
 from search.advisor.probe_tuner import ProbeTuner
 from search.advisor.rungs import progress, rungs
 from search.advisor.surrogate import rounded
-from search.front.affects import is_learned
 from search.front.pareto import Losses, hypervolume, is_pareto_optimal, pareto_rank
 from search.front.roles import rate_metric
 from search.front.targets import is_duration
@@ -83,7 +82,7 @@ class TrialModel:
         for objective, is_probed in zip(space.objectives, self._is_probed, strict=True):
             columns = probed if is_probed else every if is_duration(objective.metric) else trained
             scale, min_spread = (log_rates, RATES_DIFFER_BY) if is_probed and decoupled else (warp_losses, 0.0)
-            learned = is_learned(space.trainable or "", objective.metric)
+            learned = space.is_learned(objective.metric)
             self._objectives.append(new_model(columns, scale, min_spread, is_learned=learned))
         self._failure = new_model(every)
         self._excesses = {str(limit): new_model(every) for limit in space.all_constraints}

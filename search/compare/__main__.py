@@ -37,7 +37,6 @@ from search.compare.comparison import (
 from search.compare.fail_if import EXAMPLE, HYPERVOLUME, Outcome, outcomes, parsed
 from search.compare.settled import Settled, settle, trainings
 from search.exit_codes import DONE, FAILED, InputError
-from search.front.affects import is_learned
 from search.front.roles import metric_label
 from search.front.targets import is_duration
 from search.record.disk import describe_os_error
@@ -153,7 +152,7 @@ def comparison(named: Sequence[Side]) -> str:
         blocks.append(wrap(f"{note} {accuracies}."))
     blocks += ["## Fronts", *_fronts(named)]
     for metric in compared_metrics(named):
-        if not (is_learned(named[0].run.info.trainable, metric) and reasons):
+        if not (named[0].run.info.is_learned(metric) and reasons):
             blocks += _shared(named, metric)
     different, same = differences(named)
     lines = []
@@ -200,7 +199,7 @@ def _fronts(named: Sequence[Side]) -> Iterator[str]:
         return
     labels = []
     for o in objectives:
-        timed = is_duration(o.metric) or not is_learned(named[0].run.info.trainable, o.metric)
+        timed = is_duration(o.metric) or not named[0].run.info.is_learned(o.metric)
         differs = other_machines(named) and timed
         labels.append(f"{metric_label(o.metric, _data(named))} ({ARROWS[o.goal]})" + f" {OTHER}" * differs)
     drawn = scatter_plot(points, Axis(labels[1]), Axis(labels[0]), WIDTH, LINES)
@@ -229,7 +228,7 @@ def _fronts(named: Sequence[Side]) -> Iterator[str]:
 def _shared(named: Sequence[Side], metric: str) -> list[str]:
     """Table of the configurations that several runs measured."""
     rows = shared(named, metric)
-    label, learned = metric_label(metric, _data(named)), is_learned(named[0].run.info.trainable, metric)
+    label, learned = metric_label(metric, _data(named)), named[0].run.info.is_learned(metric)
     if not rows:
         what = "trained" if learned else "measured"
         return [f"## {label} of shared configurations", f"No configuration was {what} in two runs."]

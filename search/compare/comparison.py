@@ -13,7 +13,6 @@ from typing import Any, cast
 import numpy as np
 
 from search.exit_codes import InputError
-from search.front.affects import is_learned, without_effect
 from search.front.intervals import half_interval, merge_repeats
 from search.front.objective import as_metrics, losses
 from search.front.pareto import front_order, hypervolume, reference_point
@@ -123,9 +122,9 @@ def shared(named: Sequence[Side], metric: str) -> list[Shared]:
     For a metric that training does not change, configurations are equal if all settings that affect it are equal. For
     a learned metric all settings must be equal and the trials complete.
     """
-    learned = is_learned(named[0].run.info.trainable, metric)
+    learned = named[0].run.info.is_learned(metric)
     runs = {side.letter: side.run for side in named}
-    ignored = set() if learned else without_effect(named[0].run.info.trainable, named[0].run.info.parameters, metric)
+    ignored = set() if learned else named[0].run.info.without_effect(metric)
     found: dict[str, dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
     for side in named:
         for trial in side.run.state.trials.values():
@@ -150,7 +149,7 @@ def _reading(run: Run, trials: Sequence[Trial], metric: str) -> Reading:
         half = run.state.half_interval(trials[0], metric)
         if half is None and metric == run.state.rate_metric:
             half = math.inf
-        is_rate = not is_learned(run.info.trainable, metric)
+        is_rate = not run.info.is_learned(metric)
         return Reading(trials[0].metrics[metric], half, len(trials), is_rate and contended)
     quiet = [trial for trial in trials if not trial.own_metrics.get("contended")]
     sure = [trial for trial in quiet or trials if half_interval(trial.own_metrics, metric)]

@@ -18,7 +18,6 @@ from search.compare.comparison import (
     other_shares,
 )
 from search.exit_codes import InputError
-from search.front.affects import is_learned
 from search.front.differences import Estimate
 from search.front.intervals import HALF_95
 from search.front.roles import is_rate
@@ -125,7 +124,7 @@ def outcomes(
 
 
 def _is_learned(metric: str, named: Sequence[Side]) -> bool:
-    return metric != HYPERVOLUME and is_learned(named[0].run.info.trainable, metric)
+    return metric != HYPERVOLUME and named[0].run.info.is_learned(metric)
 
 
 def _fails(failed: bool) -> str:

@@ -53,15 +53,20 @@ class SharedMetrics:
 
 
 def shared_metrics(
-    trainable: str, parameters: Mapping[str, Mapping[str, Any]], objectives: Sequence[str], known: Collection[str]
+    trainable: str,
+    parameters: Mapping[str, Mapping[str, Any]],
+    objectives: Sequence[str],
+    known: Collection[str],
+    stated_probed: Collection[str] = (),
 ) -> tuple[SharedMetrics, SharedMetrics]:
     """Return what the trials of a run share: metrics of the `objectives`, and rates among the `known` metrics.
 
-    The time and energy of a training depend on every setting and are never shared.
+    `stated_probed`: metrics of which the space says that a probe measures them. The time and energy of a training
+    depend on every setting and are never shared.
     """
     rates = [name for name in known if f"{name}_low" in known]
     names = [name for name in dict.fromkeys([*objectives, *rates, rate_metric(known)]) if not is_duration(name)]
-    probed = tuple(name for name in names if not is_learned(trainable, name))
+    probed = tuple(name for name in names if not is_learned(trainable, name, stated_probed))
     learned = tuple(name for name in objectives if name in names and name not in probed)
     return (
         SharedMetrics(probed, frozenset(without_effect_on(trainable, parameters, "probed")), learned=False),

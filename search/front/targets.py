@@ -79,7 +79,7 @@ def target_metrics(targets: Iterable[Target], known: Mapping[str, Metric]) -> di
     for target in targets:
         unit, help = (
             UNITS[target.quantity],
-            f"of training until {target.metric} is {target.value:g}; if it is not: so far",
+            f"of training until {target.metric} is {target.value:g}; where {target.best} misses that: so far",
         )
         found[target.name] = Metric(unit, help, probed=False)
         of = known.get(target.metric, Metric("", ""))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from search.front.affects import without_effect
 from search.page.front_status import FrontStatus
 from search.page.render import render
 from search.record.trial import Trial
@@ -26,7 +25,7 @@ def stage_bars(status: FrontStatus) -> Markup | None:
     others = [t for t in known if t not in front]
     shown = sorted([*front, *others[: max(MAX_BARS - len(front), 0)]], key=_microseconds)
     slower = len(known) - len(shown)
-    ignored = without_effect(run_state.info.trainable, run_state.info.parameters, run_state.rate_metric)
+    ignored = run_state.info.without_effect(run_state.rate_metric)
     varying = [name for name in run_state.varying_parameters(known) if name not in ignored]
     bars, longest = [], max(map(_microseconds, shown))
     for trial in shown:

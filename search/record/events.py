@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from search.front.affects import is_learned, without_effect
 from search.front.objective import Objective, read_constraint
 from search.limits import MAX_COUNT, MAX_INTEGER
 from search.space.budget import Budget, Count
@@ -146,6 +147,19 @@ class Opening(_Event):
     def missing(self, names: Iterable[str]) -> list[str]:
         """Return which of these fields say nothing."""
         return [name for name in names if getattr(self, name) in (None, "", [], {}, NO_MACHINE)]
+
+    @property
+    def stated_probed(self) -> list[str]:
+        """Metrics of which the space says that a probe measures them."""
+        return [objective.metric for objective in self.objectives if objective.probed]
+
+    def is_learned(self, metric: str) -> bool:
+        """Return whether the metric takes training, as `search.front.affects` has it."""
+        return is_learned(self.trainable, metric, self.stated_probed)
+
+    def without_effect(self, metric: str) -> set[str]:
+        """Return the settings that cannot change the metric."""
+        return without_effect(self.trainable, self.parameters, metric, self.stated_probed)
 
     @property
     def parameters(self) -> dict[str, dict[str, Any]]:

@@ -114,7 +114,9 @@ class RunState:
                         self.opening, self.objectives = event, event.objectives
                         self._constraints = [read_constraint(text) for text in event.constraints]
                         names = [objective.metric for objective in event.objectives]
-                        self._shared = shared_metrics(event.trainable, event.parameters, names, event.metrics)
+                        self._shared = shared_metrics(
+                            event.trainable, event.parameters, names, event.metrics, event.stated_probed
+                        )
                     else:  # the time between two processes is not counted
                         self._seconds += max(0.0, self._last_at - self._resumed_at)
                         self.end = None

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from search.front.affects import without_effect
 from search.front.candidates import fully_trained
 from search.front.objective import Objective
 from search.record.run_state import RunState
@@ -52,7 +51,7 @@ def importance(run_state: RunState, objective: Objective) -> Importance | str:
     size = min(len(measured), MOST_TRIALS)
     trials = [measured[i * len(measured) // size] for i in range(size)]  # evenly spaced
     info = run_state.info
-    idle = without_effect(info.trainable, info.parameters, objective.metric)  # else noise would appear as importance
+    idle = info.without_effect(objective.metric)  # else noise would appear as importance
     has = {name: sum(t.config.get(name) is not None for t in trials) for name in run_state.varying_parameters(trials)}
     # at least two trials have the parameter, and no trial or at least two trials lack it
     judged = {name for name, number in has.items() if number > 1 and size - number != 1} - {*idle}
@@ -69,6 +68,8 @@ def importance(run_state: RunState, objective: Objective) -> Importance | str:
     for _ in range(SHUFFLES):
         shuffler.shuffle(values)
         dealt.append(divergences(values))
+    if whole <= max(sum(each.values()) for each in dealt):
+        return "No importance: by chance the best trials would differ from the others as much."
     chance = {name: max(each[name] for each in dealt) / whole for name in names}
     return Importance(objective.metric, size, len(measured), {name: raw[name] / whole for name in raw}, chance)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from search.front.affects import without_effect
 from search.front.candidates import NOT_COMPARED
 from search.front.roles import has_test, sounds_learned
 from search.record.dataframes import Run
@@ -196,7 +195,7 @@ def _causes(run: Run) -> dict[str, list[str]]:
     trials = list(run.state.trials.values())
     varying, front, compared = run.state.varying_parameters(trials), run.state.front(), run.state.candidates()
     shown = compared if run.state.is_probe_run and len(compared) <= MOST_ROWS else front
-    timeless = without_effect(run.info.trainable, run.info.parameters, run.state.rate_metric)
+    timeless = run.info.without_effect(run.state.rate_metric)
     timed = [name for name in varying if name not in timeless]
     trainable = find_trainable(run.info.trainable)
     strategies = trainable.STRATEGIES if trainable else {}

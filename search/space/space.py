@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 
+from search.front.affects import is_learned
 from search.front.objective import Constraint, Objective, read_constraint
 from search.front.roles import rate_metric, rate_unit
 from search.front.targets import Target, as_objective, target_constraint, target_metrics, targets_of
@@ -147,6 +148,17 @@ class Space(BaseModel):
         if objective.probed is None and objective.metric in self.known_metrics:
             return self.known_metrics[objective.metric].probed
         return bool(objective.probed)
+
+    def is_learned(self, metric: str) -> bool:
+        """Return whether a metric takes training, also one that is no objective."""
+        return is_learned(self.trainable or "", metric, [o.metric for o in self.objectives if o.probed])
+
+    @property
+    def num_repeats(self) -> int:
+        """How often the points of the front are probed again: not where probes measure nothing that is asked for."""
+        asked = [*(o.metric for o in self.objectives), *(constraint.metric for constraint in self.constraints)]
+        is_of_use = self.evaluation != "probe" and not all(map(self.is_learned, asked))
+        return self.budget.repeats if is_of_use else 0
 
     def affecting(self, what: Literal["probed", "trained"]) -> set[str]:
         """Names of the parameters that affect the metrics that a probe measures, or those that need training."""

@@ -67,9 +67,8 @@ class FrontMeasurements:
 
     def plan(self) -> str | None:
         """Return what will be measured, and how long the part takes whose time is known; None: nothing."""
-        front, is_trained = self._run_state.front(), self._space.trial_kind != "probe"
-        seconds = self._seconds_for_deciding()
-        steps = ["probed again"] * (is_trained and self._space.budget.repeats > 0)
+        front, seconds = self._run_state.front(), self._seconds_for_deciding()
+        steps = ["probed again"] * (self._space.num_repeats > 0)
         decides = can_decide(load_trainable(self._space.trainable or "")) and seconds >= LEAST_DECIDING_SECONDS
         steps += [f"compared for up to {format_duration(seconds)} (where it is in doubt)"] * decides
         steps += ["tested"] * self._is_tested
@@ -80,9 +79,7 @@ class FrontMeasurements:
 
         One fast measurement may be luck. A point that joins the front because another proved slower is probed too.
         """
-        if self._space.trial_kind == "probe":
-            return
-        for turn in range(1, self._space.budget.repeats + 1):
+        for turn in range(1, self._space.num_repeats + 1):
             tried = set[str]()
             while due := [t for t in self._run_state.front() if len(t.repeats) < turn and t.trial_id not in tried]:
                 tried |= {point.trial_id for point in due}

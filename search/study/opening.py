@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def description(space: Space, data: Data, results: Path) -> dict[str, Any]:
         "defaults": stated_defaults(trainable),
         "trainable": name,
         "source": source.digest if source else "",
-        "objectives": [{"metric": o.metric, "goal": o.goal} for o in space.objectives],
+        "objectives": [asdict(objective) for objective in space.objectives],
         "constraints": [str(constraint) for constraint in space.stated_constraints],
         "budget": space.budget.model_dump(),
         "grid_points": space.grid_points,

@@ -165,7 +165,7 @@ def _bounded(space: Space, working: Span | None) -> Span | None:
     if working is None and math.isinf(limit):
         return None
     overhead = START_SECONDS + (space.max_trials or 0) * TRIAL_OVERHEAD_SECONDS
-    repeats = 0 if space.evaluation == "probe" else space.budget.repeats  # of the front: one point or many
+    repeats = space.num_repeats  # of the front: one point or many
     points = min(KEPT_CHECKPOINTS, space.max_trials or KEPT_CHECKPOINTS)
     ending = _scaled(PROBE_SECONDS, (repeats, repeats * points))  # begins when the hours are spent
     least, most = limit, limit

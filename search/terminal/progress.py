@@ -15,6 +15,7 @@ from rich.text import Text
 from search.front.differences import FEWEST_ROUNDS
 from search.front.intervals import half_interval
 from search.front.roles import is_interval_end
+from search.front.targets import target_of
 from search.record.activity import activity, phase
 from search.record.budget_use import budget_use
 from search.record.events import (
@@ -142,12 +143,12 @@ def event_line(run_state: RunState, event: Event) -> str | None:
             return f"{trial.trial_id} starts{_format_config(run_state, trial)}"
         case Measurement() if trial is not None and trial.kind != "probe":
             epoch, epochs = event.epoch, run_state.length(trial)
-            metrics = _format_metrics(run_state, trial.metrics)
+            metrics = _format_metrics(run_state, trial.metrics, trial)
             return f"{trial.trial_id} epoch {epoch}/{epochs}{metrics}" if epoch < epochs else None
         case Finish() if trial is not None:
             name = f"probe {trial.trial_id}" if run_state.is_preparing(trial) else trial.trial_id
             after = "" if trial.kind == "probe" else f" after {plural(trial.epochs, 'epoch')}"
-            metrics = _format_metrics(run_state, trial.metrics)
+            metrics = _format_metrics(run_state, trial.metrics, trial)
             if trial.reason:
                 metrics = f": {trial.reason}{metrics.replace(':', ';', 1)}"
             duration = format_duration(trial.seconds)
@@ -191,11 +192,13 @@ def _format_config(run_state: RunState, trial: Trial) -> str:
     return f" [{format_settings(trial.config, run_state.parameters())}]"
 
 
-def _format_metrics(run_state: RunState, metrics: Mapping[str, float]) -> str:
-    """Return `: name value, ...` of the measured objectives."""
+def _format_metrics(run_state: RunState, metrics: Mapping[str, float], trial: Trial | None = None) -> str:
+    """Return `: name value, ...` of the measured objectives; `trial`: whose they are, which may miss a target."""
     names = [o.metric for o in run_state.objectives]
-    found = {name: value for name in names if math.isfinite(value := metrics.get(name, math.nan))}
-    texts = [f"{run_state.label(name)} {format_number(x)}" for name, x in found.items()]
+    found = {name: format_number(x) for name in names if math.isfinite(x := metrics.get(name, math.nan))}
+    if trial is not None:
+        found |= {name: run_state.format_metric(trial, name) for name in found if target_of(name)}
+    texts = [f"{run_state.label(name)} {text}" for name, text in found.items()]
     return f": {', '.join(texts)}" if texts else ""
 
 

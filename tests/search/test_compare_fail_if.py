@@ -11,7 +11,8 @@ from search.compare.__main__ import main
 from search.compare.settled import Settled
 from search.front.differences import Estimate
 from search.record.journal import FILE_NAME
-from tests.search.runs import INFO, Recorder, config, write_run
+from search.record.run_state import RunState
+from tests.search.runs import INFO, Recorder, config, story, typed, write_run
 
 
 def run(folder: Path, name: str, *trials: tuple[float, float], **changed: Any) -> Path:
@@ -99,11 +100,8 @@ def test_what_turns_have_measured_counts_in_place_of_separate_measurements() -> 
     from search.compare.comparison import Side
     from search.compare.fail_if import FailIf, outcomes
 
-    class Info:
-        trainable = "vgg19_cifar10"
-
     class Run:
-        info = Info()
+        info = RunState(typed(story())).info
 
     sides: Any = [Side("A", Run()), Side("B", Run())]  # type: ignore[arg-type]
     (found,) = outcomes(FailIf("images_per_second", True, 0.95), sides, [], {"B": [Estimate(-0.2, 0.01)]})

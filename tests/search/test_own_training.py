@@ -232,6 +232,10 @@ def test_roles_are_known_by_names() -> None:
     assert is_learned("gone.py", "val_f1")
     assert is_learned("gone.py", "seconds_to_val_mae_0.1")  # of training, whatever is to be reached
     assert not is_learned("gone.py", "tokens_per_second")
+    assert not is_learned("gone.py", "throughput_tokens")
+    assert not is_learned("gone.py", "peak_memory_gib")
+    assert is_learned("gone.py", "quality")
+    assert not is_learned("gone.py", "quality", probed=["quality"])
 
 
 def test_the_file_of_these_tests_is_a_training_file(tmp_path: Path) -> None:
