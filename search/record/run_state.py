@@ -369,8 +369,8 @@ class RunState:
     def front_draws(self) -> NDArray[np.bool_]:
         """Return which candidates are on the front in draws from the 95% intervals, shape (draws, candidates).
 
-        A metric without an interval is taken as exact. Rates are drawn as logarithms: none is below zero. There must be
-        a candidate.
+        A metric without an interval is taken as exact, but for the rate. Rates are drawn as logarithms: none is below
+        zero. There must be a candidate.
         """
         if self._draws is None:
             points = self.candidates()
@@ -380,8 +380,7 @@ class RunState:
             for column, objective in enumerate(self.objectives):
                 if objective.metric == self.rate_metric and all(trial.rate > 0 for trial in points):
                     table[:, column] = [objective.loss(math.log(trial.rate)) for trial in points]
-                    known = halves[:, column] > 0
-                    deviations[:, column] = [trial.log_rate.deviation for trial in points] * known
+                    deviations[:, column] = [trial.log_rate.deviation for trial in points]
             self._draws = front_draws(table, deviations, self._errors(points))
         return self._draws
 

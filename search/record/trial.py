@@ -17,7 +17,9 @@ from search.front.shared import SharedMetrics
 from search.record.events import Again, BesideNeighbour, Finish, Measurement, OnTestSet, Repeat, Retry
 from trainables.contract import STAGES, Scalar, Verdict
 
-UNKNOWN_LEVEL = 1.0  # standard error of the logarithm of a rate without an interval; those with one are known better
+# Standard errors of the logarithm of a rate: one without an interval, as rates of single measurements differ on a shared
+# machine; and the largest that is assumed.
+UNKNOWN_DEVIATION, MOST_DEVIATION = 0.15, 1.0
 
 
 @dataclass
@@ -58,9 +60,9 @@ class Trial:
     def log_rate(self) -> Estimate:
         """Logarithm of the rate."""
         if not self.rate > 0:
-            return Estimate(0.0, UNKNOWN_LEVEL)
-        deviation = relative_deviation(self.metrics, self.rate_metric) or UNKNOWN_LEVEL
-        return Estimate(math.log(self.rate), min(deviation, UNKNOWN_LEVEL))
+            return Estimate(0.0, MOST_DEVIATION)
+        deviation = relative_deviation(self.metrics, self.rate_metric) or UNKNOWN_DEVIATION
+        return Estimate(math.log(self.rate), min(deviation, MOST_DEVIATION))
 
     @property
     def stages(self) -> dict[str, float]:

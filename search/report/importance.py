@@ -68,9 +68,9 @@ def importance(run_state: RunState, objective: Objective) -> Importance | str:
     for _ in range(SHUFFLES):
         shuffler.shuffle(values)
         dealt.append(divergences(values))
-    if whole <= max(sum(each.values()) for each in dealt):
-        return "No importance: by chance the best trials would differ from the others as much."
     chance = {name: max(each[name] for each in dealt) / whole for name in names}
+    if all(raw[name] / whole <= chance[name] for name in raw):
+        return "No importance: by chance the best trials would differ from the others as much."
     return Importance(objective.metric, size, len(measured), {name: raw[name] / whole for name in raw}, chance)
 
 

@@ -137,7 +137,7 @@ def without_intervals():
 
 
 def test_no_rate_is_drawn_below_zero(without_intervals):
-    assert without_intervals.half_interval(without_intervals.trials["t0002"], RATE) > 100.0
+    assert without_intervals.half_interval(without_intervals.trials["t0002"], RATE) > 10.0
     odds = without_intervals.front_probabilities()
     assert all(odds[name] > 0.99 for name in ("t0002", "t0003", "t0004"))
 
