@@ -56,9 +56,9 @@ class Shared:
         """Return the ratio of two readings, NaN to zero, and half of its 95% interval, as `Reading` has it."""
         one, other = self.readings[letter], self.readings[base]
         ratio = one.value / other.value if other.value else math.nan
-        if one.half is None or other.half is None or not one.value or not other.value:
+        if (one.half is None and other.half is None) or not one.value or not other.value:
             return ratio, None
-        return ratio, ratio * math.hypot(one.half / one.value, other.half / other.value)
+        return ratio, ratio * math.hypot((one.half or 0.0) / one.value, (other.half or 0.0) / other.value)
 
 
 def sides(runs: Sequence[Run]) -> list[Side]:
@@ -128,7 +128,8 @@ def shared(named: Sequence[Side], metric: str) -> list[Shared]:
     found: dict[str, dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
     for side in named:
         for trial in side.run.state.trials.values():
-            if math.isfinite(trial.own_metrics.get(metric, math.nan)) and (trial.state == "complete" or not learned):
+            counts = trial.state == "complete" or not (learned or trial.state == "failed")
+            if counts and math.isfinite(trial.own_metrics.get(metric, math.nan)):
                 key = repr(sorted((name, value) for name, value in trial.config.items() if name not in ignored))
                 found[key][side.letter].append(trial)
     made = [

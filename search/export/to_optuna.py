@@ -166,8 +166,9 @@ def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
 def _bring_up_to_date(storage: BaseStorage, old: FrozenTrial, new: FrozenTrial) -> None:
     """Update a stored trial that was still running at the last export."""
     number = old._trial_id
-    for epoch in sorted(new.intermediate_values.keys() - old.intermediate_values.keys()):
-        storage.set_trial_intermediate_value(number, epoch, new.intermediate_values[epoch])
+    for epoch, measured_value in sorted(new.intermediate_values.items()):
+        if old.intermediate_values.get(epoch) != measured_value:
+            storage.set_trial_intermediate_value(number, epoch, measured_value)
     for name, value in new.user_attrs.items():
         if old.user_attrs.get(name) != value:
             storage.set_trial_user_attr(number, name, value)

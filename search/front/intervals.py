@@ -38,9 +38,8 @@ def least_value(metric: str) -> float:
 
 def interval(metrics: Metrics, metric: str, half: float) -> tuple[float, float]:
     """Ends of the 95% interval of a metric: those that were measured, or `half` of the interval on each side."""
-    low, high = (
-        metrics.get(f"{metric}{end}", metrics[metric] + side * half) for end, side in (("_low", -1), ("_high", 1))
-    )
+    ends = [metrics.get(f"{metric}{end}", math.nan) for end in ("_low", "_high")]
+    low, high = ends if all(map(math.isfinite, ends)) else (metrics[metric] - half, metrics[metric] + half)
     return max(low, least_value(metric)), high
 
 
@@ -55,9 +54,11 @@ def relative_deviation(metrics: Metrics, metric: str) -> float:
 
 def merge_repeats(first: Metrics, repeats: Sequence[Metrics]) -> dict[str, float]:
     """The metrics of a trial, those with a 95% interval (`_low`, `_high`) merged with what repeats of it measured."""
-    merged = dict(first)
-    for name in [name.removesuffix("_low") for name in first if name.endswith("_low")]:
-        merged |= merge_independent(name, (first, *repeats))
+    merged, measurements = dict(first), (first, *repeats)
+    ends = dict.fromkeys(name for each in measurements for name in each if name.endswith("_low"))
+    for name in (end.removesuffix("_low") for end in ends):
+        if name in first:
+            merged |= merge_independent(name, measurements)
     return merged
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 MARGIN = 0.05  # at both ends, as a fraction of the range
 LARGEST = 1e100  # on a log axis
+LARGEST_DRAWN = 1e300
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Axis:
 
 def axis(values: Iterable[float], log: bool = False, whole: bool = False) -> Axis:
     """Return an axis for all finite values with a margin; `log` holds only if all are above zero and not extreme."""
-    known = [v for v in values if math.isfinite(v)] or [0.0, 1.0]
+    known = [v for v in values if abs(v) < LARGEST_DRAWN] or [0.0, 1.0]  # not NaN
     low, high = min(known), max(known)
     if log and low > 1 / LARGEST and high < LARGEST:
         room = max((high / low) ** MARGIN, 1.02)

@@ -47,8 +47,8 @@ class _Requirement:
 
     def is_met(self, trial: Trial) -> bool:
         """Return whether the trial meets it; a metric that was not measured does not."""
-        violation = self.constraint.violation(trial.metrics.get(self.constraint.metric, math.nan))
-        return violation <= ROUNDING * max(1.0, abs(self.constraint.bound))
+        value = trial.metrics.get(self.constraint.metric, math.nan)
+        return self.constraint.violation(value) <= ROUNDING * max(abs(value), abs(self.constraint.bound))
 
 
 def best(run: Run, requirements: Requirements) -> Pick:

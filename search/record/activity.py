@@ -2,7 +2,7 @@
 
 from search.record.budget_use import max_trials
 from search.record.events import Again, BesideNeighbour, Turn
-from search.record.run_state import RunState
+from search.record.run_state import AFTER_SEARCH, RunState
 from search.record.trial import Trial
 from search.text.numbers import plural
 
@@ -29,12 +29,12 @@ def phase(run_state: RunState) -> str:
         return "the first trial is being chosen"
     front = run_state.front()
     tested, repeated = sum(bool(t.test_metrics) for t in front), sum(len(t.repeats) for t in front)
+    if run_state.latest not in AFTER_SEARCH and len(run_state.counted()) != max_trials(run_state):
+        return "choosing what to try next"
     if tested:
         return f"reading the test set for the front: {tested} of {len(front)} done"
     if run_state.latest in (Turn, BesideNeighbour):
         return "measuring the front's rates in turns"
     if run_state.latest is Again:
         return "training the front with other seeds"
-    if repeated or len(run_state.counted()) == max_trials(run_state):
-        return f"measuring the front's rates again: {plural(repeated, 'probe')} done"
-    return "choosing what to try next"
+    return f"measuring the front's rates again: {plural(repeated, 'probe')} done"

@@ -29,8 +29,8 @@ def budget_use(run_state: RunState, now: float) -> BudgetUse | None:
     epochs = sum(t.epochs for t in trials)
     parts = sum(t.epochs / run_state.length(t) for t in trials if t.state == "running")
     used = run_state.searching_seconds(now)
-    start_seconds = next(iter(run_state.trials.values())).started_at - run_state.info.time
-    working = max(used - start_seconds, 0.0)  # starting Ray happens once, so it says nothing about the trials to come
+    # starting Ray happens once, so it says nothing about the trials to come
+    working = max(used - run_state.seconds_before_trials, 0.0)
     most, most_epochs = max_trials(run_state), budget.total_epochs
     amounts = (
         (len(ended) + parts, most, f"{len(ended)} of {most} trials"),

@@ -76,6 +76,7 @@ class RunState:
         self.objectives: list[Objective] = []
         self._constraints: list[Constraint] = []
         self._seconds = 0.0  # of the processes before this one
+        self.seconds_before_trials = 0.0  # such as for the start of Ray
         self.deciding_seconds = self.ending_seconds = 0.0  # of the active ones: `DECIDING`, `AFTER_SEARCH`
         self._resumed_at = self._last_at = math.nan
         self._front: list[Trial] | None = None
@@ -132,6 +133,8 @@ class RunState:
                 case End():
                     self.end = event.reason
                 case Start() if event.trial_id not in self.trials:  # else it is taken up again after a resume
+                    if not self.trials:
+                        self.seconds_before_trials = self.active_seconds(event.time)
                     config, rate = dict(event.config), self.rate_metric
                     trial = Trial(event.trial_id, config, event.kind, event.time, rate_metric=rate, gpus=event.gpus)
                     self.trials[event.trial_id] = trial
@@ -203,16 +206,20 @@ class RunState:
 
     def _join(self, trial: Trial) -> None:
         """Add a trial to the groups with which it shares metrics, and take it out of those that it was in."""
-        for group in trial.groups:
-            group.trials.remove(trial)
-            group.invalidate()
-        length = self.length(trial)  # on which the schedule depends; a later `budget.epochs` may be another one
-        keys = [(length if shares.learned else None, shares.key(trial.config)) for shares in self._shared]
-        trial.groups = tuple(
+        trial.length = self.length(trial)  # on which the schedule depends; a later `budget.epochs` may be another one
+        keys = [(trial.length if shares.learned else None, shares.key(trial.config)) for shares in self._shared]
+        groups = tuple(
             self._groups.setdefault(key, Group(shares, seed_variances=self._seed_variances))
             for key, shares in zip(keys, self._shared, strict=True)
         )
-        for group in trial.groups:
+        before, trial.groups = trial.groups, groups
+        for group in before:
+            if not any(group is each for each in groups):
+                group.trials.remove(trial)
+                group.invalidate()
+        for group in groups:
+            if any(group is each for each in before):
+                continue  # it keeps its place, as the first of a group stands for all
             group.trials.append(trial)
             alike = self._alike.setdefault(self._nearly(group, trial), []) if group.shares.learned else [group]
             if not any(each is group for each in alike):
@@ -330,7 +337,8 @@ class RunState:
 
     def length(self, trial: Trial) -> int:
         """Epochs after which a trial is complete."""
-        return int(trial.config.get(EPOCHS) or self.budget.epochs)
+        ended = trial.length if trial.state != "running" else 0
+        return ended or int(trial.config.get(EPOCHS) or self.budget.epochs)
 
     def candidates(self, among: Iterable[Trial] | None = None) -> list[Trial]:
         """Trials that may be compared, as `search.front.candidates`; `among`: only these."""
@@ -456,8 +464,10 @@ class RunState:
 
     def is_fraction(self, metric: str) -> bool:
         """Return whether a metric is a fraction, whose differences are told in points."""
-        unit = self.unit(metric)
-        return unit == "fraction" or (not unit and "accuracy" in metric and not is_duration(metric))
+        if unit := self.unit(metric):
+            return unit == "fraction"
+        last = (t.curve[t.epochs].metrics.get(metric, 0.0) for t in self.trials.values() if t.curve)
+        return "accuracy" in metric and not is_duration(metric) and not any(value > 1 for value in last)  # in percent
 
     def label(self, metric: str) -> str:
         """Name of a metric, marked if it was learned from generated images."""

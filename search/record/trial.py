@@ -17,7 +17,7 @@ from search.front.shared import SharedMetrics
 from search.record.events import Again, BesideNeighbour, Finish, Measurement, OnTestSet, Repeat, Retry
 from trainables.contract import STAGES, Scalar, Verdict
 
-# Standard errors of the logarithm of a rate: one without an interval, as rates of single measurements differ on a shared
+# Standard errors of the logarithm of a rate: of one without an interval, as single measurements differ on a shared
 # machine; and the largest that is assumed.
 UNKNOWN_DEVIATION, MOST_DEVIATION = 0.15, 1.0
 
@@ -46,6 +46,7 @@ class Trial:
     verdict: Verdict | None = None
     rate_metric: str = FIRST_RATE
     gpus: int = 0
+    length: int = 0  # epochs after which it is complete; 0: not known
     _neighbours: dict[bool, dict[tuple[str, Scalar], Neighbour]] = field(
         default_factory=lambda: {False: {}, True: {}}, repr=False, compare=False
     )  # False: at first, True: those that were measured again

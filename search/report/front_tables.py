@@ -32,8 +32,8 @@ ON_FRONT = "on the front"
 PROBABILITY = (
     f"{ON_FRONT.capitalize()}: the probability that a point belongs to the front. It is computed from the 95% "
     "intervals of the objectives and from the ratios of rates that were measured in turns; a rate without an interval "
-    "counts as known to 15%, another value as exact. Of many nearly equal trials it is too high, because the lucky ones "
-    "are on the front."
+    "counts as known to 15%, another value as exact. Of many nearly equal trials it is too high, because the lucky "
+    "ones are on the front."
 )
 LEAST_NAMED = 0.01  # probability of a trial whose turns are named
 

@@ -111,7 +111,7 @@ def no_front(run: Run) -> str:
 
 def _violated(run: Run) -> Iterator[str]:
     """Yield how many of the complete trials violate each constraint, and which one the least."""
-    complete = [trial for trial in run.state.trials.values() if trial.state == "complete"]
+    complete = [trial for trial in run.state.counted() if trial.state == "complete"]
     for constraint in map(read_constraint, run.info.constraints):
         known = {t.trial_id: t.metrics[constraint.metric] for t in complete if constraint.metric in t.metrics}
         excesses = {} if constraint.of_baseline else {name: constraint.excess(value) for name, value in known.items()}

@@ -100,7 +100,8 @@ def loader_tables(
         tables = format_tables(settings, columns, utilization(rows))
         ranked = sorted(rows, key=lambda t: t.rate)
         named = {
-            t.trial_id: ", ".join(f"{n}={format_setting(t.config[n])}" for n in names if n in t.config) for t in rows
+            t.trial_id: ", ".join(f"{n}={format_setting(t.config[n]) if n in t.config else '–'}" for n in names)
+            for t in rows
         }
         slowest, fastest = ranked[0], ranked[-1]
         lead = ratio(fastest, slowest)

@@ -181,8 +181,8 @@ def _format_turn(run_state: RunState, trial: Trial, other: Trial) -> str | None:
 
 def _format_neighbour(trial: Trial, event: BesideNeighbour) -> str | None:
     """Return the gain of a change after its last round of each attempt, as far as that can be known."""
-    change = {(each.parameter, each.new): each for each in trial.neighbours}[event.parameter, event.value]
-    if len(change.rounds) % FEWEST_ROUNDS or (estimate := change.estimate) is None:
+    change = {(each.parameter, each.new): each for each in trial.neighbours}.get((event.parameter, event.value))
+    if change is None or len(change.rounds) % FEWEST_ROUNDS or (estimate := change.estimate) is None:
         return None
     text = format_change(event.parameter, event.old, event.value)
     return f"{trial.trial_id} with {text}: {format_ratio(*estimate.ratio)} times the rate"

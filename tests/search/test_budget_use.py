@@ -68,6 +68,18 @@ def test_a_resume_that_extends_the_budget_is_measured_by_the_new_one():
     assert budget_use(RunState(typed(recorder.events)), recorder.now).text == "2 of 4 trials"
 
 
+@pytest.mark.parametrize("gap", [0.0, 3600.0, -3600.0])
+def test_the_time_between_two_processes_before_the_first_trial_is_none_of_the_pace(gap):
+    recorder = Recorder(budget=budget(trials=4))
+    recorder.now += gap
+    recorder.add("resume", budget=budget(trials=4), command=[])
+    for trial_id in ("t0001", "t0002"):
+        recorder.complete(trial_id, [0.1, 0.2, 0.3], 100.0, config())
+    found = budget_use(RunState(typed(recorder.events)), recorder.now)
+    alone = budget_use(RunState(typed(two_trials(trials=4).events)), two_trials(trials=4).now)
+    assert found.seconds_left == pytest.approx(alone.seconds_left, abs=10)
+
+
 def test_a_grid_ends_when_it_is_through():
     space = {**INFO["space"], "evaluation": "probe"}
     recorder = Recorder(space=space, budget=budget(epochs=1), grid_points=8)

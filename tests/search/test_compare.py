@@ -327,3 +327,20 @@ def test_the_figure_is_written(capsys, tmp_path, folders):
     text = path.read_text()
     assert text.startswith("<?xml")
     assert "B: cloud" in text or "<path" in text
+
+
+def test_a_failed_trial_does_not_stand_for_a_configuration(tmp_path):
+    first, second = Recorder(), Recorder(name="B")
+    first.complete("t0001", [0.3], 300.0, config(64, 0.01))
+    second.start("t0001", **config(64, 0.4))
+    second.measure("t0001", 1, val_accuracy=0.1, **interval(100.0, 1.0))
+    second.finish("t0001", "failed")
+    second.complete("t0002", [0.3], 300.0, config(64, 0.01))
+    folders = [write_run(tmp_path / name, recorder.events) for name, recorder in (("a", first), ("b", second))]
+    (found,) = shared(named(*folders), "images_per_second")
+    assert {letter: reading.value for letter, reading in found.readings.items()} == {"A": 300.0, "B": 300.0}
+
+
+def test_the_interval_of_one_of_two_counts():
+    one, other = Reading(11.0, None, 1, False), Reading(10.0, 5.0, 1, False)
+    assert Shared({}, {"A": other, "B": one}).ratio("B", "A") == pytest.approx((1.1, 0.55))

@@ -93,7 +93,7 @@ def decided(
         return Ended("complete")
 
     monkeypatch.setattr(workers, "run_task", run_task)
-    monkeypatch.setattr(RunState, "active_seconds", lambda self: 1000.0)
+    monkeypatch.setattr(RunState, "active_seconds", lambda self, now=None: 1000.0)
     space = parse_space(SPACE | keys)
     (folder / "trials").mkdir()
     with Journal(folder / FILE_NAME) as journal:

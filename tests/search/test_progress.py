@@ -276,6 +276,9 @@ def test_a_log_says_what_goes_on_where_no_trial_runs():
     assert running_line(RunState(typed(recorder.events)), recorder.now).startswith("measuring the front's rates again")
     recorder.add("test", recorder.now, trial_id="t0001", metrics={"test_accuracy": 0.5})
     assert running_line(RunState(typed(recorder.events)), recorder.now).startswith("reading the test set")
+    recorder.add("end", reason="budget.trials is spent")
+    recorder.add("resume", budget={"trials": 5, "epochs": 1, "hours": None}, command=[])
+    assert running_line(RunState(typed(recorder.events)), recorder.now).startswith("choosing what to try next")
 
 
 def test_probes_that_only_prepare_are_no_trials_of_a_run_that_continues():

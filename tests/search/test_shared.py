@@ -9,6 +9,7 @@ import pytest
 
 from search.front.affects import without_effect
 from search.front.front_probability import front_draws
+from search.front.intervals import merge_repeats
 from search.front.shared import shared_metrics
 from search.record.run_state import RunState
 from tests.search.runs import INFO, Recorder, config, interval, typed
@@ -202,3 +203,28 @@ def test_a_rate_without_an_interval_has_a_question_mark_where_rates_have_interva
     texts = [run_state.format_metric(trial, RATE) for trial in run_state.trials.values()]
     assert texts[0].startswith("1,700 ± ")
     assert texts[1] == "1,800 ± ?"
+
+
+def test_a_resume_does_not_move_a_trial_that_never_ended_in_its_group():
+    recorder = Recorder()
+    recorder.start("t0001", **config(64, 0.1))
+    recorder.measure("t0001", 1, val_accuracy=0.1, **interval(290.0, 2.0))
+    for trial_id, size in (("t0002", 64), ("t0003", 128)):
+        recorder.complete(trial_id, [0.5], 300.0, config(size, 0.2))
+    recorder.add("turn", trial_id="t0002", other="t0003", rates=[290.0, 300.0])
+    recorder.add("resume", command=[])
+    state = RunState(typed(recorder.events))
+    assert state.trials["t0002"].source(RATE) == "t0001"
+    assert state.num_rounds(state.trials["t0002"], state.trials["t0003"]) == 1
+
+
+def test_repeats_with_intervals_replace_a_measurement_without_one():
+    merged = merge_repeats({RATE: 300.0}, [interval(310.0, 1.0), interval(311.0, 1.0)])
+    assert merged[RATE] == pytest.approx(310.5)
+    assert merged[f"{RATE}_low"] < 310.5 < merged[f"{RATE}_high"]
+
+
+def test_an_accuracy_in_percent_is_no_fraction():
+    recorder = Recorder(metrics={})
+    recorder.complete("t0001", [71.2], 300.0, config(64))
+    assert not RunState(typed(recorder.events)).is_fraction(ACCURACY)
