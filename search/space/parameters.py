@@ -276,6 +276,11 @@ def _condition_problems(
             yield Problem(path, "an empty list; give at least one value")
         elif other in parameters:
             domain = parameters[other]
+            if isinstance(domain, Range) and domain.type == "float":
+                yield Problem(
+                    path, f"{other} is a range, which hardly ever has one value; give {other} a list of values"
+                )
+                continue
             for value in (value for value in values if not domain.contains(value)):
                 if isinstance(domain, Range):
                     hint = f"; it goes from {domain.min} to {domain.max}"

@@ -44,6 +44,7 @@ def describe_plan(
     lines += [row for c in space.constraints for row in _entry("constraint", str(c))]
     stopping = space.stopping_rule + " (auto)" * (space.stopping.name == "auto")
     lines += _entry("searcher", f"{space.searcher.name}, seed {space.searcher.seed}; stopping: {stopping}")
+    lines += _entry("evaluation", _evaluation(space)) if space.evaluation != "coupled" else []
     lines += _entry("budget", _budget(space))
     lines += ["", "searched", *_settings({name: _choices(p) for name, p in space.parameters.items()})]
     if space.fixed:
@@ -55,6 +56,16 @@ def describe_plan(
         for line in left_out:
             lines += textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="    ")
     return "\n".join([*lines, "", *_estimate_lines(space, guess, share)])
+
+
+def _evaluation(space: Space) -> str:
+    """Return what probes are for in a search that is not `coupled`."""
+    if space.evaluation == "probe":
+        return "probe: nothing is trained"
+    tuned = [name for name in space.parameters if name in space.probe_tuned_parameters]
+    if tuned and any(map(space.is_probed, space.objectives)):
+        return f"decoupled: probes choose {join_words(tuned)}"
+    return "decoupled, but there is nothing to probe: it takes an objective and a setting that probes alone tell of"
 
 
 def _estimate_lines(space: Space, guess: RunEstimate, share: Resources) -> list[str]:
@@ -97,7 +108,8 @@ def _time(space: Space, guess: RunEstimate, share: Resources) -> str:
         return _limit(space, guess, share)
     least, most = map(rough_duration, guess.seconds)
     hours = space.budget.hours
-    ends = ", with budget.hours spent and the front probed again" if hours and guess.seconds[1] >= hours * 3600 else ""
+    ends = ", with budget.hours spent" if hours and guess.seconds[1] >= hours * 3600 else ""
+    ends += " and the front probed again" * bool(ends and space.num_repeats)
     span = most if least == most else f"{least} to {most.removeprefix('about ')}"
     if math.isinf(guess.seconds[1]):
         span = f"{least} or more"

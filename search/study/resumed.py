@@ -82,7 +82,20 @@ def check_same_space(folder: Path, info: Opening, asked: Space) -> None:
     for key in SAME_IN_FILE:
         found = (info.space or {}).get(key, given[key])
         if not any(_is_same(key, found, one[key], info.left_out) for one in (given, overlaid)):
-            raise InputError(f"{folder}: was begun with other {key}; give the same space file, or another --name")
+            raise InputError(
+                f"{folder}: was begun with {_other(key, found, given[key])}; give the same, or another --name"
+            )
+
+
+def _other(key: str, recorded: Any, asked: Any) -> str:
+    """Return what differs: the settings of a section, as far as they can be told apart."""
+    if isinstance(recorded, Mapping) and isinstance(asked, Mapping):
+        every = dict.fromkeys([*recorded, *asked])
+        names = [name for name in every if asked.get(name) not in (recorded.get(name), "auto")]
+        plain = [name for name in names if not isinstance(recorded.get(name), Mapping | list)]
+        if names and len(plain) == len(names):
+            return ", ".join(f"{key}.{name} {format_setting(recorded.get(name))}" for name in names)
+    return f"other {key}"
 
 
 def _is_same(key: str, recorded: Any, asked: Any, left_out: Sequence[str]) -> bool:

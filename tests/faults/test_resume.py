@@ -313,20 +313,22 @@ def test_one_command_begins_a_run_goes_on_with_it_and_repeats_its_end(
 
 
 @pytest.mark.parametrize(
-    ("override", "section"),
+    ("override", "other"),
     [
-        ("searcher.seed=5", "searcher"),
-        ("fixed.seconds_per_epoch=0.2", "fixed"),
-        ("parameters.learning_rate.max=0.7", "parameters"),
-        ("data.train_images=77", "data"),
-        ("data.name=cifar10", "data"),
+        ("searcher.seed=5", "searcher.seed 0"),
+        ("fixed.seconds_per_epoch=0.2", "fixed.seconds_per_epoch 0.1"),
+        ("parameters.learning_rate.max=0.7", "other parameters"),
+        ("data.train_images=77", "data.train_images None"),
+        ("data.name=cifar10", "data.name generated"),
     ],
 )
 def test_go_on_with_another_space_file_is_refused(
-    override: str, section: str, begun: Path, would_start: None, capsys: pytest.CaptureFixture[str]
+    override: str, other: str, begun: Path, would_start: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert go_on(begun, "--set", override) == 2
-    assert f"was begun with other {section}; give the same space file, or another --name" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"was begun with {other}" in told
+    assert "; give the same, or another --name" in told
 
 
 def begun_with(space: Mapping[str, Any], left_out: Sequence[str] = ()) -> Opening:

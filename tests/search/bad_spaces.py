@@ -263,9 +263,15 @@ parameters:
     ),
     Bad(
         "when a value beyond the range",
+        "parameters.seed.when.batch_size",
+        "batch_size is never 9; it goes from 16 to 64",
+        "parameters:\n  batch_size: {min: 16, max: 64, type: int}\n  seed: {values: [1, 2], when: {batch_size: 9}}  # <-\n",
+    ),
+    Bad(
+        "when a value of a range",
         "parameters.seed.when.momentum",
-        "momentum is never 2; it goes from 0.5 to 0.9",
-        "parameters:\n  momentum: {min: 0.5, max: 0.9}\n  seed: {values: [1, 2], when: {momentum: 2}}  # <-\n",
+        "momentum is a range, which hardly ever has one value; give momentum a list of values",
+        "parameters:\n  momentum: {min: 0.5, max: 0.9}\n  seed: {values: [1, 2], when: {momentum: 0.6}}  # <-\n",
     ),
     Bad(
         "when of no value",
