@@ -264,8 +264,8 @@ parameters:
     Bad(
         "when a value beyond the range",
         "parameters.seed.when.batch_size",
-        "batch_size is never 9; it goes from 16 to 64",
-        "parameters:\n  batch_size: {min: 16, max: 64, type: int}\n  seed: {values: [1, 2], when: {batch_size: 9}}  # <-\n",
+        "batch_size is never 7; it goes from 8 to 64",
+        "parameters:\n  batch_size: {min: 8, max: 64, type: int}\n  seed: {values: [1], when: {batch_size: 7}}  # <-\n",
     ),
     Bad(
         "when a value of a range",
