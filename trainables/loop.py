@@ -120,6 +120,7 @@ def test(settings: Settings, worker: Worker) -> dict[str, float]:
         FileNotFoundError: there is no checkpoint.
     """
     workload, shape, device = workload_of(settings), _opened(settings, worker), device_of(worker)
+    seed_process(settings.seed)  # as in the training: a file may draw more than what the checkpoint holds
     model = network(settings, shape, device)
     batches = workload.evaluation_batches(settings, worker.data, "test", device, worker.rank, worker.world_size)
     ranks.meet(worker.world_size)  # also waits until rank 0 has written the checkpoint

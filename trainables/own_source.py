@@ -97,7 +97,9 @@ def own_errors(folder: Path) -> Iterator[None]:
         _, found, place = described(error, folder).rpartition(" (")
         raise OwnCodeError(f"called sys.exit({error.code!r}){found}{place if found else ''}; {hint}") from error
     except Exception as error:
-        raise OwnCodeError(described(error, folder)) from error
+        cached = "; a cache of the file holds a tensor without data, made while operators were counted: keep what "
+        cached += "forward computes once in the network, by register_buffer"
+        raise OwnCodeError(described(error, folder) + cached * ("FakeTensor" in f"{error}")) from error
 
 
 def own_metrics(declaration: Declaration, tested: bool = True) -> dict[str, Metric]:

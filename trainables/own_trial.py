@@ -84,6 +84,7 @@ class OwnTrial:
         self._started, self._seconds, self._resumed = math.inf, 0.0, 0.0
         self._marked = False
         self._in_epoch = 0  # steps
+        self._in_use: int | None = None  # units of the batch that `steps` yielded, until its step is counted
         self._on_step = None if probe else getattr(worker, "on_step", None)
         self.turns: StepListener | None = None  # hears of the steps, in place of the end of a probe
 
@@ -111,10 +112,19 @@ class OwnTrial:
         try:
             for batch in itertools.islice(loader, self._most_steps):
                 self.loaded()
+                self._in_use = units_of(batch, units)
                 yield batch
-                self.step(units_of(batch, units))
+                self._count_step()
+                self.resume(length)  # after a report, where one iterator goes through several epochs
         finally:
+            self._in_use = None
             self.pause()
+
+    def _count_step(self) -> None:
+        """Count the step of the batch that `steps` yielded last, once."""
+        if (units := self._in_use) is not None:
+            self._in_use = None
+            self.step(units)
 
     def report(self, epoch: int, checkpoint: Any = None, **metrics: float | Tensor) -> bool:
         """Report an epoch; False: the trial is ended, and `train` must return.
@@ -137,8 +147,10 @@ class OwnTrial:
             raise OwnCodeError(
                 f"trial.report({epoch}, ...) after the trial has ended: train must return when it gives False"
             )
+        self._count_step()
         if not self._steps:
-            raise OwnCodeError(f"trial.report({epoch}) without a step; go through the batches by trial.steps(loader)")
+            why = "go through the batches by trial.steps(loader), and not for one batch alone that ends by break"
+            raise OwnCodeError(f"trial.report({epoch}) without a step; {why}")
         self.pause()
         values, of_samples = measured(metrics)
         self._check(epoch, values, metrics)

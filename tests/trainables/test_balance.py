@@ -9,7 +9,7 @@ import torch
 from tests.trainables.test_strategies import settings_of
 from trainables.contract import InfeasibleError
 from trainables.network.vgg import vgg
-from trainables.parallel.balance import cuts, layer_costs
+from trainables.parallel.balance import cuts, is_chain, layer_costs
 
 
 class Pair(torch.nn.Module):
@@ -76,3 +76,18 @@ def test_measuring_leaves_network_and_dropout_as_they_were(head: str) -> None:
     assert all(cost.seconds > 0 for cost in costs)
     assert (costs[0].output.shape, costs[0].output.dtype) == ((4, 8, 32, 32), torch.bfloat16)
     assert costs[-1].output.shape == (4, 10)
+
+
+def test_layers_that_work_in_place_are_timed() -> None:
+    chain = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(inplace=True), torch.nn.Linear(3, 2))
+    assert len(layer_costs(chain, torch.zeros(2, 3), settings_of("pipeline", precision="fp32"))) == 3
+
+
+class Residual(torch.nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + super().forward(x)
+
+
+def test_a_subclass_with_its_own_forward_is_no_chain() -> None:
+    assert is_chain(torch.nn.Sequential(torch.nn.Linear(3, 3)))
+    assert not is_chain(Residual(torch.nn.Linear(3, 3)))

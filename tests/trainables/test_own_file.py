@@ -382,6 +382,78 @@ def test_an_example_has_the_values_of_a_sample_which_invented_numbers_may_not_ha
     assert training_cost(OwnTrainable(Path(path)).settings(batch_size=8), Data()).samples_per_second > 0
 
 
+CONSTANTS = {
+    "of the loss": (
+        "return nn.functional.mse_loss(outputs, targets)",
+        "return nn.functional.mse_loss(outputs * ONE, targets)",
+    ),
+    "of the network": (
+        "nn.Sequential(nn.Linear(4, hidden)",
+        "nn.Sequential(Times(lambda: ONE), nn.Linear(4, hidden)",
+    ),
+    "in an lru_cache": ("nn.Sequential(nn.Linear(4, hidden)", "nn.Sequential(Times(cached), nn.Linear(4, hidden)"),
+    "in a dictionary": ("nn.Sequential(nn.Linear(4, hidden)", "nn.Sequential(Times(kept), nn.Linear(4, hidden)"),
+}
+HELPERS = """
+import functools
+ONE = torch.ones(1)
+KEPT = {}
+
+
+class Times(nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        return x * self.factor()
+
+
+@functools.lru_cache
+def cached():
+    return torch.linspace(1, 2, 4)
+
+
+def kept():
+    if 4 not in KEPT:
+        KEPT[4] = torch.linspace(1, 2, 4)
+    return KEPT[4]
+
+
+def network("""
+
+
+@pytest.mark.parametrize("constant", CONSTANTS)
+def test_tensors_that_a_file_keeps_beside_its_network_do_not_disturb_the_training(
+    tmp_path: Path, name: str, constant: str
+) -> None:
+    path = written(tmp_path, name, CONSTANTS[constant], ("\n\ndef network(", HELPERS))
+    words = ["--trainable", path, "--folder", f"{tmp_path / 'trial'}", "batch_size=8", "threads=1"]
+    assert train.main(words) == 0
+
+
+def test_the_test_is_of_the_network_that_was_trained(tmp_path: Path, name: str) -> None:
+    """Also where a file draws more than what its weights are."""
+    drawn = ("return nn.Sequential(", "order = torch.randperm(4).tolist()\n    return nn.Sequential(Order(order), ")
+    layer = """class Order(nn.Module):
+    def __init__(self, order):
+        super().__init__()
+        self.order = order
+
+    def forward(self, x):
+        return x[:, self.order]
+
+
+def network("""
+    same = ('"validation": 1, "test": 2', '"validation": 1, "test": 1')
+    uneven = ("self.x.sum(1, keepdim=True)", "self.x[:, :1] * 3 - self.x[:, 1:2]")
+    exact = (" + 0.1 * torch.randn(4)", "")
+    path = written(tmp_path, name, drawn, ("def network(", layer), same, uneven, exact)
+    worker = trained(path, tmp_path / "trial", epochs=3)
+    found = load_trainable(path).test({**CONFIG}, worker)
+    assert found["test_loss"] == pytest.approx(worker.reported[-1].metrics["val_loss"], rel=1e-5)
+
+
 def test_weights_of_four_axes_alone_have_the_memory_format(tmp_path: Path, name: str) -> None:
     convolutions = "return nn.Sequential(nn.Conv2d(2, 2, 3), nn.Conv3d(2, 2, 3))"
     settings = OwnTrainable(Path(written(tmp_path, name, (NETWORK, convolutions)))).settings()

@@ -100,6 +100,19 @@ def test_a_loader_without_a_length_gives_steps(tmp_path: Path, name: str) -> Non
     assert [m.epoch for m in trained(path, tmp_path / "trial", epochs=2).reported] == [1, 2]
 
 
+def test_one_iterator_may_go_through_several_epochs(tmp_path: Path, name: str) -> None:
+    endless = (
+        "for epoch in trial.epochs():\n        for x, y in trial.steps(loader):\n            loss",
+        "batches = trial.steps(batch for _ in range(9) for batch in loader)\n"
+        "    for epoch in trial.epochs():\n        for _ in range(len(loader)):\n"
+        "            x, y = next(batches)\n            loss",
+    )
+    worker = trained(written(tmp_path, name, endless, text=LOOP), tmp_path / "trial")
+    assert [m.epoch for m in worker.reported] == [1, 2, 3]
+    usual = trained(written(tmp_path, f"usual_{name}", text=LOOP), tmp_path / "usual")
+    assert worker.reported[-1].metrics["val_loss"] == usual.reported[-1].metrics["val_loss"]
+
+
 def test_a_row_for_each_sample_gives_interval_and_samples(tmp_path: Path, name: str) -> None:
     of_each = ("val_loss=tested(model, 1)", "val_loss=(tested(model, 1) + torch.arange(100.0))[:, None]")
     one, last = trained(written(tmp_path, name, of_each, text=LOOP), tmp_path / "trial", epochs=2).reported

@@ -20,9 +20,10 @@ def described(error: BaseException, folder: Path) -> str:
     """Return type and first line of an error, and the last place in `folder` that it passed."""
     first = next(iter(str(error).strip().splitlines()), "")
     text = f"{type(error).__name__}: {first}" if first else type(error).__name__
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _within(frame.filename, folder)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_within(frame.filename, folder)]
     return f"{text} ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else text
 
 
-def _within(filename: str, folder: Path) -> bool:
+def is_within(filename: str, folder: Path) -> bool:
+    """Return whether a file is one of the user's in that folder, and of no library."""
     return folder in Path(filename).parents and "site-packages" not in filename

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +48,11 @@ def cuts(seconds: Sequence[float], parts: int) -> list[int]:
     return best[len(seconds)][1]
 
 
+def is_chain(network: nn.Module) -> TypeGuard[nn.Sequential]:
+    """Return whether a network is its layers one after the other; a subclass may do something else with them."""
+    return isinstance(network, nn.Sequential) and type(network).forward is nn.Sequential.forward
+
+
 def layer_costs(network: nn.Sequential, images: Tensor, settings: Settings) -> list[LayerCost]:
     """Measure each layer's training step on a batch like `images`, best of a few; the network is not changed."""
     costs = []
@@ -71,7 +77,7 @@ def _timed(layer: nn.Module, images: Tensor, settings: Settings) -> tuple[float,
     synchronize(images.device)
     started = time.perf_counter()
     with autocast(settings, images.device):
-        result = layer(images)
+        result = layer(images.clone())  # a layer may work in place, which a tensor with a gradient does not take
     if not isinstance(result, Tensor):
         what = f"a {type(layer).__name__} of the chain returns a {type(result).__name__}"
         raise InfeasibleError(f"strategy pipeline: {what}, expected one tensor")

@@ -1,37 +1,62 @@
-"""Networks whose operators cannot be counted without data, because they branch on values, for example."""
+"""Counts over a network without data: of networks that branch on values there are none."""
 
 from __future__ import annotations
 
+import gc
 import logging
+import sys
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    UnsupportedFakeTensorException,
-)
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves
 
-UNCOUNTABLE = (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    UnsupportedFakeTensorException,
-    NotImplementedError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+from trainables.machine.exception_chain import is_within
+from trainables.settings import Settings
+
+DEEPEST, MOST_LOOKED_AT = 4, 2000  # of what a cache refers to
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def counted_or_none(count: Callable[[], T]) -> T | None:
+def counted_or_none(count: Callable[[], T], settings: Settings) -> T | None:
     """Return the count; None where the network needs values that tensors without data do not have.
 
-    An error of the network itself is raised again by its first step.
+    An error of the network itself, of whatever kind, is raised again by its first step.
     """
     try:
         return count()
-    except UNCOUNTABLE as error:
+    except Exception as error:
         log.info("operators of this network cannot be counted: %s", str(error).partition("\n")[0])
         return None
+    finally:
+        if settings.source:
+            _forget(Path(settings.workload).parent)
+
+
+def _forget(folder: Path) -> None:
+    """Take tensors without data out of the caches of a user's files: dictionaries, and functions with `lru_cache`."""
+    every = [module for module in list(sys.modules.values()) if isinstance(getattr(module, "__file__", None), str)]
+    files = (module for module in every if is_within(module.__file__ or "", folder))
+    for value in [value for module in files for value in vars(module).values()]:
+        if isinstance(value, dict):
+            for key in [key for key, kept in value.items() if any(map(_has_no_data, tree_leaves(kept)))]:
+                del value[key]
+        elif hasattr(value, "cache_clear") and _refers_to_one(value):
+            value.cache_clear()
+
+
+def _has_no_data(value: Any) -> bool:
+    return isinstance(value, FakeTensor) or (isinstance(value, Tensor) and value.is_meta)
+
+
+def _refers_to_one(cache: Any) -> bool:
+    """Return whether a cache has a tensor without data; one of data is left as it is, so that nothing is read again."""
+    found = [cache]
+    for _ in range(DEEPEST):
+        found = gc.get_referents(*found)[:MOST_LOOKED_AT]
+        if any(map(_has_no_data, found)):
+            return True
+    return False

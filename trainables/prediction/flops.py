@@ -23,7 +23,7 @@ def training_flops_per_sample(settings: Settings, shape: SampleShape) -> int | N
     gain must appear as a higher rate. None: the network cannot be counted.
     """
     workload = workload_of(settings)
-    return counted_or_none(lambda: _counted(workload.plain(settings, "cpu"), shape))
+    return counted_or_none(lambda: _counted(workload.plain(settings, "cpu"), shape), settings)
 
 
 @cache

@@ -148,7 +148,9 @@ def _memory_need(settings: Settings, job: Job, calibration: Calibration | None) 
     batch = samples_per_reader(settings, job.processes)
     row = STRATEGIES[settings.strategy]
     bucket_bytes = row.bucket_bytes if device.type == "cuda" else 0
-    counted = counted_or_none(lambda: _counted(plain(settings, device), job.shape, batch, device, bucket_bytes))
+    counted = counted_or_none(
+        lambda: _counted(plain(settings, device), job.shape, batch, device, bucket_bytes), settings
+    )
     if counted is None:
         return None
     calibration = calibration or machine_calibration(device)

@@ -44,7 +44,8 @@ class MemoryTraffic:
 
 def memory_traffic(settings: Settings, shape: SampleShape, device: torch.device) -> MemoryTraffic | None:
     """Count the traffic of one process's step once (2 s), and store it; None: the network cannot be counted."""
-    return counted_or_none(lambda: _of_plain(replace(plain(settings, device), cuda_graphs=False), shape, device.type))
+    counted = replace(plain(settings, device), cuda_graphs=False)
+    return counted_or_none(lambda: _of_plain(counted, shape, device.type), settings)
 
 
 @cache
@@ -66,7 +67,7 @@ def _line(settings: Settings, shape: SampleShape, device: torch.device) -> Figur
 def _counted(settings: Settings, shape: SampleShape, batch: int, device: torch.device) -> int:
     model = shapes_of_network(settings, shape)
     counter = _Counter()
-    with FakeTensorMode():
+    with FakeTensorMode(allow_non_fake_inputs=True):  # constants that a file made itself
         materialize(model, device)
         step = Step(model, model, settings, device)
         inputs, targets = shape.empty(batch, device)

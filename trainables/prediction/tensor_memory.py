@@ -74,7 +74,7 @@ def tensor_memory(
     watch = _Watch(kept_below, CachingAllocator() if device.type == "cuda" else None)
     captured = captures(settings, device.type)
     pool = "captured stream" if captured else "default"
-    with FakeTensorMode(), watch:
+    with FakeTensorMode(allow_non_fake_inputs=True), watch:  # with constants that a file made itself
         materialize(network, device)
         parameters = watch.live
         # a tensor without values is refused as a graph's learning rate

@@ -24,6 +24,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._pytree import tree_leaves
 
 from trainables.contract import InfeasibleError, Stage
+from trainables.parallel.balance import is_chain
 from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
@@ -104,7 +105,7 @@ def _sharded(model: nn.Module, device: torch.device) -> nn.Module:
     assert dist.group.WORLD is not None
     mesh = DeviceMesh.from_group(dist.group.WORLD, device.type)
     sharded = copy.deepcopy(model).to(memory_format=torch.contiguous_format)
-    if isinstance(sharded, nn.Sequential):
+    if is_chain(sharded):
         sharded = nn.Sequential(*_blocks(sharded))
     for module in (*_without_shared_weights(_units(sharded)), sharded):
         unit = fully_shard(module, mesh=mesh)  # returns the same module

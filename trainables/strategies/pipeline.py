@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from trainables.contract import InfeasibleError
-from trainables.parallel.balance import LayerCost, cuts, layer_costs
+from trainables.parallel.balance import LayerCost, cuts, is_chain, layer_costs
 from trainables.parallel.layouts import check_microbatches, samples_at_a_time
 from trainables.plan import Share
 from trainables.sample_shape import SampleShape
@@ -41,8 +41,8 @@ def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torc
         InfeasibleError: the network is no chain, there are fewer layers than processes, the batch has no such
             micro-batches, or two stages share a weight.
     """
-    if not isinstance(model, nn.Sequential):
-        raise InfeasibleError("strategy pipeline: needs an nn.Sequential, or `blocks` in the file")
+    if not is_chain(model):
+        raise InfeasibleError("strategy pipeline: needs an nn.Sequential without a forward of its own, or `blocks`")
     if not isinstance(shape.inputs, Tensor) or not isinstance(shape.targets, Tensor):
         raise InfeasibleError("strategy pipeline: inputs and targets must be one tensor each")
     world_size = dist.get_world_size()
@@ -211,6 +211,8 @@ class _Computation(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         inputs = arranged(inputs.to(self._device), self._settings)
+        if inputs.is_leaf and inputs.requires_grad:  # as the last stage left it; the first layer may work in place
+            inputs = inputs.clone()
         with autocast(self._settings, self._device):
             result: Tensor = self.layers(inputs)
         if self._target is None:

@@ -112,6 +112,8 @@ class OwnFile:
                     f"{self._path.name}: {name} has sparse gradients, which SGD with momentum and AdamW cannot use; "
                     "make it sparse=False, or write a loop of your own with torch.optim.SparseAdam"
                 )
+        if not any(weight.requires_grad for weight in network.parameters()):
+            raise TypeError(f"{self._path.name}: network returned one without a weight that can be trained")
         if not network.training:  # as transformers' from_pretrained returns it
             network.train()
         return nn.Sequential(*self._module.blocks(network)) if hasattr(self._module, "blocks") else network
@@ -246,6 +248,8 @@ class OwnFile:
                 raise DataError(
                     f"{self._path.name}: a sample has a {type(leaf).__name__}, expected tensors and numbers"
                 )
+            if not leaf.ndim:
+                raise DataError(f"{self._path.name}: collate returned a single number, expected a row for each sample")
         if not (isinstance(found, Sequence) and len(found) == 2):
             what = f"{self._path.name}: a batch is a {type(found).__name__}, expected a pair of inputs and targets"
             raise DataError(what)
