@@ -85,7 +85,8 @@ def test_layers_that_work_in_place_are_timed() -> None:
 
 class Residual(torch.nn.Sequential):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + super().forward(x)
+        whole: torch.Tensor = x + super().forward(x)
+        return whole
 
 
 def test_a_subclass_with_its_own_forward_is_no_chain() -> None:
