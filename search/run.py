@@ -296,10 +296,11 @@ def _located(space: Space, options: argparse.Namespace) -> Data:
     try:
         return load_trainable(space.trainable or "").locate_data(space.data)
     except DataError as error:
-        if space.data.root is None:
+        key, _, what = f"{error}".partition(" ")
+        if space.data.root is None or key != "data.root":
             raise
         _, source = read_space_file(options.space, options.set)
-        raise source.error(Problem(("data", "root"), f"{error}".removeprefix("data.root "))) from error
+        raise source.error(Problem(("data", "root"), what)) from error
 
 
 @contextmanager

@@ -37,10 +37,11 @@ def mistake_in(value: Any, parameter: Parameter) -> str | None:
     """Return why the parameter cannot have this value; None: it can. No value will do where that is the default."""
     if value is None and parameter.default is None:
         return None
-    if any(type(choice) is type(value) and choice == value for choice in parameter.choices):
+    kind = int | float if parameter.type == "float" else TYPES[parameter.type]
+    same = (choice for choice in parameter.choices if choice == value)
+    if any(type(choice) is type(value) or not isinstance(value, bool | str) for choice in same):
         return None  # also one of another type than most, such as true beside "auto"
     found = f"found {format_value(value)}"
-    kind = int | float if parameter.type == "float" else TYPES[parameter.type]
     if not isinstance(value, kind) or (isinstance(value, bool) and parameter.type != "bool"):
         return f"{found}; expected {list_choices(parameter) or TYPE_NAMES[parameter.type]}"
     words = [choice for choice in parameter.choices if isinstance(choice, str)]

@@ -43,12 +43,14 @@ class SharedMetrics:
             return {}
         if self.learned:
             return {name: mean for learned in self.names for name, mean in _means(learned, measurements).items()}
-        # whether others used the cores is not known of less than a window
-        timed = [each for each in measurements if any(is_rate(name) for name in each)]
-        quiet = [each for each in timed if not each.get("contended") and each.get("throughput_windows", 1.0)]
-        merged: dict[str, float] = {"contended": 0.0} if 0 < len(quiet) < len(measurements) else {}
+        merged: dict[str, float] = {}
         for name in self.names:
-            merged |= merge_independent(name, quiet or measurements) or _means(name, quiet or measurements)
+            known = [each for each in measurements if math.isfinite(each.get(name, math.nan))]
+            # whether others used the cores is not known of less than a window
+            quiet = [each for each in known if not each.get("contended") and each.get("throughput_windows", 1.0)]
+            merged |= merge_independent(name, quiet or known) or _means(name, quiet or known)
+            if is_rate(name) and 0 < len(quiet) < len(known):
+                merged["contended"] = 0.0
         return merged
 
 

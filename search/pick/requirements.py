@@ -48,7 +48,8 @@ class _Requirement:
     def is_met(self, trial: Trial) -> bool:
         """Return whether the trial meets it; a metric that was not measured does not."""
         value = trial.metrics.get(self.constraint.metric, math.nan)
-        return self.constraint.violation(value) <= ROUNDING * max(abs(value), abs(self.constraint.bound))
+        allowed = ROUNDING * max(abs(value), abs(self.constraint.bound))
+        return math.isfinite(value) and self.constraint.violation(value) <= allowed
 
 
 def best(run: Run, requirements: Requirements) -> Pick:

@@ -37,4 +37,4 @@ def phase(run_state: RunState) -> str:
         return "measuring the front's rates in turns"
     if run_state.latest is Again:
         return "training the front with other seeds"
-    return f"measuring the front's rates again: {plural(repeated, 'probe')} done"
+    return f"measuring the front's rates again: {plural(repeated, 'probe')} done" if repeated else "measuring the front"

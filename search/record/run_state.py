@@ -466,7 +466,8 @@ class RunState:
         """Return whether a metric is a fraction, whose differences are told in points."""
         if unit := self.unit(metric):
             return unit == "fraction"
-        last = (t.curve[t.epochs].metrics.get(metric, 0.0) for t in self.trials.values() if t.curve)
+        known = ({**t.curve[t.epochs].metrics, **t.test_metrics} for t in self.trials.values() if t.curve)
+        last = (metrics.get(metric, 0.0) for metrics in known)
         return "accuracy" in metric and not is_duration(metric) and not any(value > 1 for value in last)  # in percent
 
     def label(self, metric: str) -> str:

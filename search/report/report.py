@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from search.front.candidates import NOT_COMPARED
+from search.front.objective import read_constraint
 from search.front.roles import has_test, sounds_learned
 from search.record.dataframes import Run
 from search.record.disk import write_text_atomically
@@ -278,7 +279,8 @@ def _conditions(run: Run) -> str:
         rule = "the worst compared values, moved away by a tenth of the range"
         hypervolume = f"{format_number(found[0])} ({' × '.join(metrics)}); reference point {point} ({rule})"
     given = run_state.budget.model_dump(exclude_none=True, exclude_unset=True)
-    unused = ("epochs", "repeats") if run_state.is_probe_run else ()
+    asked = [*(o.metric for o in run_state.objectives), *(read_constraint(text).metric for text in info.constraints)]
+    unused = ("epochs", "repeats") if run_state.is_probe_run else ("repeats",) * all(map(info.is_learned, asked))
     budget = [BUDGET[key](value) for key, value in given.items() if key not in unused]
     budget += [plural(info.grid_points, "grid point")] if info.grid_points else []
     budget += ["one probe per trial"] * run_state.is_probe_run

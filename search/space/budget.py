@@ -41,9 +41,9 @@ class Budget(BaseModel):
 
     `gpu_hours`: hours of trials, each times the number of GPUs that it holds. `least_gain`: fraction of the front's
     hypervolume that the next trial must be expected to add. `repeats`: how often the points of the front are
-    measured again, in turn, before the front is published. `deciding`: time, as a fraction of what the search took,
-    in which the trials on which the front depends most measure their rates in turns, then the picks and their
-    neighbours do, and the doubtful points are trained with other seeds.
+    probed again, in turn, before the front is published, if probes measure what is asked for. `deciding`: time, as a
+    fraction of what the search took, in which the trials on which the front depends most measure their rates in turns,
+    then the picks and their neighbours do, and the doubtful points are trained with other seeds.
     """
 
     model_config = STRICT

@@ -90,11 +90,12 @@ def check_same_space(folder: Path, info: Opening, asked: Space) -> None:
 def _other(key: str, recorded: Any, asked: Any) -> str:
     """Return what differs: the settings of a section, as far as they can be told apart."""
     if isinstance(recorded, Mapping) and isinstance(asked, Mapping):
-        every = dict.fromkeys([*recorded, *asked])
+        every = ("name", "train_images", "val_images") if key == "data" else dict.fromkeys([*recorded, *asked])
         names = [name for name in every if asked.get(name) not in (recorded.get(name), "auto")]
         plain = [name for name in names if not isinstance(recorded.get(name), Mapping | list)]
         if names and len(plain) == len(names):
-            return ", ".join(f"{key}.{name} {format_setting(recorded.get(name))}" for name in names)
+            told = {name: format_setting(recorded[name]) if name in recorded else "left out" for name in names}
+            return ", ".join(f"{key}.{name} {text}" for name, text in told.items())
     return f"other {key}"
 
 
@@ -158,7 +159,8 @@ def check_same_data(folder: Path, info: Opening, name: str, description: str) ->
     if name != was.name:
         raise InputError(f"{folder}: the run's data is {was.name}, but {name} is what is here")
     before, now = (_samples_and_classes(each) for each in (was.description, description))
-    if not info.source and not now.startswith(before):  # earlier versions did not name classes
+    is_same = now == before or now.startswith(f"{before}, ")  # earlier versions did not name classes
+    if not info.source and not is_same:
         raise InputError(f"{folder}: the run's data was {was.description}, but {description} is what is here")
 
 

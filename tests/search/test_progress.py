@@ -273,7 +273,7 @@ def test_a_log_says_what_goes_on_where_no_trial_runs():
     recorder.start("t0001", **config())
     recorder.measure("t0001", 1, val_accuracy=0.5, images_per_second=400.0)
     recorder.finish("t0001")
-    assert running_line(RunState(typed(recorder.events)), recorder.now).startswith("measuring the front's rates again")
+    assert running_line(RunState(typed(recorder.events)), recorder.now).startswith("measuring the front")
     recorder.add("test", recorder.now, trial_id="t0001", metrics={"test_accuracy": 0.5})
     assert running_line(RunState(typed(recorder.events)), recorder.now).startswith("reading the test set")
     recorder.add("end", reason="budget.trials is spent")

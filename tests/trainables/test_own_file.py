@@ -16,11 +16,12 @@ import torch
 from tests.trainables.own_files import written
 from tests.trainables.ranked import on_ranks
 from trainables import build, checkpoint, train
-from trainables.contract import Data, DataError, InfeasibleError, OwnCodeError, Resources, load_trainable
+from trainables.contract import Data, DataError, InfeasibleError, OwnCodeError, Parameter, Resources, load_trainable
 from trainables.kept_samples import from_text
 from trainables.local_worker import LocalWorker
 from trainables.own_trainable import OwnTrainable
 from trainables.prediction.training_cost import training_cost
+from trainables.setting_check import mistake_in
 from trainables.workload import workload_of
 from trainables.workloads.own_file import OwnFile
 
@@ -105,6 +106,9 @@ def test_the_units_of_a_sample_are_the_mean_over_samples(tmp_path: Path, name: s
 def test_choices_may_be_numbers(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, name, ('{"hidden": 8}', '{"hidden": {"default": 8, "choices": [4, 8]}}'))
     assert trained(path, tmp_path / "trial", epochs=1, hidden=4).reported
+    part = Parameter(type="float", default=0.5, help="", choices=(0.5, 1.0))
+    assert (mistake_in(1, part), mistake_in(1.0, part)) == (None, None)
+    assert mistake_in(2, part) == "found 2; expected 0.5, 1.0"
     with pytest.raises(ValueError, match="hidden: found 5; expected 4, 8"):
         load_trainable(path).layout({"hidden": 5}, Resources(1))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +26,8 @@ def counted_or_none(count: Callable[[], T], settings: Settings) -> T | None:
 
     An error of the network itself, of whatever kind, is raised again by its first step.
     """
+    folder = Path(settings.workload).parent
+    before = {id(cache): set(cache) for cache in _dictionaries(folder)} if settings.source else {}
     try:
         return count()
     except Exception as error:
@@ -33,18 +35,31 @@ def counted_or_none(count: Callable[[], T], settings: Settings) -> T | None:
         return None
     finally:
         if settings.source:
-            _forget(Path(settings.workload).parent)
+            _forget(folder, before)
 
 
-def _forget(folder: Path) -> None:
-    """Take tensors without data out of the caches of a user's files: dictionaries, and functions with `lru_cache`."""
+def _values(folder: Path) -> list[Any]:
+    """Return what the modules in a user's folder have at their top level."""
     every = [module for module in list(sys.modules.values()) if isinstance(getattr(module, "__file__", None), str)]
     files = (module for module in every if is_within(module.__file__ or "", folder))
-    for value in [value for module in files for value in vars(module).values()]:
-        if isinstance(value, dict):
-            for key in [key for key, kept in value.items() if any(map(_has_no_data, tree_leaves(kept)))]:
-                del value[key]
-        elif hasattr(value, "cache_clear") and _refers_to_one(value):
+    return [value for module in files for value in vars(module).values()]
+
+
+def _dictionaries(folder: Path) -> list[dict[Any, Any]]:
+    return [value for value in _values(folder) if isinstance(value, dict)]
+
+
+def _forget(folder: Path, before: Mapping[int, set[Any]]) -> None:
+    """Take tensors without data out of the caches of a user's files: dictionaries, and functions with `lru_cache`.
+
+    `before`: keys that the dictionaries had before the count, by their `id`.
+    """
+    for cache in _dictionaries(folder):
+        new = cache.keys() - before.get(id(cache), set())
+        for key in [key for key in new if any(map(_has_no_data, tree_leaves(cache[key])))]:
+            del cache[key]
+    for value in _values(folder):
+        if hasattr(value, "cache_clear") and _refers_to_one(value):
             value.cache_clear()
 
 
