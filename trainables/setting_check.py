@@ -38,8 +38,8 @@ def mistake_in(value: Any, parameter: Parameter) -> str | None:
     if value is None and parameter.default is None:
         return None
     kind = int | float if parameter.type == "float" else TYPES[parameter.type]
-    same = (choice for choice in parameter.choices if choice == value)
-    if any(type(choice) is type(value) or not isinstance(value, bool | str) for choice in same):
+    same = [type(choice) for choice in parameter.choices if choice == value]
+    if type(value) in same or (type(value) is int and float in same):
         return None  # also one of another type than most, such as true beside "auto"
     found = f"found {format_value(value)}"
     if not isinstance(value, kind) or (isinstance(value, bool) and parameter.type != "bool"):
