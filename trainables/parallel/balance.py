@@ -74,10 +74,11 @@ def _timed(layer: nn.Module, images: Tensor, settings: Settings) -> tuple[float,
     Raises:
         InfeasibleError: it is no tensor.
     """
+    own = images.clone()  # a layer may work in place, which a leaf with a gradient does not take
     synchronize(images.device)
     started = time.perf_counter()
     with autocast(settings, images.device):
-        result = layer(images.clone())  # a layer may work in place, which a tensor with a gradient does not take
+        result = layer(own)
     if not isinstance(result, Tensor):
         what = f"a {type(layer).__name__} of the chain returns a {type(result).__name__}"
         raise InfeasibleError(f"strategy pipeline: {what}, expected one tensor")

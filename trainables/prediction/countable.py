@@ -27,7 +27,7 @@ def counted_or_none(count: Callable[[], T], settings: Settings) -> T | None:
     An error of the network itself, of whatever kind, is raised again by its first step.
     """
     folder = Path(settings.workload).parent
-    before = {id(cache): set(cache) for cache in _dictionaries(folder)} if settings.source else {}
+    before = _keys(folder) if settings.source else {}
     try:
         return count()
     except Exception as error:
@@ -40,26 +40,27 @@ def counted_or_none(count: Callable[[], T], settings: Settings) -> T | None:
 
 def _values(folder: Path) -> list[Any]:
     """Return what the modules in a user's folder have at their top level."""
-    every = [module for module in list(sys.modules.values()) if isinstance(getattr(module, "__file__", None), str)]
-    files = (module for module in every if is_within(module.__file__ or "", folder))
+    named = ((f"{getattr(module, '__file__', '')}", module) for module in list(sys.modules.values()))
+    files = (module for file, module in named if file.startswith(f"{folder}") and is_within(file, folder))
     return [value for module in files for value in vars(module).values()]
 
 
-def _dictionaries(folder: Path) -> list[dict[Any, Any]]:
-    return [value for value in _values(folder) if isinstance(value, dict)]
+def _keys(folder: Path) -> dict[int, set[Any]]:
+    """Return the keys of a user's dictionaries, by the `id` of each."""
+    return {id(value): set(value) for value in _values(folder) if isinstance(value, dict)}
 
 
 def _forget(folder: Path, before: Mapping[int, set[Any]]) -> None:
     """Take tensors without data out of the caches of a user's files: dictionaries, and functions with `lru_cache`.
 
-    `before`: keys that the dictionaries had before the count, by their `id`.
+    `before`: keys that the dictionaries had before the count, which stay.
     """
-    for cache in _dictionaries(folder):
-        new = cache.keys() - before.get(id(cache), set())
-        for key in [key for key in new if any(map(_has_no_data, tree_leaves(cache[key])))]:
-            del cache[key]
     for value in _values(folder):
-        if hasattr(value, "cache_clear") and _refers_to_one(value):
+        if isinstance(value, dict):
+            new = value.keys() - before.get(id(value), set())
+            for key in [key for key in new if any(map(_has_no_data, tree_leaves(value[key])))]:
+                del value[key]
+        elif hasattr(value, "cache_clear") and _refers_to_one(value):
             value.cache_clear()
 
 
