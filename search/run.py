@@ -187,9 +187,8 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
     machine = describe_machine()
     if options.dry_run:
         return _print_plan(space, options.on or machine, options)
-    fitted = (
-        None if options.address else _fitted(space, machine.resources, options)
-    )  # report bad input before starting Ray
+    # bad input is reported before Ray starts
+    fitted = None if options.address else _fitted(space, machine.resources, options)
     with _connected(options, machine, interrupts) as cluster:
         from search.study.job import Job, run_job
 

@@ -181,6 +181,11 @@ class Metric:
     role: Role | None = None
     role_is_guess: bool = False  # by its name
 
+    @property
+    def goal(self) -> Literal["maximize", "minimize"]:
+        """Direction in which the metric improves, by its role."""
+        return "minimize" if self.role == "loss" else "maximize"
+
 
 @dataclass(frozen=True)
 class Data:

@@ -44,11 +44,10 @@ def mistake_in(value: Any, parameter: Parameter) -> str | None:
     found = f"found {format_value(value)}"
     if not isinstance(value, kind) or (isinstance(value, bool) and parameter.type != "bool"):
         return f"{found}; expected {list_choices(parameter) or TYPE_NAMES[parameter.type]}"
-    words = [choice for choice in parameter.choices if isinstance(choice, str)]
-    if parameter.choices and len(words) == len(parameter.choices):
-        return f"{found}{did_you_mean(value, words)}"
     if parameter.choices:
-        return f"{found}; expected {list_choices(parameter)}"
+        words = [choice for choice in parameter.choices if isinstance(choice, str)]
+        only_words = len(words) == len(parameter.choices)
+        return f"{found}{did_you_mean(value, words) if only_words else f'; expected {list_choices(parameter)}'}"
     if isinstance(value, str):
         return None
     if not math.isfinite(value):

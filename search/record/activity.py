@@ -1,4 +1,4 @@
-"""What a run does at the moment: each trial in a word or two, and what else is going on while none runs."""
+"""Present activity of a run: each trial in a word or two, and what else goes on while none runs."""
 
 from search.record.budget_use import max_trials
 from search.record.events import Again, BesideNeighbour, Turn

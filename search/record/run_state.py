@@ -214,15 +214,14 @@ class RunState:
         )
         before, trial.groups = trial.groups, groups
         for group in before:
-            if not any(group is each for each in groups):
+            if group not in groups:
                 group.trials.remove(trial)
                 group.invalidate()
         for group in groups:
-            if any(group is each for each in before):
+            if group in before:
                 continue  # it keeps its place, as the first of a group stands for all
             group.trials.append(trial)
-            alike = self._alike.setdefault(self._nearly(group, trial), []) if group.shares.learned else [group]
-            if not any(each is group for each in alike):
+            if group.shares.learned and group not in (alike := self._alike.setdefault(self._nearly(group, trial), [])):
                 alike.append(group)
 
     def _source(self, trial_id: str) -> str:

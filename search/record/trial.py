@@ -160,9 +160,9 @@ class Trial:
                 self.test_metrics, self.test_failure = event.metrics, event.reason
 
 
-@dataclass
+@dataclass(eq=False)
 class Group:
-    """Trials that share metrics."""
+    """Trials that share metrics. A group is equal to itself alone."""
 
     shares: SharedMetrics
     trials: list[Trial] = field(default_factory=list)

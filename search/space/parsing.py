@@ -160,9 +160,9 @@ def _reversed_goals(i: int, objective: Objective, metric: Metric | None, owner: 
     """Yield an objective whose goal is the opposite of what the training says of the metric, unless it guessed."""
     if metric is None or metric.role is None or metric.role_is_guess:
         return
-    goal = "minimize" if metric.role == "loss" else "maximize"
-    if objective.goal != goal:
-        yield Problem(("objectives", i, "goal"), f"found {objective.goal}; {owner} says of {objective.metric}: {goal}")
+    if objective.goal != metric.goal:
+        message = f"found {objective.goal}; {owner} says of {objective.metric}: {metric.goal}"
+        yield Problem(("objectives", i, "goal"), message)
 
 
 def _contradictions(space: Space) -> Iterator[Problem]:

@@ -155,7 +155,7 @@ class Space(BaseModel):
 
     @property
     def num_repeats(self) -> int:
-        """How often the points of the front are probed again: not where probes measure nothing that is asked for."""
+        """Number of times that the front is probed again: 0 where probes measure nothing that is asked for."""
         asked = [*(o.metric for o in self.objectives), *(constraint.metric for constraint in self.constraints)]
         is_of_use = self.evaluation != "probe" and not all(map(self.is_learned, asked))
         return self.budget.repeats if is_of_use else 0

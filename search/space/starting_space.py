@@ -55,9 +55,8 @@ def _own_parameters(trainable: Trainable) -> dict[str, Parameter]:
 def _objective(known: Mapping[str, Metric]) -> str:
     """Return the first of the file's metrics as an objective, with a comment where its goal is a guess."""
     name, metric = next((name, metric) for name, metric in known.items() if metric.role is not None)
-    goal = "minimize" if metric.role == "loss" else "maximize"
     guess = "  # a guess by its name" if metric.role_is_guess else ""
-    return f"{{metric: {name}, goal: {goal}}}{guess}"
+    return f"{{metric: {name}, goal: {metric.goal}}}{guess}"
 
 
 def _of_any_workload(batch_size: int, settings: Mapping[str, str]) -> dict[str, str]:
