@@ -245,7 +245,7 @@ def _textbook_accuracy(settings: Vgg19Settings, data: Data, epochs: int) -> floa
     for epoch in range(epochs):
         for i, (images, labels) in enumerate(loader):
             done = epoch * steps_per_epoch + i
-            step(images, labels, learning_rate(done, epochs * steps_per_epoch, settings.learning_rate))
+            step(images, labels, learning_rate(done, epochs * steps_per_epoch, settings))
     fp32 = settings_of({"precision": "fp32", "memory_format": "contiguous"})
     batches = evaluation_batches(pictures, validation, DEVICE)
     found = loop.evaluate(model, batches, fp32, DEVICE, rank=0, world_size=1)["val_accuracy"]

@@ -314,7 +314,7 @@ def _train_epoch(training: Training, epoch: int) -> float:
     instruments.resume()
     for i, (inputs, targets) in enumerate(_batches(training, epoch)):
         done = (epoch - 1) * plan.num_batches + i
-        training.step.set_learning_rate(learning_rate(done, total_steps, settings.learning_rate))
+        training.step.set_learning_rate(learning_rate(done, total_steps, settings))
         losses[i] = training.step(inputs, targets, instruments.timeline)
         instruments.step()
         if on_step is not None:

@@ -33,8 +33,15 @@ class Settings:
     epochs: int | None = parameter(
         None, "length of the training, on which its schedule depends; null: that of the run", low=1, affects="trained"
     )
-    learning_rate: float = parameter(
-        0.1, "highest rate; reached after a fifth of the steps, zero at the end", low=1e-8, affects="trained"
+    learning_rate: float = parameter(0.1, "highest rate, reached after the warm-up", low=1e-8, affects="trained")
+    warmup_fraction: float = parameter(
+        0.2, "part of all steps in which the learning rate rises to its highest", low=0.0, high=1.0, affects="trained"
+    )
+    learning_rate_schedule: Literal["linear", "cosine", "constant"] = parameter(
+        "linear", "learning rate after the warm-up: a straight line or a cosine to zero, or constant", affects="trained"
+    )
+    max_gradient_norm: float = parameter(
+        0.0, "norm of all gradients together, to which those of a step are scaled down; 0: never", low=0.0
     )
     optimizer: Literal["sgd", "adamw"] = parameter("sgd", "sgd uses Nesterov momentum")
     momentum: float = parameter(0.9, "sgd: momentum; adamw: first beta", low=0.0, high=0.9999, affects="trained")

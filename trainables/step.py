@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.utils._pytree import tree_map
 
 from trainables.machine.processor import precision_of
@@ -19,7 +21,6 @@ from trainables.strategy_table import captures
 from trainables.workload import workload_of
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-WARMUP = 0.2  # of the steps of a training
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
@@ -29,6 +30,8 @@ class Step:
     It trains `model` by calling `forward`: the model itself or a strategy's wrapper around it. `model` is the unwrapped
     network for evaluation and checkpoints. It is equal on all ranks after `gather`.
     """
+
+    IN_PARTS = False  # whether each rank updates only a part of the weights
 
     def __init__(self, model: nn.Module, forward: nn.Module, settings: Settings, device: torch.device) -> None:
         self.model = model
@@ -53,9 +56,7 @@ class Step:
         loss = self._forward_and_loss(inputs, targets, timeline)
         self._optimizer.zero_grad(set_to_none=True)
         self._backward(self._scaler.scale(loss), timeline)
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
-        timeline.mark("update")
+        self._update(timeline)
         return loss.detach()
 
     def _forward_and_loss(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
@@ -68,6 +69,23 @@ class Step:
     def _backward(self, loss: Tensor, timeline: Timeline) -> None:
         torch.autograd.backward(loss)
         timeline.mark("backward")
+
+    def _update(self, timeline: Timeline) -> None:
+        """Change the weights by their gradients, which are those of the whole batch."""
+        if most := self._settings.max_gradient_norm:
+            self._scaler.unscale_(self._optimizer)
+            weights = [weight for group in self._optimizer.param_groups for weight in group["params"]]
+            norm = get_total_norm([weight.grad for weight in weights if weight.grad is not None]).to(self._device)
+            if self.IN_PARTS:
+                timeline.mark("update")
+                squares = norm.square()
+                dist.all_reduce(squares)
+                norm = squares.sqrt()
+                timeline.mark("communicate")
+            clip_grads_with_norm_(weights, most, norm)
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        timeline.mark("update")
 
     def set_learning_rate(self, value: float) -> None:
         """Set the learning rate of the following steps."""
@@ -178,9 +196,11 @@ def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, sta
     optimizer.load_state_dict({**optimizer.state_dict(), "state": known})
 
 
-def learning_rate(step: int, total_steps: int, peak: float) -> float:
-    """Learning rate of step 0, 1, ...: linear up to `peak` over the first fifth, then linear down to zero."""
-    warmup_steps = max(1, round(WARMUP * total_steps))
+def learning_rate(step: int, total_steps: int, settings: Settings) -> float:
+    """Learning rate of step 0, 1, ...: linear up to the highest during the warm-up, then as the schedule says."""
+    highest, warmup_steps = settings.learning_rate, max(1, round(settings.warmup_fraction * total_steps))
     if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    return peak * (total_steps - step) / (total_steps - warmup_steps)
+        return highest * (step + 1) / warmup_steps
+    left = (total_steps - step) / (total_steps - warmup_steps)
+    factors = {"linear": left, "cosine": (1 - math.cos(math.pi * left)) / 2, "constant": 1.0}
+    return highest * factors[settings.learning_rate_schedule]

@@ -20,6 +20,7 @@ from trainables import checkpoint, loop
 from trainables.contract import Data, InfeasibleError, Measurement, Resources
 from trainables.local_worker import LocalWorker
 from trainables.samples import loaders, picture_source
+from trainables.settings import Settings
 from trainables.step import learning_rate
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
@@ -440,8 +441,13 @@ def test_without_a_checkpoint_there_is_nothing_to_test(folder: Path, few: Data) 
         vgg19_cifar10.test(TINY, LocalWorker(folder, data=few))
 
 
+def learning_rates(total_steps: int = 100, **config: Any) -> list[float]:
+    settings = Settings(**{"learning_rate": 0.5, **config})
+    return [learning_rate(step, total_steps, settings) for step in range(total_steps)]
+
+
 def test_the_learning_rate_rises_for_a_fifth_of_the_steps_and_falls_to_nothing() -> None:
-    rates = [learning_rate(step, total_steps=100, peak=0.5) for step in range(100)]
+    rates = learning_rates()
     assert max(rates) == rates[19] == rates[20] == 0.5
     assert rates[:20] == sorted(rates[:20])
     assert rates[20:] == sorted(rates[20:], reverse=True)
@@ -450,7 +456,22 @@ def test_the_learning_rate_rises_for_a_fifth_of_the_steps_and_falls_to_nothing()
 
 
 def test_the_shortest_trial_has_a_learning_rate_in_each_step() -> None:
-    assert all(learning_rate(step, total_steps=2, peak=0.1) > 0 for step in range(2))
+    assert all(learning_rates(total_steps=2))
+
+
+@pytest.mark.parametrize("warmup_fraction", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+def test_the_highest_learning_rate_ends_the_warm_up(schedule: str, warmup_fraction: float) -> None:
+    rates = learning_rates(learning_rate_schedule=schedule, warmup_fraction=warmup_fraction)
+    assert max(rates) == rates[max(0, round(100 * warmup_fraction) - 1)] == 0.5
+    assert all(rates)
+
+
+def test_after_the_warm_up_the_learning_rate_follows_its_schedule() -> None:
+    """Half-way of what is left, a line and a cosine are at a half; three quarters on, the cosine is lower."""
+    of_schedule = {name: learning_rates(learning_rate_schedule=name) for name in ("linear", "cosine", "constant")}
+    assert [rates[60] for rates in of_schedule.values()] == pytest.approx([0.25, 0.25, 0.5])
+    assert [rates[80] for rates in of_schedule.values()] == pytest.approx([0.125, 0.25 * (1 - 2**-0.5), 0.5])
 
 
 def test_validation_does_not_depend_on_the_seed(folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,7 @@ SYNCHRONISED = [name for name in ("ddp", "ring_allreduce", "fsdp") if name in ST
         pytest.param({}, id="equal shares"),
         pytest.param({"batch_size": 17}, id="unequal shares", marks=pytest.mark.slow),
         pytest.param({"optimizer": "adamw", "learning_rate": 1e-3}, id="adamw", marks=pytest.mark.slow),
+        pytest.param({"max_gradient_norm": 0.1}, id="limited gradients"),
     ],
 )
 def test_every_strategy_reproduces_the_loss_of_single(strategy: str, config: dict[str, Any]) -> None:
@@ -173,6 +174,26 @@ def test_a_batch_seen_again_and_again_is_learned(config: dict[str, Any]) -> None
 def test_the_memory_format_does_not_change_what_is_learned() -> None:
     """Compared over two steps: later ones enlarge what rounding did to the first."""
     assert losses_with(memory_format="channels_last")[:2] == pytest.approx(losses_with()[:2], rel=1e-3)
+
+
+def test_gradients_are_scaled_down_to_their_largest_norm() -> None:
+    """Without momentum and decay, one step then moves the weights by the learning rate times that norm."""
+    plain = {"momentum": 0.0, "weight_decay": 0.0, "learning_rate": 1.0}
+    free, limited = (moved_by_one_step(max_gradient_norm=most, **plain) for most in (0.0, 0.01))
+    assert free.norm() > 0.02
+    assert limited.norm() == pytest.approx(0.01, rel=1e-3)
+    assert torch.cosine_similarity(free, limited, dim=0) == pytest.approx(1.0, abs=1e-5)
+    assert torch.equal(moved_by_one_step(max_gradient_norm=1e3, **plain), free)
+
+
+def moved_by_one_step(**config: Any) -> torch.Tensor:
+    settings = settings_of("single", **config)
+    torch.manual_seed(0)
+    network = vgg(width=settings.width)
+    before = torch.nn.utils.parameters_to_vector(network.parameters()).detach()
+    step = get_strategy("single").build(network, settings, VGG_SHAPE, CPU)
+    step(torch.randn(16, 3, 32, 32), torch.arange(16) % 10, OFF)
+    return before - torch.nn.utils.parameters_to_vector(network.parameters()).detach()
 
 
 def test_only_weights_decay() -> None:

@@ -62,6 +62,7 @@ CERTAIN_FACTOR = 2  # a need of less than 1/2 of the memory certainly fits; the 
 # Settings that change no tensor's size: one count serves all of their values. The batch is passed separately, as that
 # of one process, and `memory_shares` divides the tensors among processes.
 WITHOUT_EFFECT = (
+    *("learning_rate_schedule", "warmup_fraction", "max_gradient_norm"),
     *("batch_size", "learning_rate", "seed", "threads", "num_workers", "pin_memory", "trace_steps"),
     *("flush_denormals", "allocator", "strategy", "world_size", "placement", "server", "batch_norm"),
     *("num_microbatches", "schedule", "compile"),

@@ -39,6 +39,8 @@ def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torc
 class _FsdpStep(Step):
     """Step whose optimizer sees shards as plain tensors: with DTensor an update takes 20 ms more and is never fused."""
 
+    IN_PARTS = True
+
     def __init__(self, model: nn.Module, settings: Settings, device: torch.device) -> None:
         sharded = _sharded(model, device)
         shards = copy.deepcopy(model)  # keeps the parameters' names

@@ -105,8 +105,7 @@ class _Synchronous(_Node):
         _wait([dist.irecv(room, worker) for room, worker in zip(self._arriving, self._workers, strict=True)])
         timeline.mark("communicate")
         torch.sum(torch.stack(self._arriving), dim=0, out=self._gradients)  # in the order of the ranks
-        self._optimizer.step()
-        timeline.mark("update")
+        self._update(timeline)
         _wait([dist.isend(self._weights, worker) for worker in self._workers])
         timeline.mark("communicate")
         return self._weights.new_zeros(())
@@ -128,9 +127,8 @@ class _Asynchronous(_Node):
             worker = self._post.receive(self._gradients, None)
             timeline.mark("communicate")
             self._gradients *= self._num_workers
-            self._optimizer.step()
+            self._update(timeline)
             self._staleness.update(worker)
-            timeline.mark("update")
             self._post.send(self._weights, worker)
             timeline.mark("communicate")
         return self._weights.new_zeros(())

@@ -70,6 +70,8 @@ def _micro_batch(model: nn.Module, shape: SampleShape, settings: Settings, devic
 class _PipelineStep(Step):
     """Training step of one stage. While it trains, its process frees the memory of the other stages' weights."""
 
+    IN_PARTS = True
+
     def __init__(
         self,
         model: nn.Sequential,
@@ -133,8 +135,7 @@ class _PipelineStep(Step):
             self._schedule.step(target=arriving.to(self._device), losses=losses)
         loss = sum(losses, torch.zeros((), dtype=self._dtype, device=self._device)).detach()
         timeline.mark("communicate")
-        self._optimizer.step()
-        timeline.mark("update")
+        self._update(timeline)
         return loss
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
