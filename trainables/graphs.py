@@ -44,6 +44,8 @@ class CapturedStep(Step):
     ) -> None:
         if not settings.fused_optimizer:
             raise InfeasibleError("cuda_graphs: needs fused_optimizer; other optimizers wait for the device")
+        if settings.accumulation_steps > 1:
+            raise InfeasibleError("cuda_graphs: not with accumulation_steps, between which DDP does not communicate")
         super().__init__(model, forward, settings, device)
         self._stream = stream or capture_stream(device)
         self._graph: torch.cuda.CUDAGraph | None = None

@@ -40,6 +40,12 @@ class Settings:
     learning_rate_schedule: Literal["linear", "cosine", "constant"] = parameter(
         "linear", "learning rate after the warm-up: a straight line or a cosine to zero, or constant", affects="trained"
     )
+    accumulation_steps: int = parameter(
+        1,
+        "parts into which each process cuts its samples of a step, to take less memory; the gradients of all are added"
+        " before the update",
+        low=1,
+    )
     max_gradient_norm: float = parameter(
         0.0, "norm of all gradients together, to which those of a step are scaled down; 0: never", low=0.0
     )

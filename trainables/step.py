@@ -11,16 +11,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
+from trainables.contract import InfeasibleError
 from trainables.machine.processor import precision_of
 from trainables.plan import Share
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.strategy_table import captures
-from trainables.workload import workload_of
+from trainables.workload import num_samples, workload_of
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+MOST_CHARACTERS = 200  # of what a message says of a batch
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
@@ -41,7 +43,8 @@ class Step:
         self._settings, self._device = settings, device
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         first, end = self._share(rank, world_size).within(settings.batch_size)
-        self._part = (end - first) / settings.batch_size  # that this rank reads of each batch
+        self._most_samples = end - first  # that this rank reads of each batch
+        self._part = self._most_samples / settings.batch_size
 
     def _share(self, rank: int, world_size: int) -> Share:
         """Return what a rank reads of each batch."""
@@ -53,18 +56,48 @@ class Step:
         The parts of all ranks add up to the mean. The step marks the stages `forward`, `backward`, `communicate` (if
         the ranks communicate) and `update` in the order in which they happen; a stage may occur several times.
         """
-        loss = self._forward_and_loss(inputs, targets, timeline)
         self._optimizer.zero_grad(set_to_none=True)
-        self._backward(self._scaler.scale(loss), timeline)
+        loss = self._add_gradients(inputs, targets, timeline)
         self._update(timeline)
-        return loss.detach()
+        return loss
 
-    def _forward_and_loss(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
+    def _add_gradients(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
+        """Add the gradients of the whole batch, part by part; return the loss of this rank's share."""
+        *firsts, last = self._micro_batches(inputs, targets)
+        with self._unsynchronised():
+            losses = [self._forward_and_backward(*each, timeline) for each in firsts]
+        losses.append(self._forward_and_backward(*last, timeline))
+        return torch.stack(losses).sum() if firsts else losses[0]
+
+    def _micro_batches(self, inputs: Any, targets: Any) -> list[tuple[Any, Any, float]]:
+        """Cut this rank's share into parts of nearly equal size; return each and its part of the whole batch.
+
+        Raises:
+            InfeasibleError: the batch has something other than tensors with a row for each sample.
+        """
+        count = self._settings.accumulation_steps
+        if count == 1:
+            return [(inputs, targets, self._part)]
+        samples, leaves = min(num_samples(targets), self._most_samples), tree_leaves((inputs, targets))
+        if any(not isinstance(leaf, Tensor) or leaf.shape[:1] != (samples,) for leaf in leaves):
+            found = ", ".join(f"{tuple(leaf.shape)}" if isinstance(leaf, Tensor) else f"{leaf!r}" for leaf in leaves)
+            what = f"a batch must consist of tensors with a row for each of its {samples} samples; it has {found}"
+            raise InfeasibleError(f"accumulation_steps {count}: {what[:MOST_CHARACTERS]}")
+        slices = [slice(*Share(number, count).within(samples)) for number in range(count)]
+        shares = [self._part * (each.stop - each.start) / samples for each in slices]
+        return [(*_rows(inputs, targets, at=each), share) for each, share in zip(slices, shares, strict=True)]
+
+    def _unsynchronised(self) -> AbstractContextManager[object]:
+        """Return the context of gradients that later ones are added to, before the ranks exchange them."""
+        return nullcontext()
+
+    def _forward_and_backward(self, inputs: Any, targets: Any, part: float, timeline: Timeline) -> Tensor:
         with autocast(self._settings, self._device):
             outputs = self._forward(arranged(inputs, self._settings))
-            loss = loss_of(outputs, targets, self._settings, self._part)
+            loss = loss_of(outputs, targets, self._settings, part)
         timeline.mark("forward")
-        return loss
+        self._backward(self._scaler.scale(loss), timeline)
+        return loss.detach()
 
     def _backward(self, loss: Tensor, timeline: Timeline) -> None:
         torch.autograd.backward(loss)
@@ -126,6 +159,10 @@ class Step:
         load_optimizer_state(self.model, self._optimizer, state["optimizer"])
         if state["scaler"]:  # empty where it is not in use
             self._scaler.load_state_dict(state["scaler"])
+
+
+def _rows(*trees: Any, at: slice) -> Any:
+    return tree_map(lambda leaf: leaf[at], trees)
 
 
 def autocast(settings: Settings, device: torch.device) -> AbstractContextManager[object]:

@@ -133,4 +133,5 @@ def captures(settings: Settings, device_type: str) -> bool:
     # a graph repeats what the device did, not the Python code of a user's file, which may do other things in each step
     own_code = settings.workload.endswith(".py")
     supported = STRATEGIES[settings.strategy].unsupported.get("cuda_graphs") is not True
-    return device_type == "cuda" and settings.fused_optimizer and supported and not own_code
+    one_part = settings.accumulation_steps == 1
+    return device_type == "cuda" and settings.fused_optimizer and supported and one_part and not own_code

@@ -83,7 +83,7 @@ class Workload(Protocol):
         """Yield this rank's part of all samples, each once over the ranks, in order and not augmented."""
 
     def evaluation_batch_size(self, settings: Settings, batch: int) -> int:
-        """Return the samples per evaluation batch in a process that trains on `batch` samples together."""
+        """Return the samples per evaluation batch in a process whose share of a training batch is `batch` samples."""
 
     def plain(self, settings: Settings, device_type: str) -> Settings:
         """Return settings with the same tensors and without own parts that change no tensor's size."""

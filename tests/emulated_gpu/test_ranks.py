@@ -56,7 +56,8 @@ STRATEGIES = [
 
 @pytest.mark.parametrize(("strategy", "setting"), STRATEGIES)
 def test_ranks_on_gpus_learn_what_ranks_on_a_cpu_learn(strategy: str, setting: str, tmp_path: Path) -> None:
-    settings = [f"strategy={strategy}", "world_size=2", setting]
+    settings = [f"strategy={strategy}", "world_size=2", setting, "max_gradient_norm=0.5"]
+    settings += ["accumulation_steps=2"] * (strategy != "pipeline")
     on_cpu, on_gpus = (losses(tmp_path / f"{n}", *settings, devices=n) for n in (0, 2))
     assert on_gpus == pytest.approx(on_cpu, abs=1e-3)
 

@@ -59,9 +59,23 @@ def test_what_a_strategy_does_not_have_is_refused_by_name(
 
 
 @pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"strategy": "pipeline"}, "strategy pipeline: needs num_microbatches in place of accumulation_steps"),
+        ({"strategy": "ddp", "batch_size": 7}, "accumulation_steps 4: a process has 3 samples of a batch"),
+    ],
+)
+def test_a_batch_that_cannot_be_cut_into_parts_is_refused(config: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InfeasibleError, match=reason):
+        vgg19_cifar10.layout({"accumulation_steps": 4, **config}, CORES)
+
+
+@pytest.mark.parametrize(
     ("strategy", "processes", "pictures"),
     [("single", 1, 64), ("ddp", 3, 22), ("parameter_server", 2, 64), ("parameter_server", 3, 32), ("pipeline", 2, 8)],
 )
 def test_pictures_that_go_through_a_process_together(strategy: str, processes: int, pictures: int) -> None:
     settings = settings_of(strategy, batch_size=64, num_microbatches=8)
     assert samples_at_a_time(settings, processes) == pictures
+    in_parts = settings_of(strategy, batch_size=64, num_microbatches=8, accumulation_steps=4)
+    assert samples_at_a_time(in_parts, processes) == (pictures if strategy == "pipeline" else -(-pictures // 4))

@@ -117,6 +117,19 @@ def test_with_1f1b_fewer_micro_batches_wait_for_their_way_back() -> None:
     assert one_each == pytest.approx(gpipe / 4, rel=1e-3)
 
 
+def test_parts_of_a_batch_take_the_activations_of_one_part() -> None:
+    whole, parts = of(batch_size=256), of(batch_size=256, accumulation_steps=4)
+    assert parts.parts["activations"] == pytest.approx(whole.parts["activations"] / 4, rel=0.05)
+    assert parts.parts["gradients"] == whole.parts["gradients"]
+
+
+@pytest.mark.slow
+def test_the_largest_batch_in_parts_is_much_larger() -> None:
+    whole, parts = (largest_batch(settings(accumulation_steps=count), ALONE) for count in (1, 4))
+    assert 2 * whole < parts < 4 * whole
+    assert parts % 4 == 0
+
+
 @pytest.mark.slow
 def test_the_largest_batch_fits_and_one_a_little_larger_does_not() -> None:
     most = largest_batch(settings(), ALONE)
@@ -128,8 +141,12 @@ def test_the_largest_batch_fits_and_one_a_little_larger_does_not() -> None:
 @pytest.mark.slow
 def test_what_surely_does_not_fit_is_refused_with_what_would() -> None:
     check(settings(batch_size=256), ALONE)
-    with pytest.raises(InfeasibleError, match=r"needs about \d+\.\d GiB, 2\.0 GiB are there: batch_size at most \d+"):
-        check(settings(batch_size=100_000), ALONE)
+    with pytest.raises(InfeasibleError, match=r"needs about .* GiB are there: batch_size at most \d+$"):
+        check(settings(batch_size=100_000), ALONE)  # the batch alone takes 1.1 GiB
+    with pytest.raises(
+        InfeasibleError, match=r"2\.0 GiB are there: batch_size at most \d+, or accumulation_steps \d+$"
+    ):
+        check(settings(batch_size=10_000), ALONE)
 
 
 def test_what_may_fit_within_the_error_of_predictions_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

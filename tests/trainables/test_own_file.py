@@ -481,8 +481,14 @@ def test_inputs_may_be_nested_and_put_together_by_the_file(tmp_path: Path, name:
     module = (
         'class Nested(nn.Sequential):\n    def forward(self, batch):\n        return super().forward(batch["x"])\n\n\n'
     )
-    path = written(tmp_path, name, nested, network, ("class Rows", f"{module}class Rows"))
-    assert math.isfinite(trained(path, tmp_path / "trial", num_workers=1).reported[-1].metrics["val_loss"])
+    still = ("nn.Dropout(0.1)", "nn.Identity()")
+    path = written(tmp_path, name, nested, network, still, ("class Rows", f"{module}class Rows"))
+    whole = trained(path, tmp_path / "whole", num_workers=1).reported[-1].metrics
+    assert math.isfinite(whole["val_loss"])
+    parts = trained(path, tmp_path / "parts", accumulation_steps=3).reported[-1].metrics
+    assert [parts[key] for key in ("train_loss", "val_loss")] == pytest.approx(
+        [whole[key] for key in ("train_loss", "val_loss")], rel=1e-5
+    )
 
 
 BOXES = """\
@@ -510,6 +516,8 @@ def test_the_number_of_targets_changes_neither_the_loss_nor_what_is_measured(tmp
     trainable = load_trainable(path)
     trainable.probe(CONFIG, worker := LocalWorker(tmp_path, 1, trainable.locate_data(Data()), Resources(1)))
     assert worker.reported[0].metrics["rows_per_second"] > 0
+    with pytest.raises(InfeasibleError, match=r"a row for each of its 8 samples; it has \(8, 4\), \(16, 1\)"):
+        trained(path, tmp_path / "parts", accumulation_steps=2)
 
 
 def test_train_images_limits_the_training_samples(tmp_path: Path, name: str) -> None:

@@ -39,7 +39,13 @@ def settings_of(strategy: str, **config: Any) -> Vgg19Settings:
     given = {"batch_size": 16, "learning_rate": 0.02, "width": 0.0625, "precision": "fp32", **config}
     if strategy == "pipeline" and given["batch_size"] % 4:
         given["num_microbatches"] = 1  # they are of equal size
+        given.pop("accumulation_steps", None)
     return Vgg19Settings(**checked({**given, "strategy": strategy}, vgg19_cifar10.PARAMETERS))
+
+
+def test_gradients_of_parts_add_up_to_those_of_the_batch() -> None:
+    whole, parts = (trained("single", 0, 1, batch_size=22, accumulation_steps=count) for count in (1, 3))
+    assert parts.losses == pytest.approx(whole.losses, abs=TOLERANCE)
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,7 @@ SYNCHRONISED = [name for name in ("ddp", "ring_allreduce", "fsdp") if name in ST
         pytest.param({"batch_size": 17}, id="unequal shares", marks=pytest.mark.slow),
         pytest.param({"optimizer": "adamw", "learning_rate": 1e-3}, id="adamw", marks=pytest.mark.slow),
         pytest.param({"max_gradient_norm": 0.1}, id="limited gradients"),
+        pytest.param({"batch_size": 22, "accumulation_steps": 3}, id="unequal parts"),
     ],
 )
 def test_every_strategy_reproduces_the_loss_of_single(strategy: str, config: dict[str, Any]) -> None:

@@ -24,6 +24,9 @@ def layout_of(settings: Settings, resources: Resources) -> Layout:
     processes = processes_of(settings, resources)
     if row.micro_batches:
         check_microbatches(settings, processes)
+    parts, fewest = settings.accumulation_steps, settings.batch_size // row.readers(processes)
+    if parts > max(1, fewest):
+        raise InfeasibleError(f"accumulation_steps {parts}: a process has {fewest} samples of a batch")
     cpus = cores_of(settings, resources)
     if settings.threads is not None and settings.threads > cpus:
         raise InfeasibleError(f"threads {settings.threads}: each of {processes} processes has {cpus}")
@@ -64,9 +67,11 @@ def check_microbatches(settings: Settings, processes: int) -> None:
     """Check that the batch can be cut as the schedule needs: a stage knows beforehand what size it will receive.
 
     Raises:
-        InfeasibleError: the micro-batches would differ in size, or are too few for the schedule.
+        InfeasibleError: the micro-batches would differ in size, are too few for the schedule, or would be cut twice.
     """
     count, batch_size = settings.num_microbatches, settings.batch_size
+    if settings.accumulation_steps > 1:
+        raise InfeasibleError(f"strategy {settings.strategy}: needs num_microbatches in place of accumulation_steps")
     if batch_size % count:
         below = batch_size // count * count
         nearest = f"{below} or {below + count}" if below else f"{count}"
@@ -81,7 +86,7 @@ def samples_per_reader(settings: Settings, processes: int) -> int:
 
 
 def samples_at_a_time(settings: Settings, processes: int) -> int:
-    """Return the samples that pass through one process's network together: a micro-batch, or its share of a batch."""
+    """Return the samples that pass through one process's network together: a part of its share of a batch."""
     if STRATEGIES[settings.strategy].micro_batches:
         return max(1, settings.batch_size // settings.num_microbatches)
-    return samples_per_reader(settings, processes)
+    return math.ceil(samples_per_reader(settings, processes) / settings.accumulation_steps)

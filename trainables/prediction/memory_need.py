@@ -227,16 +227,30 @@ def check(settings: Settings, job: Job) -> MemoryNeed | None:
     kept_back = needed.parts.get("cached", 0)  # released before an allocation fails
     if (needed.total - kept_back) / (1 + ERROR) <= needed.available:
         return needed
-    most = largest_batch(settings, job)
-    remedy = f"batch_size at most {most}" if most else "no batch_size fits"
+    remedy = _remedy(settings, job)
     raise InfeasibleError(
         f"needs about {needed.total / GIB:.1f} GiB, {needed.available / GIB:.1f} GiB are there: {remedy}",
         {"peak_memory_fraction": needed.total / needed.available},
     )
 
 
+def _remedy(settings: Settings, job: Job) -> str:
+    """Return which batch fits, or in how many parts this one does."""
+    most = largest_batch(settings, job)
+    if not most:
+        return "no batch_size fits"
+    fits, fewest = f"batch_size at most {most}", math.ceil(settings.batch_size / most) * settings.accumulation_steps
+    if STRATEGIES[settings.strategy].micro_batches:
+        return fits
+    for parts in (fewest, 2 * fewest, 4 * fewest):  # the whole batch takes memory, too
+        need = memory_need(replace(settings, accumulation_steps=parts), job)
+        if parts <= samples_per_reader(settings, job.processes) and need and need.fits:
+            return f"{fits}, or accumulation_steps {parts}"
+    return fits
+
+
 def largest_batch(settings: Settings, job: Job, available_bytes: int | None = None) -> int | None:
-    """Return the largest `batch_size` whose prediction fits; 0: not even one sample per process.
+    """Return the largest `batch_size` whose prediction fits; 0: not even one sample in each part of a process's.
 
     None: the network cannot be counted.
     """
@@ -247,9 +261,10 @@ def largest_batch(settings: Settings, job: Job, available_bytes: int | None = No
         need = memory_need(replace(settings, batch_size=batch_size), job)
         return math.inf if need is None else need.total
 
-    if math.isinf(total(job.processes)):
+    fewest = job.processes * settings.accumulation_steps
+    if math.isinf(total(fewest)):
         return None
-    return largest(total, limit, step=job.processes)
+    return largest(total, limit, step=fewest)
 
 
 @cache  # a count takes some tenths of a second

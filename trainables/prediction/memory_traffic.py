@@ -26,7 +26,7 @@ from trainables.stages import Timeline
 from trainables.step import Step
 from trainables.workload import workload_of
 
-BATCHES = 2, 128  # counted; the traffic is the line through both
+SIZES = 2, 128  # of parts of a batch, which are counted; the traffic is the line through both
 TOUCH_NOTHING = ("empty", "device", "detach")  # parts of names of operators that neither read nor write
 
 
@@ -58,8 +58,8 @@ def _of_plain(settings: Settings, shape: SampleShape, device_type: str) -> Memor
 
 
 def _line(settings: Settings, shape: SampleShape, device: torch.device) -> Figures:
-    few, many = BATCHES
-    of_few, of_many = (_counted(settings, shape, batch, device) for batch in BATCHES)
+    few, many = (size * settings.accumulation_steps for size in SIZES)
+    of_few, of_many = (_counted(settings, shape, batch, device) for batch in (few, many))
     per_sample = (of_many - of_few) // (many - few)
     return {"per_step": of_few - few * per_sample, "per_sample": per_sample}
 
@@ -69,7 +69,7 @@ def _counted(settings: Settings, shape: SampleShape, batch: int, device: torch.d
     counter = _Counter()
     with FakeTensorMode(allow_non_fake_inputs=True):  # constants that a file made itself
         materialize(model, device)
-        step = Step(model, model, settings, device)
+        step = Step(model, model, replace(settings, batch_size=batch), device)
         inputs, targets = shape.empty(batch, device)
         step(inputs, targets, Timeline(device))  # creates the optimizer's state
         with counter:

@@ -78,7 +78,7 @@ def tensor_memory(
         materialize(network, device)
         parameters = watch.live
         # a tensor without values is refused as a graph's learning rate
-        step = Step(network, network, replace(settings, cuda_graphs=False), device)
+        step = Step(network, network, replace(settings, cuda_graphs=False, batch_size=batch), device)
         if bucket_bytes:
             _collect_gradients(network, bucket_bytes)
         inputs, targets = shape.empty(batch, device)
@@ -103,7 +103,7 @@ def tensor_memory(
         parameters=parameters,
         gradients=gradients,
         optimizer=before - parameters - gradients - sum(x.nbytes for x in tree_leaves((inputs, targets))),
-        activations=saved.bytes,
+        activations=saved.bytes // settings.accumulation_steps,
         training=training,
         training_and_evaluation=watch.peak,
         retained=sum(watch.most_by_size.values()),

@@ -42,7 +42,9 @@ def training_cost(settings: Settings, data: Data) -> Cost:
 def _timed(settings: Settings, data: Data) -> tuple[float, int]:
     """Samples per second, and bytes of a checkpoint."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    batch_size = settings.batch_size if device.type == "cuda" else min(CPU_BATCH, settings.batch_size)
+    batch_size = settings.batch_size
+    if device.type == "cpu":
+        batch_size = min(CPU_BATCH * settings.accumulation_steps, batch_size)
     workload = workload_of(settings)
     step = build(settings, workload.sample_shape(settings, data), device)
     inputs, targets = tree_map(lambda x: x.to(device), workload.example(settings, data, batch_size))

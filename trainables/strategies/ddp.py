@@ -6,6 +6,9 @@ Batch normalisation sees only each rank's share of the batch unless it is synchr
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from typing import cast
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -35,7 +38,8 @@ def _wrapped(model: nn.Module, settings: Settings, device: torch.device) -> Dist
         model,
         device_ids=[device.index or 0] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,
-        static_graph=not own_code and device.type == "cuda",  # on CPUs, three ranks would add in another order
+        # on CPUs, three ranks would add in another order; a static graph communicates in its first pass
+        static_graph=not own_code and device.type == "cuda" and settings.accumulation_steps == 1,
     )
     if not own_code:  # training reads no running statistics; those of rank 0 are sent by `gather`
         forward.broadcast_buffers = False  # as an argument it is deprecated in PyTorch 2.15
@@ -43,6 +47,9 @@ def _wrapped(model: nn.Module, settings: Settings, device: torch.device) -> Dist
 
 
 class _DdpStep(Step):
+    def _unsynchronised(self) -> AbstractContextManager[None]:
+        return cast(DistributedDataParallel, self._forward).no_sync()
+
     def _backward(self, loss: Tensor, timeline: Timeline) -> None:
         """Run backward; only the communication that is left after the last gradient counts as `communicate`."""
         world_size = dist.get_world_size()  # DDP divides the sum of the gradients by it

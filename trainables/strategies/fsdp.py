@@ -56,8 +56,11 @@ class _FsdpStep(Step):
     def _backward(self, loss: Tensor, timeline: Timeline) -> None:
         torch.autograd.backward(loss)
         timeline.mark("communicate")
+
+    def _update(self, timeline: Timeline) -> None:
         for shard, whole in zip(self._shards.parameters(), self._sharded.parameters(), strict=True):
             shard.grad, whole.grad = None if whole.grad is None else _local(whole.grad), None
+        super()._update(timeline)
 
     @torch.no_grad()
     def gather(self) -> None:

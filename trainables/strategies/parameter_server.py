@@ -80,14 +80,12 @@ class _Worker(_Node):
     """Worker that computes gradients; its own optimizer is not used."""
 
     def __call__(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
-        loss = self._forward_and_loss(inputs, targets, timeline)
         self._gradients.zero_()
-        torch.autograd.backward(loss)
-        timeline.mark("backward")
+        loss = self._add_gradients(inputs, targets, timeline)
         self._post.send(self._gradients, SERVER)
         self._post.receive(self._weights, SERVER)
         timeline.mark("communicate")
-        return loss.detach()
+        return loss
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict({**state, "optimizer": {}})

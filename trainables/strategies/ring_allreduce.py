@@ -7,6 +7,8 @@ as in `ddp`.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
@@ -36,11 +38,18 @@ class _RingStep(Step):
         super().__init__(model, model, settings, device)
         self._rings = _Rings([p for p in model.parameters() if p.requires_grad], device)
 
+    @contextlib.contextmanager
+    def _unsynchronised(self) -> Iterator[None]:
+        self._rings.paused = True
+        yield
+        self._rings.paused = False
+
     def _backward(self, loss: Tensor, timeline: Timeline) -> None:
         torch.autograd.backward(loss)
         timeline.mark("backward")
-        self._rings.finish()
-        timeline.mark("communicate")
+        if not self._rings.paused:
+            self._rings.finish()
+            timeline.mark("communicate")
 
 
 class _Bucket:
@@ -73,9 +82,12 @@ class _Rings:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ring")
         self._running: list[Future[None]] = []
+        self.paused = False  # gradients stay where they are
 
     def _arrived(self, bucket: _Bucket, place: Tensor, parameter: nn.Parameter) -> None:
         """Move a new gradient to its place in the bucket, then start the buckets that are full and next in order."""
+        if self.paused:
+            return
         assert parameter.grad is not None
         parameter.grad = place.copy_(parameter.grad)
         bucket.missing -= 1

@@ -175,8 +175,8 @@ def _margin(own: ImageFolderSettings) -> int:
 
 
 def evaluation_batch_size(settings: Settings, batch: int) -> int:
-    """Return the process's share of a training batch."""
-    return batch
+    """Return as many as pass through the network together in training."""
+    return -(-batch // settings.accumulation_steps)
 
 
 def plain(settings: Settings, device_type: str) -> Settings:

@@ -172,8 +172,8 @@ class OwnFile:
             yield from batches.epoch(0, Timeline(device))
 
     def evaluation_batch_size(self, settings: Settings, batch: int) -> int:
-        """Return the process's share of a training batch."""
-        return batch
+        """Return as many as pass through the network together in training."""
+        return -(-batch // settings.accumulation_steps)
 
     def plain(self, settings: Settings, device_type: str) -> Settings:
         """Return the settings: all own ones may change a tensor's size."""
