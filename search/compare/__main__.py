@@ -7,7 +7,7 @@ With --settle, the trainings of the runs take turns in the configurations that t
 change of a training file or of the data, it says how much faster or slower that made each of them.
 With --fail-if "images_per_second<0.95" the exit code is 1 if a later run surely has less than 0.95 times the rate of
 the first, in the mean of the configurations that both measured; "val_accuracy<-0.01": if its accuracy is surely lower
-by more than 0.01; "hypervolume<0.98": if its front has less than 0.98 times the hypervolume.
+by more than 0.01; "hypervolume<0.98": if its front has less than 0.98 times the hypervolume, which has no interval.
 Exit codes: 0 done, 1 a condition of --fail-if holds, 2 bad input, 130 interrupted.
 """
 
@@ -180,7 +180,7 @@ def _runs(named: Sequence[Side]) -> list[str]:
         labels = [metric_label(o.metric, _data(named)) for o in named[0].run.state.objectives]
         point = ", ".join(f"{label} {format_number(value)}" for label, value in zip(labels, volumes[1], strict=True))
         share = f"Hypervolume: share of the common front's, {format_number(whole)} ({' × '.join(labels)})."
-        worst = "the worst value of any run, moved outwards by a tenth of the range"
+        worst = "the worst value on any front, moved outwards by a tenth of the range"
         blocks.append(wrap(f"{share} Its reference point is {point}: {worst}."))
     return blocks
 

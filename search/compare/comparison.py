@@ -14,8 +14,8 @@ import numpy as np
 
 from search.exit_codes import InputError
 from search.front.intervals import half_interval, merge_repeats
-from search.front.objective import as_metrics, losses
-from search.front.pareto import front_order, hypervolume, reference_point
+from search.front.objective import losses, reference_metrics
+from search.front.pareto import front_order, hypervolume
 from search.record.dataframes import Run
 from search.record.trial import Trial
 from search.text.configurations import format_setting
@@ -97,16 +97,17 @@ def together(named: Sequence[Side]) -> list[tuple[Side, Trial]]:
 def hypervolumes(named: Sequence[Side]) -> tuple[list[float], list[float]] | None:
     """Return the hypervolume of each run, then that of all together, and their reference point in the metrics' units.
 
-    The reference point is the worst value of any candidate, moved outwards by a tenth of the range. None without any.
+    The reference point is the worst value on any of the fronts, moved outwards by a tenth of the range: a bad trial of
+    one of the runs does not change it. None without any.
     """
     objectives = named[0].run.state.objectives
-    tables = [losses([t.metrics for t in side.run.state.candidates()], objectives) for side in named]
+    tables = [losses([t.metrics for t in side.run.state.front()], objectives) for side in named]
     everything = np.concatenate(tables)
     if not len(everything):
         return None
-    reference = reference_point(everything)
-    stated = as_metrics(objectives, reference)
-    return [hypervolume(table, reference) for table in [*tables, everything]], stated
+    stated = reference_metrics(everything, objectives)
+    (reference,) = losses([stated], objectives)
+    return [hypervolume(table, reference) for table in [*tables, everything]], list(stated.values())
 
 
 def compared_metrics(named: Sequence[Side]) -> list[str]:

@@ -22,6 +22,7 @@ from search.front.differences import Estimate
 from search.front.intervals import HALF_95
 from search.front.roles import is_rate
 from search.front.targets import is_duration
+from search.record.trial import UNKNOWN_DEVIATION
 from search.text.numbers import format_number, format_percent, format_ratio, join_words, plural
 
 HYPERVOLUME = "hypervolume"
@@ -101,20 +102,22 @@ def outcomes(
             yield Outcome(f"`{condition}`: {letter} has {format_percent(share)} of {base}'s{_fails(failed)}", failed)
             continue
         both = [row for row in rows if {letter, base} <= row.readings.keys()]
-        learned = _is_learned(metric, named)
+        learned, in_turns = _is_learned(metric, named), ratios.get(letter, [])
         if learned:
-            known = [each for row in both if (each := _difference(row, letter, base))]
+            known = [each for row in both if (each := _difference(row, side, named[0]))]
         else:
-            known = ratios.get(letter) or [each for row in both if (each := _log_ratio(row, letter, base))]
+            known = in_turns or [each for row in both if (each := _log_ratio(row, letter, base, metric))]
         if not known:
             yield Outcome(f"`{condition}`: {letter} shares no configuration with {base} whose interval is known", False)
             continue
-        mean = _mean(known)
+        mean = _mean(known, independent=learned or bool(in_turns))
         over = f"over {plural(len(known), 'shared configuration')}"
         if learned:
             failed = condition.is_met(mean.low, mean.high)
             ends = f"{format_number(mean.mean)} ({format_number(mean.low)} to {format_number(mean.high)})"
             text = f"{letter} minus {base} is {ends}"
+            if not (side.run.state.knows_seeds and named[0].run.state.knows_seeds):
+                over += "; seeds are taken to differ as much as samples, as their spread is not known"
         else:
             ratio, low, high = mean.ratio
             failed = condition.is_met(low, high)
@@ -131,23 +134,32 @@ def _fails(failed: bool) -> str:
     return ": **failed**" if failed else ""
 
 
-def _difference(row: Shared, letter: str, base: str) -> Estimate | None:
-    one, other = row.readings[letter], row.readings[base]
+def _difference(row: Shared, side: Side, base: Side) -> Estimate | None:
+    one, other = row.readings[side.letter], row.readings[base.letter]
     if one.half is None or other.half is None or math.isinf(one.half + other.half):
         return None
-    return Estimate(one.value - other.value, math.hypot(one.half, other.half) / HALF_95)
+    halves = [
+        half * (1.0 if each.run.state.knows_seeds else math.sqrt(2.0))
+        for half, each in ((one.half, side), (other.half, base))
+    ]
+    return Estimate(one.value - other.value, math.hypot(*halves) / HALF_95)
 
 
-def _log_ratio(row: Shared, letter: str, base: str) -> Estimate | None:
+def _log_ratio(row: Shared, letter: str, base: str, metric: str) -> Estimate | None:
     ratio, half = row.ratio(letter, base)
     if not ratio > 0 or half == math.inf:
         return None
-    return Estimate(math.log(ratio), (half or 0.0) / ratio / HALF_95)  # None: exact, as memory is
+    if half is None:
+        return Estimate(math.log(ratio), 0.0 if "memory" in metric else math.sqrt(2.0) * UNKNOWN_DEVIATION)
+    return Estimate(math.log(ratio), half / ratio / HALF_95)
 
 
-def _mean(known: Sequence[Estimate]) -> Estimate:
-    """Return the mean of independent estimates; its error is theirs, or by their scatter where that is larger."""
+def _mean(known: Sequence[Estimate], independent: bool) -> Estimate:
+    """Return the mean of estimates; its error is theirs, or by their scatter where that is larger.
+
+    Errors of rates are not independent: in another hour all of a machine's rates may be lower.
+    """
     number, means = len(known), [each.mean for each in known]
-    stated = math.sqrt(sum(each.deviation**2 for each in known)) / number
+    stated = math.sqrt(fmean(each.deviation**2 for each in known) / (number if independent else 1))
     scatter = stdev(means) / math.sqrt(number) if number > 2 else 0.0
     return Estimate(fmean(means), max(stated, scatter))

@@ -86,7 +86,8 @@ def reconcile(
     """Return all rates as levels and differences together say, and their covariance in the order of `levels`.
 
     `differences`: logarithms of the rate of the first of a pair over that of the second. Least squares, in which each
-    measurement is weighted by its precision. Levels are independent of each other.
+    measurement is weighted by its precision. Differences make the rates surer against each other, not all of them
+    together: what slows a machine slows all, so that the mean of the levels is as uncertain as a level is.
     """
     places = {name: place for place, name in enumerate(levels)}
     precision = np.diag([1 / level.deviation**2 for level in levels.values()])
@@ -97,7 +98,9 @@ def reconcile(
         weight = 1 / difference.deviation**2
         precision += weight * np.outer(row, row)
         weighted += weight * difference.mean * row
-    covariance = np.linalg.inv(precision)
-    means = covariance @ weighted
+    independent = np.linalg.inv(precision)
+    means = independent @ weighted
+    of_mean = 1 / sum(1 / level.deviation**2 for level in levels.values())
+    covariance = independent + (len(levels) - 1) * of_mean
     deviations = np.sqrt(np.diag(covariance))
     return {name: Estimate(float(means[i]), float(deviations[i])) for name, i in places.items()}, covariance

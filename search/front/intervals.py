@@ -65,10 +65,11 @@ def merge_repeats(first: Metrics, repeats: Sequence[Metrics]) -> dict[str, float
 def merge_independent(name: str, measurements: Iterable[Metrics]) -> dict[str, float]:
     """The mean of a metric over independent measurements, with its 95% interval; empty where no interval is known.
 
-    Means are weighted by precision. Measurements without an interval of their own have that of their scatter, from
-    `MIN_SCATTERED` of them on; fewer do not count beside others. Where measurements differ by more than their intervals
-    allow, the merged interval is wider by that factor, as the Particle Data Group does it (Review of Particle Physics,
-    section 5.2.2).
+    Means are weighted by precision, of rates those of their logarithms: the interval of a rate grows with it, so that
+    the lower ones would have the larger weights. Measurements without an interval of their own have that of their
+    scatter, from `MIN_SCATTERED` of them on; fewer do not count beside others. Where measurements differ by more than
+    their intervals allow, the merged interval is wider by that factor, as the Particle Data Group does it (Review of
+    Particle Physics, section 5.2.2).
     """
     values = [
         (metrics[name], half_interval(metrics, name))
@@ -81,8 +82,12 @@ def merge_independent(name: str, measurements: Iterable[Metrics]) -> dict[str, f
     measured = [(value, half or half_of_scattered) for value, half in values if half or half_of_scattered]
     if not measured:
         return {}
+    in_logarithms = is_rate(name) and all(value > 0 for value, _ in measured)
+    if in_logarithms:
+        measured = [(math.log(value), half / value) for value, half in measured]
     weights = [1 / half**2 for _, half in measured]
     mean = sum(weight * value for weight, (value, _) in zip(weights, measured, strict=True)) / sum(weights)
     scatter = sum(((value - mean) / (half / HALF_95)) ** 2 for value, half in measured) / max(1, len(measured) - 1)
     half = math.sqrt(max(1.0, scatter) / sum(weights))
-    return {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
+    merged = {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
+    return {end: math.exp(value) for end, value in merged.items()} if in_logarithms else merged

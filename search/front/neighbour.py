@@ -77,8 +77,8 @@ def updated(
     """Return the neighbours; a second measurement replaces the first.
 
     Where the two differ by more than their errors, the rest is drift between them: a shared machine gives a second
-    thread sometimes more and sometimes less. It enters the intervals of all that were measured again. So few pairs
-    tell little of it, so its lower bound is PART_OF_DRIFT of the `rate_deviation`, at most MOST_DRIFT. That is the
+    thread sometimes more and sometimes less. It enters the intervals of all. So few pairs tell little of it, so its
+    lower bound is PART_OF_DRIFT of the `rate_deviation`, at most MOST_DRIFT. That is the
     relative standard error of one measurement of the rate, the machine's drift included.
     """
     pairs = [(each, again.get((each.parameter, each.new))) for each in tried]
@@ -86,4 +86,4 @@ def updated(
     known = [(one, two) for one, two in estimates if one and two]
     excess = [(one.mean - two.mean) ** 2 - one.deviation**2 - two.deviation**2 for one, two in known]
     between = max(min(PART_OF_DRIFT * rate_deviation, MOST_DRIFT) ** 2, sum(excess) / len(excess) if excess else 0.0)
-    return [each if later is None else replace(later, between=between) for each, later in pairs]
+    return [replace(each if later is None else later, between=between) for each, later in pairs]

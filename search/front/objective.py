@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.front.intervals import least_value
+from search.front.pareto import reference_point
 from trainables.contract import RENAMED_METRICS
 
 
@@ -97,8 +98,8 @@ def losses(rows: Sequence[Mapping[str, float]], objectives: Sequence[Objective])
     return np.array(table, dtype=float).reshape(len(rows), len(objectives))
 
 
-def as_metrics(objectives: Sequence[Objective], point: Iterable[float]) -> list[float]:
-    """Return the losses of a point as values of the metrics; a rate is not below zero."""
+def reference_metrics(losses: NDArray[np.float64], objectives: Sequence[Objective]) -> dict[str, float]:
+    """Return the `reference_point` of these losses as values of the metrics; a rate is not below zero."""
     # a loss turned round once more is the metric again; 0 is added so that there is no -0
-    pairs = zip(objectives, point, strict=True)
-    return [max(objective.loss(float(loss)), least_value(objective.metric)) + 0.0 for objective, loss in pairs]
+    pairs = zip(objectives, reference_point(losses).tolist(), strict=True)
+    return {o.metric: max(o.loss(loss), least_value(o.metric)) + 0.0 for o, loss in pairs}

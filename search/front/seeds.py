@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from statistics import fmean, median
 from typing import Literal
 
 from search.front.intervals import HALF_95, Metrics, half_interval
+from trainables.student_t import student_t
 
-PRIOR_SEEDS = 2.0  # degrees of freedom that the choice of validation samples counts for, as a guess of the spread
-
-
-def seed_variance(metric: str, trained: Sequence[Sequence[Metrics]]) -> float | None:
-    """Return the variance of a metric between seeds; None: no configuration was trained with several.
-
-    Few seeds say little about it. Until they are more, the variance by the choice of validation samples stands in for
-    it, in the manner of a scaled inverse chi-squared prior: both are of the same size in many trainings.
-    """
-    squares = freedom = 0.0
-    priors = []
-    for measurements in trained:
-        values = [metrics[metric] for metrics in measurements if math.isfinite(metrics.get(metric, math.nan))]
-        if len(values) < 2:
-            continue
-        mean = fmean(values)
-        squares += math.fsum((value - mean) ** 2 for value in values)
-        freedom += len(values) - 1
-        priors += [half**2 / HALF_95**2 for each in measurements if (half := half_interval(each, metric))]
-    if not freedom:
-        return None
-    prior = PRIOR_SEEDS if priors else 0.0
-    return (prior * (fmean(priors) if priors else 0.0) + squares) / (prior + freedom)
+PRIOR_SEEDS = 2.0  # degrees of freedom that a guess of the spread counts for
+MEDIAN_GAP = 0.9539  # median of the absolute difference of two standard normal variables
 
 
 def spread_of(
@@ -42,18 +23,48 @@ def spread_of(
 ) -> float | None:
     """Return the variance of a metric between seeds; None: nothing tells of it.
 
-    `again`: configurations that were trained with several seeds; `alike`: trials of nearly equal settings. Of the
-    latter only the better half counts, because one that diverged tells of its settings, and as an upper bound: their
-    settings differ, too.
+    `again`: configurations that were trained with several seeds, which decide. `alike`: trials of nearly equal
+    settings, which tell of it where none was. Few measurements say little. Until they are more, the variance by the
+    choice of validation samples stands in for it, in the manner of a scaled inverse chi-squared prior: both are of the
+    same size in many trainings. The variance is larger than its estimate, so that 1.96 standard deviations are half of
+    a 95% interval, as Student's t has it.
     """
-    known = [m for some in alike for m in some if len(some) > 1 and math.isfinite(m.get(metric, math.nan))]
-    better: list[list[Metrics]] = []
-    if known:
+    by_seeds = [values for each in again if len(values := _values(metric, each)) > 1]
+    freedom = float(sum(len(values) - 1 for values in by_seeds))
+    squares = math.fsum((value - fmean(values)) ** 2 for values in by_seeds for value in values)
+    guess = _guess(metric, [*again, *alike])
+    if not freedom:
         sign = -1.0 if goal == "maximize" else 1.0
-        limit = median(sign * metrics[metric] for metrics in known)
-        better = [[m for m in some if m in known and sign * m[metric] <= limit] for some in alike]
-    found = [variance for trained in (again, better) if (variance := seed_variance(metric, trained)) is not None]
-    return min(found, default=None)
+        gaps, freedom = _gaps([[sign * value for value in _values(metric, each)] for each in alike])
+        if not gaps:
+            return None
+        squares = freedom * (median(gaps) / MEDIAN_GAP) ** 2
+    if guess is not None:
+        squares, freedom = squares + PRIOR_SEEDS * guess, freedom + PRIOR_SEEDS
+    return squares / freedom * (student_t(freedom) / HALF_95) ** 2
+
+
+def _values(metric: str, measurements: Sequence[Metrics]) -> list[float]:
+    return [metrics[metric] for metrics in measurements if math.isfinite(metrics.get(metric, math.nan))]
+
+
+def _guess(metric: str, trained: Sequence[Sequence[Metrics]]) -> float | None:
+    """Return the mean variance by the choice of validation samples; None: not known."""
+    halves = (half_interval(metrics, metric) for measurements in trained for metrics in measurements)
+    known = [half**2 / HALF_95**2 for half in halves if half]
+    return fmean(known) if known else None
+
+
+def _gaps(groups: Sequence[Sequence[float]]) -> tuple[list[float], float]:
+    """Return the differences of losses within groups of nearly equal settings, and their degrees of freedom.
+
+    Groups that are worse than most trials do not count: where nothing is learned, seeds hardly differ. Of a group, the
+    median of these differences does not depend on one trial that diverged, which tells of its settings.
+    """
+    losses = [loss for group in groups for loss in group]
+    better = [group for group in groups if len(group) > 1 and median(group) <= median(losses)]
+    gaps = [abs(one - other) for group in better for one, other in combinations(group, 2)]
+    return gaps, float(sum(len(group) - 1 for group in better))
 
 
 def over_seeds(measurements: Sequence[Metrics], variances: Mapping[str, float]) -> dict[str, float]:

@@ -7,7 +7,6 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,15 @@ from numpy.typing import NDArray
 
 from search.front.candidates import candidates, pareto_front
 from search.front.differences import Estimate
-from search.front.front_probability import Errors, front_draws
 from search.front.intervals import HALF_95, half_interval
-from search.front.objective import Constraint, Objective, as_metrics, losses, read_constraint
-from search.front.paired import correlated_errors, correlations
-from search.front.pareto import hypervolume, knee, reference_point
+from search.front.objective import Constraint, Objective, losses, read_constraint, reference_metrics
+from search.front.paired import correlations as sample_correlations
+from search.front.pareto import hypervolume, knee
 from search.front.roles import FIRST_RATE, metric_label, rate_metric
 from search.front.seeds import spread_of
 from search.front.shared import SharedMetrics, shared_metrics
 from search.front.targets import Target, is_duration, target_of
+from search.record.drawn_fronts import drawn_fronts
 from search.record.events import (
     Again,
     BesideNeighbour,
@@ -74,7 +73,7 @@ class RunState:
         self.latest: type[Event] | None = None  # kind of the latest event
         self.end: str | None = None  # why no further trial was started; None: still running, or killed
         self.objectives: list[Objective] = []
-        self._constraints: list[Constraint] = []
+        self.constraints: list[Constraint] = []
         self._seconds = 0.0  # of the processes before this one
         self.seconds_before_trials = 0.0  # such as for the start of Ray
         self.deciding_seconds = self.ending_seconds = 0.0  # of the active ones: `DECIDING`, `AFTER_SEARCH`
@@ -86,7 +85,7 @@ class RunState:
         self._alike: dict[str, list[Group]] = {}  # groups of learned metrics whose settings are nearly equal
         self._seed_variances: dict[str, float] = {}  # between seeds, by metric
         self._num_alike, self._next_comparison = 0, 1  # complete trials of such groups; at how many to compare again
-        self._turns = Turns()
+        self.turns = Turns()
         for event in events:
             self.apply(event)
 
@@ -101,7 +100,7 @@ class RunState:
         with self.lock:
             copied = copy.copy(self)
             copied.trials = {name: trial.copied() for name, trial in self.trials.items()}
-            copied._front, copied._draws, copied._turns = None, None, copy.deepcopy(self._turns)
+            copied._front, copied._draws, copied.turns = None, None, copy.deepcopy(self.turns)
             copied._groups = {key: group.of(copied.trials) for key, group in self._groups.items()}
             return copied
 
@@ -113,7 +112,7 @@ class RunState:
                 case Opening() | Resume():
                     if isinstance(event, Opening):
                         self.opening, self.objectives = event, event.objectives
-                        self._constraints = [read_constraint(text) for text in event.constraints]
+                        self.constraints = [read_constraint(text) for text in event.constraints]
                         names = [objective.metric for objective in event.objectives]
                         self._shared = shared_metrics(
                             event.trainable, event.parameters, names, event.metrics, event.stated_probed
@@ -155,7 +154,7 @@ class RunState:
                 case Turn() if {event.trial_id, event.other} <= self.trials.keys():
                     one, other = self._source(event.trial_id), self._source(event.other)
                     if one != other:
-                        self._turns.add(one, other, event.rates)
+                        self.turns.add(one, other, event.rates)
                         self._settle()
             # a first turn has the start of a process in it, which is little of a training's time
             covered = isinstance(event, Again | End) or self._last_at > self._resumed_at
@@ -229,16 +228,16 @@ class RunState:
 
     def _settle(self) -> None:
         """Put levels and turns together, and give the rates that follow to the trials that had turns."""
-        if not self._turns:
+        if not self.turns:
             return
         rate, groups, levels = self.rate_metric, {}, {}
-        for name in self._turns.names:
+        for name in self.turns.names:
             groups[name] = next(group for group in self.trials[name].groups if rate in group.shares.names)
             groups[name].settled = {}
             groups[name].invalidate()
             measured = (trial for trial in groups[name].measured if trial.rate > 0)
             levels[name] = next(measured, self.trials[name]).log_rate
-        for name, found in self._turns.settle(levels).items():
+        for name, found in self.turns.settle(levels).items():
             values = zip((rate, f"{rate}_low", f"{rate}_high"), found.ratio, strict=True)
             groups[name].settled = dict(values)
             groups[name].invalidate()
@@ -251,11 +250,11 @@ class RunState:
         """
         compared = [*self.front(), *self.candidates()]
         known = {**self.trials, **{self._source(trial.trial_id): trial for trial in reversed(compared)}}
-        return [(known[one], known[other]) for one, other in self._turns.pairs]
+        return [(known[one], known[other]) for one, other in self.turns.pairs]
 
     def num_rounds(self, one: Trial, other: Trial) -> int:
         """Number of rounds in which the rates of the two, or of trials that share them, were measured in turns."""
-        return self._turns.num_rounds(self._source(one.trial_id), self._source(other.trial_id))
+        return self.turns.num_rounds(self._source(one.trial_id), self._source(other.trial_id))
 
     def rate_ratio(self, one: Trial, other: Trial) -> Estimate | None:
         """Logarithm of the ratio of two rates: by turns, or else by their intervals; None: one is not known."""
@@ -268,7 +267,7 @@ class RunState:
         return one.log_rate - other.log_rate
 
     def _turns_between(self, one: Trial, other: Trial) -> Estimate | None:
-        return self._turns.difference(self._source(one.trial_id), self._source(other.trial_id))
+        return self.turns.difference(self._source(one.trial_id), self._source(other.trial_id))
 
     def difference(self, one: Trial, other: Trial, metric: str) -> Estimate:
         """Difference of a metric, in its unit, with the standard error that both have together.
@@ -282,16 +281,16 @@ class RunState:
         if one.source(metric) == other.source(metric):
             return Estimate(lead, 0.0)
         first, second = ((self.half_interval(trial, metric) or 0.0) / HALF_95 for trial in (one, other))
-        alike = self._correlations([one, other], metric)[0, 1]
+        alike = self.correlations([one, other], metric)[0, 1]
         return Estimate(lead, math.sqrt(max(0.0, first**2 + second**2 - 2 * alike * first * second)))
 
-    def _correlations(self, trials: Sequence[Trial], metric: str) -> NDArray[np.float64]:
+    def correlations(self, trials: Sequence[Trial], metric: str) -> NDArray[np.float64]:
         """Correlations of the errors of a metric: those of the same samples, as far as samples make up the errors."""
         whole = [self.half_interval(trial, metric) for trial in trials]
         of_samples = [half_interval(trial.own_metrics, metric) for trial in trials]
         pairs = zip(of_samples, whole, strict=True)
         shares = np.array([min(1.0, part / half) if part and half else 1.0 for part, half in pairs])
-        matrix = correlations([trial.samples(metric) for trial in trials]) * np.outer(shares, shares)
+        matrix = sample_correlations([trial.samples(metric) for trial in trials]) * np.outer(shares, shares)
         np.fill_diagonal(matrix, 1.0)
         return matrix
 
@@ -345,7 +344,7 @@ class RunState:
             return []
         baseline = self.baseline.metrics if self.baseline and self.baseline.state == "complete" else {}
         compared = self.trials.values() if among is None else among
-        return candidates(compared, self.objectives, self._constraints, baseline, self.is_probe_run)
+        return candidates(compared, self.objectives, self.constraints, baseline, self.is_probe_run)
 
     def fronts_among(self, trial_ids: Iterable[str], layers: int) -> list[Trial]:
         """The first fronts of these trials alone."""
@@ -374,21 +373,9 @@ class RunState:
         return picked[1] if picked else None
 
     def front_draws(self) -> NDArray[np.bool_]:
-        """Return which candidates are on the front in draws from the 95% intervals, shape (draws, candidates).
-
-        A metric without an interval is taken as exact, but for the rate. Rates are drawn as logarithms: none is below
-        zero. There must be a candidate.
-        """
+        """Return the `drawn_fronts`, shape (draws, candidates). There must be a candidate."""
         if self._draws is None:
-            points = self.candidates()
-            table = self.losses(points)
-            halves = np.array([[self.half_interval(t, o.metric) or 0.0 for o in self.objectives] for t in points])
-            deviations = halves / HALF_95
-            for column, objective in enumerate(self.objectives):
-                if objective.metric == self.rate_metric and all(trial.rate > 0 for trial in points):
-                    table[:, column] = [objective.loss(math.log(trial.rate)) for trial in points]
-                    deviations[:, column] = [trial.log_rate.deviation for trial in points]
-            self._draws = front_draws(table, deviations, self._errors(points))
+            self._draws = drawn_fronts(self)
         return self._draws
 
     def front_probabilities(self) -> dict[str, float]:
@@ -396,37 +383,6 @@ class RunState:
         points = self.candidates()
         odds = self.front_draws().mean(axis=0) if points else []
         return {trial.trial_id: float(p) for trial, p in zip(points, odds, strict=True)}
-
-    def _errors(self, points: Sequence[Trial]) -> Errors:
-        """Errors of the objectives of points: one for all that share a metric.
-
-        They are correlated where turns settled rates, and where metrics are of the same validation samples.
-        """
-
-        @lru_cache(maxsize=1)
-        def shared(chosen: tuple[int, ...]) -> list[tuple[Objective, list[str], NDArray[np.int_], NDArray[np.float64]]]:
-            """Objectives with the trials that the metric of the chosen points is from, and the factor of errors."""
-            found = []
-            for objective in self.objectives:
-                sources = [points[i].source(objective.metric) for i in chosen]
-                names, first, numbers = np.unique(sources, return_index=True, return_inverse=True)
-                # of a point, not of the source itself: that may be a probe, which has no samples
-                matrix = self._correlations([points[chosen[i]] for i in first], objective.metric)
-                found.append((objective, names.tolist(), numbers, correlated_errors(matrix)))
-            return found
-
-        def draw(chosen: NDArray[np.int_], rng: np.random.Generator) -> NDArray[np.float64]:
-            columns = []
-            for objective, names, numbers, factor in shared(tuple(chosen.tolist())):
-                errors = factor @ rng.standard_normal(len(names))
-                if objective.metric == self.rate_metric:
-                    for name, error in self._turns.errors(rng).items():
-                        if name in names:
-                            errors[names.index(name)] = error
-                columns.append(errors[numbers])
-            return np.stack(columns, axis=1)
-
-        return draw
 
     def half_interval(self, trial: Trial, metric: str) -> float | None:
         """Half of the 95% interval of a trial's metric; None: not known, or the value is exact."""
@@ -445,7 +401,7 @@ class RunState:
     def _is_reached(self, trial: Trial, target: Target) -> bool:
         """Return whether a trial reached a target, which is the bound of one of the run's constraints."""
         best = trial.metrics.get(target.best, math.nan)
-        limits = (c for c in self._constraints if c.metric == target.best and not c.of_baseline)
+        limits = (c for c in self.constraints if c.metric == target.best and not c.of_baseline)
         return all(c.excess(best) <= 0 for c in limits if c.bound == target.value)  # False for NaN
 
     @property
@@ -483,9 +439,8 @@ class RunState:
         if not points:
             return None
         table = self.losses(points)
-        reference = reference_point(table)
-        stated = as_metrics(self.objectives, reference)
-        return hypervolume(table, reference), stated
+        stated = reference_metrics(table, self.objectives)
+        return hypervolume(table, losses([stated], self.objectives)[0]), list(stated.values())
 
     @property
     def is_probe_run(self) -> bool:

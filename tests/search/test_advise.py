@@ -170,7 +170,9 @@ def test_what_differs_from_one_time_to_another_enters_the_interval() -> None:
     assert found.estimate is not None
     assert found.estimate.mean == pytest.approx(math.log(1.4), abs=0.001)
     assert found.estimate.low < math.log(1.25) < math.log(1.6) < found.estimate.high
-    assert updated([steady], {}, 0.15) == [steady]
+    (found,) = updated([steady], {}, 0.12)  # measured once
+    assert found.estimate is not None
+    assert found.estimate.deviation == pytest.approx(math.hypot(alone.deviation, 0.04))
 
 
 def test_the_slower_a_step_the_fewer_are_tried_at_a_time() -> None:

@@ -53,13 +53,13 @@ def test_a_difference_surely_too_small_to_matter_is_a_tie():
     assert not Estimate(0.005, 0.02).is_decided
 
 
-def test_turns_make_the_difference_of_two_levels_as_sharp_as_they_are_and_the_levels_hardly():
+def test_turns_make_the_difference_of_two_levels_as_sharp_as_they_are_and_not_the_levels():
     levels = {"a": Estimate(0.0, 0.2), "b": Estimate(0.3, 0.2)}
     found, covariance = reconcile(levels, {("a", "b"): Estimate(0.1, 0.01)})
     assert found["a"].mean - found["b"].mean == pytest.approx(0.1, abs=0.002)
     assert (found["a"].mean + found["b"].mean) / 2 == pytest.approx(0.15)
     assert math.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]) == pytest.approx(0.01, rel=0.01)
-    assert 0.13 < found["a"].deviation < 0.15
+    assert found["a"].deviation == pytest.approx(0.2, rel=0.01)
 
 
 def with_turns(*pairs, number=12, **changed):

@@ -10,7 +10,7 @@ from search.record.front_places import front_places
 from search.record.run_state import RunState
 from search.report.doubts import doubts_about, not_told_apart, perhaps_no_better
 from search.report.front_tables import front_section
-from tests.search.runs import Recorder, config, typed
+from tests.search.runs import INFO, Recorder, config, typed
 
 
 def state_of(*trials):
@@ -26,6 +26,24 @@ def test_what_differs_by_noise_alone_is_an_alternative_and_the_place_is_sure():
     assert [trial.trial_id for trial in place.alternatives] == ["t0002"]
     assert 0.4 < place.probability < 0.9
     assert place.together == 1.0
+
+
+@pytest.mark.parametrize(
+    ("constraint", "probability"),
+    [
+        ("images_per_second >= 200", 0.5),
+        ("images_per_second >= 0.5 * baseline", 0.5),
+        ("images_per_second >= 190", 1.0),
+    ],
+)
+def test_a_point_that_may_violate_a_constraint_may_not_be_on_the_front(constraint, probability):
+    """Rates are known to 1%: that of the last is just within the bound."""
+    space = {**INFO["space"], "baseline": {"batch_size": 64}}
+    recorder = Recorder(constraints=[constraint], space=space)
+    for number, (accuracy, rate) in enumerate(((0.70, 400.0), (0.75, 200.01)), start=1):
+        recorder.complete(f"t{number:04d}", [0.3, accuracy], rate, config(8 * number))
+    odds = RunState(typed(recorder.events)).front_probabilities()
+    assert odds == {"t0001": 1.0, "t0002": pytest.approx(probability, abs=0.05)}
 
 
 def test_what_is_surely_slower_is_no_alternative_to_a_point_that_may_be_less_accurate():

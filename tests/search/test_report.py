@@ -277,8 +277,10 @@ def test_no_rate_of_a_reference_point_is_below_zero(folder):
     recorder = Recorder()
     for number, rate in ((1, 10.0), (2, 100_000.0)):
         recorder.complete(f"t{number:04d}", [0.5 / number], rate, config(64 * number))
-    _, (_, rate) = load(write_run(folder, recorder.events)).state.hypervolume()
+    volume, (accuracy, rate) = load(write_run(folder, recorder.events)).state.hypervolume()
     assert rate == 0.0
+    slow, fast = (0.5 - accuracy) * 10, (0.25 - accuracy) * 100_000  # up to that point
+    assert volume == pytest.approx(fast + slow - (0.25 - accuracy) * 10)
 
 
 def test_equal_trials_are_not_called_better_than_each_other(folder):

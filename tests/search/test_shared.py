@@ -23,7 +23,7 @@ def test_rates_of_trials_with_other_learning_rates_are_one_rate_and_more_precise
     recorder.complete("t0002", [0.6], 1592.0, config(128, 0.198))
     run_state = RunState(typed(recorder.events))
     first, second = run_state.trials.values()
-    assert first.rate == second.rate == pytest.approx(1642.5, rel=1e-3)
+    assert first.rate == second.rate == pytest.approx(1645.1, rel=1e-3)
     assert first.own_metrics[RATE] == 1700.0
     assert [trial.trial_id for trial in run_state.front()] == ["t0002"]
 
@@ -36,7 +36,7 @@ def test_a_probe_of_the_same_settings_counts_and_a_repeat_too():
     recorder.complete("t0001", [0.5], 320.0, config(128, 0.2))
     recorder.add("repeat", trial_id="t0001", metrics=interval(310.0, 3.0))
     run_state = RunState(typed(recorder.events))
-    assert run_state.trials["p0001"].rate == run_state.trials["t0001"].rate == pytest.approx(309.3, rel=1e-3)
+    assert run_state.trials["p0001"].rate == run_state.trials["t0001"].rate == pytest.approx(309.9, rel=1e-3)
 
 
 def test_the_rates_of_trainings_with_other_seeds_count():
@@ -80,7 +80,7 @@ def test_means_over_the_same_samples_are_not_more_precise_together():
 def test_contended_rates_count_only_where_there_are_no_others():
     probed = shared_metrics("vgg19_cifar10", {}, [RATE], [])[0]
     quiet, disturbed = interval(200.0, 2.0), {**interval(100.0, 1.0), "contended": 1.0}
-    assert probed.merge([quiet, disturbed])[RATE] == 200.0
+    assert probed.merge([quiet, disturbed])[RATE] == pytest.approx(200.0)
     assert probed.merge([quiet, disturbed])["contended"] == 0.0
     too_short = {"images_per_second": 50.0, "contended": 0.0, "throughput_windows": 0.0}
     assert probed.merge([quiet, too_short])["images_per_second"] == pytest.approx(200.0)
@@ -98,7 +98,7 @@ def test_a_trial_that_ended_before_a_rate_was_measured_says_nothing_of_rates():
     recorder.measure("t0003", 1, val_accuracy=0.5)
     recorder.finish("t0003", "stopped")
     trials = RunState(typed(recorder.events)).trials
-    assert trials["t0001"].rate == trials["t0002"].rate == pytest.approx(110.0)
+    assert trials["t0001"].rate == trials["t0002"].rate == pytest.approx(111.4, rel=1e-3)
     assert trials["t0001"].metrics["contended"] == 1.0
 
 
@@ -164,7 +164,7 @@ def test_a_snapshot_does_not_change_with_the_run():
     recorder.complete("t0002", [0.6], 320.0, config(128, 0.2))
     for event in typed(recorder.events[before:]):
         run_state.apply(event)
-    assert run_state.trials["t0001"].rate == pytest.approx(309.4, rel=1e-3)
+    assert run_state.trials["t0001"].rate == pytest.approx(309.8, rel=1e-3)
     assert snapshot.trials["t0001"].rate == 300.0
 
 
@@ -220,7 +220,7 @@ def test_a_resume_does_not_move_a_trial_that_never_ended_in_its_group():
 
 def test_repeats_with_intervals_replace_a_measurement_without_one():
     merged = merge_repeats({RATE: 300.0}, [interval(310.0, 1.0), interval(311.0, 1.0)])
-    assert merged[RATE] == pytest.approx(310.5)
+    assert merged[RATE] == pytest.approx(310.5, rel=1e-4)
     assert merged[f"{RATE}_low"] < 310.5 < merged[f"{RATE}_high"]
 
 
