@@ -203,7 +203,7 @@ def plot_importance(run: Run, ax: Axes | None = None) -> Axes:
     for number, each in enumerate(known.values()):
         for row, name in enumerate(names):
             share, at = each.shares.get(name, 0.0), row + (number - (len(known) - 1) / 2) * thickness
-            opacity = 1.0 if share > each.chance.get(name, 0.0) else 0.35
+            opacity = 1.0 if share > each.chance else 0.35
             ax.barh(at, share, thickness * 0.9, color=COLORS[number], alpha=opacity)
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()

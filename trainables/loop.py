@@ -189,7 +189,7 @@ def _check_measures(training: Training, inputs: Any, targets: Any) -> None:
     if samples:  # a server has none
         few = inputs, targets
         if all(of_samples(few, samples)):
-            few = first_samples(few, MOST_SAMPLES, samples)
+            few = first_samples(few, MOST_SAMPLES + 1, samples)  # more than are measured alone
         evaluate(training.step.model, [few], training.settings, training.device, rank=0, world_size=1)
 
 

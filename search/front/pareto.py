@@ -62,11 +62,13 @@ def reference_point(losses: Losses) -> NDArray[np.float64]:
     return np.asarray(worst + 0.1 * np.where(extent > 0, extent, size), dtype=float)
 
 
-def knee(losses: Losses) -> int:
-    """Index of the point nearest to the ideal point, once the front is scaled to [0, 1] in each objective.
+def knee(losses: Losses, compared: Losses | None = None) -> int:
+    """Index of the point of the front that is nearest to the ideal point, with the objectives scaled.
 
     The ideal point has the best loss of each objective; the distance is Euclidean, as in compromise programming
-    (Zeleny 1973). Points off the front are never chosen; of equally near points, the first.
+    (Zeleny 1973). An objective is scaled to its range on the front, or to what the median of the points `compared`
+    (None: of all) lacks of the best, where that is more: of two points of a front, the one wins that lacks less of what
+    points usually lack. Of equally near points, the first is chosen.
 
     Raises:
         ValueError: there are no points.
@@ -75,7 +77,8 @@ def knee(losses: Losses) -> int:
         raise ValueError("no points to choose a knee from")
     front = np.flatnonzero(is_pareto_optimal(losses))
     points = losses[front]
-    extents = np.ptp(points, axis=0)
+    usual = np.median(losses if compared is None else compared, axis=0)
+    extents = np.maximum(np.ptp(points, axis=0), usual - points.min(axis=0))
     distances = np.linalg.norm((points - points.min(axis=0)) / np.where(extents > 0, extents, 1.0), axis=1)
     return int(front[distances.argmin()])
 

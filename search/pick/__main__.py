@@ -22,7 +22,7 @@ from search.exit_codes import InputError
 from search.front.intervals import interval
 from search.front.objective import Constraint
 from search.front.roles import is_interval_end, sounds_learned
-from search.pick.requirements import Requirements, accuracy_objective, best, probabilities
+from search.pick.requirements import Requirements, best, probabilities, within_of_accuracy
 from search.record.dataframes import Run
 from search.record.run_end import is_wanted_end
 from search.report.as_yaml import as_yaml, trained_for
@@ -35,6 +35,8 @@ from search.text.markdown import wrap
 from search.text.numbers import PLUS_MINUS, format_percent, plural, unknown_intervals
 from search.text.shell import continued
 
+FEW_TRIALS = 10
+LUCK = "What is best of many trials is partly so by luck, which this does not count."
 EXAMPLES = {"--within": "val_loss=0.05", "--at-least": "val_accuracy=0.9", "--at-most": "peak_memory_gib=8"}
 VALIDATION_INTERVAL = (
     "The interval of a validation metric covers the choice of validation samples. It does not cover the random seed: "
@@ -42,7 +44,7 @@ VALIDATION_INTERVAL = (
 )
 WITH_SEEDS = (
     "The interval of a validation metric covers the choice of validation samples and the variation between random "
-    "seeds, as estimated from trainings with other seeds and from trials with nearly the same settings."
+    "seeds, as estimated from trainings with other seeds or, without any, from trials with nearly the same settings."
 )
 
 
@@ -83,7 +85,7 @@ def _answer(arguments: Sequence[str] | None) -> str:
         raise InputError(f"--accuracy-within {slack:g}: expected a fraction from 0 to 1, as in --accuracy-within 0.005")
     run = load_run(options.run)
     if slack is not None:
-        within[accuracy_objective(run)] = slack
+        within |= within_of_accuracy(run, slack)
     requirements = Requirements(tuple(constraints), within, options.knee)
     pick = best(run, requirements)
     if options.yaml:
@@ -134,7 +136,8 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
         blocks.append(wrap(" ".join(doubtful)))
     if found := probabilities(run, trial, requirements):
         text = "; ".join(f"{words}: {format_percent(probability)}" for words, probability in found.items())
-        blocks.append(wrap(f"Probability of meeting the requirement: {text}."))
+        luck = f" {LUCK}" if requirements.constraints and len(run.state.candidates()) > FEW_TRIALS else ""
+        blocks.append(wrap(f"Probability of meeting the requirement: {text}.{luck}"))
     if not is_wanted_end(run.state.end):
         compared = plural(len(run.state.candidates()), "trial")
         blocks.append(wrap(f"The run has not ended; this is the result so far, of {compared}."))

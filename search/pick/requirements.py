@@ -76,7 +76,8 @@ def best(run: Run, requirements: Requirements) -> Pick:
         rule, name = f"best {run.state.label(metric)}", best_name(metric, run.state.rate_metric)
         trial = min(front, key=lambda trial: free[0].loss(trial.metrics[metric]))
     else:
-        rule, name, trial = NEAREST, "best compromise", front[knee(run.state.losses(front))]
+        rule, name, compromise = NEAREST, "best compromise", run.state.knee
+        trial = compromise if compromise in front else front[knee(run.state.losses(front), run.state.losses(compared))]
     stated = []
     for each in wanted:
         value = each.reference and run.state.format_metric(each.reference, each.constraint.metric)
@@ -115,15 +116,15 @@ def _check(run: Run, requirements: Requirements) -> None:
             raise InputError(f"--within {metric}: {_take_any_metric(run)}")
 
 
-def accuracy_objective(run: Run) -> str:
-    """Return the name of the objective that is an accuracy.
+def within_of_accuracy(run: Run, fraction: float) -> dict[str, float]:
+    """Return how much worse the objective that is an accuracy may be, in its unit, which may be percent.
 
     Raises:
         InputError: the run has none.
     """
     for objective in run.state.objectives:
         if "accuracy" in objective.metric and not is_duration(objective.metric):
-            return objective.metric
+            return {objective.metric: fraction if run.state.is_fraction(objective.metric) else 100 * fraction}
     raise InputError(f"--accuracy-within: {_take_any_metric(run)}")
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from search.front.candidates import candidates, pareto_front
 from search.front.differences import Estimate
-from search.front.intervals import HALF_95, half_interval
+from search.front.intervals import HALF_95, half_interval, least_value
 from search.front.objective import Constraint, Objective, losses, read_constraint, reference_metrics
 from search.front.paired import correlations as sample_correlations
 from search.front.pareto import hypervolume, knee
@@ -364,7 +364,7 @@ class RunState:
             return []
         losses = self.losses(front)
         first, *others = (front[int(column.argmin())] for column in losses.T)
-        return [first, front[knee(losses)], *others]
+        return [first, front[knee(losses, self.losses(self.candidates()))], *others]
 
     @property
     def knee(self) -> Trial | None:
@@ -396,7 +396,8 @@ class RunState:
         half, target = self.half_interval(trial, metric), target_of(metric)
         if target and not self._is_reached(trial, target):
             return f"not reached in {format_number(metrics[metric])}"
-        return plus_minus(metrics[metric], math.inf if half is None and metric == self.rate_metric else half)
+        half = math.inf if half is None and metric == self.rate_metric else half
+        return plus_minus(metrics[metric], half, least_value(metric))
 
     def _is_reached(self, trial: Trial, target: Target) -> bool:
         """Return whether a trial reached a target, which is the bound of one of the run's constraints."""

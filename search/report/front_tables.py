@@ -25,15 +25,15 @@ DEVIATION = "The number after ± is the standard deviation between those windows
 ONE_RUN = "Each configuration was {} once (n = 1)."
 NO_SEEDS = "The variation between random seeds is not included."
 SEEDS = (
-    "The variation between random seeds is included, as estimated from trainings with other seeds and from trials with "
-    "nearly the same settings."
+    "The variation between random seeds is included, as estimated from trainings with other seeds or, without any, "
+    "from trials with nearly the same settings."
 )
 ON_FRONT = "on the front"
 PROBABILITY = (
-    f"{ON_FRONT.capitalize()}: the probability that a point belongs to the front. It is computed from the 95% "
-    "intervals of the objectives and from the ratios of rates that were measured in turns; a rate without an interval "
-    "counts as known to 15%, another value as exact. Of many nearly equal trials it is too high, because the lucky "
-    "ones are on the front."
+    f"{ON_FRONT.capitalize()}: the probability that a point belongs to the front and meets the constraints. It is "
+    "computed from the 95% intervals and from the ratios of rates that were measured in turns; a rate without an "
+    "interval counts as known to 15%, another value as exact. Of many nearly equal trials it is too high, because "
+    "the lucky ones are on the front."
 )
 LEAST_NAMED = 0.01  # probability of a trial whose turns are named
 

@@ -22,7 +22,7 @@ Judge = Callable[[Sequence[float]], dict[str, float]]
 
 FEWEST_TRIALS = 10  # below that the best of them are too few
 MOST_TRIALS = 300  # 0.1 s for each evaluation
-SHUFFLES = 10
+SHUFFLES = 19  # of which the largest is exceeded by chance in one of 20 runs
 FEWEST_BEST = 5  # trials, as Optuna advises
 BEST_SHARE = 0.1
 
@@ -35,7 +35,7 @@ class Importance:
     trials: int  # number of trials evaluated
     measured: int  # number of trials that measured the metric
     shares: Mapping[str, float]
-    chance: Mapping[str, float]  # largest importance under 10 random permutations of the results
+    chance: float  # largest share of any setting under SHUFFLES random permutations of the results
 
 
 def importance(run_state: RunState, objective: Objective) -> Importance | str:
@@ -64,12 +64,12 @@ def importance(run_state: RunState, objective: Objective) -> Importance | str:
     whole = sum(raw.values())
     if whole <= 0:
         return "No importance: the best trials have the same settings as the others."
-    shuffler, dealt = random.Random(0), [dict.fromkeys(names, 0.0)]
+    shuffler, chance = random.Random(0), 0.0
     for _ in range(SHUFFLES):
         shuffler.shuffle(values)
-        dealt.append(divergences(values))
-    chance = {name: max(each[name] for each in dealt) / whole for name in names}
-    if all(raw[name] / whole <= chance[name] for name in raw):
+        chance = max(chance, *divergences(values).values())
+    chance /= whole
+    if all(raw[name] / whole <= chance for name in raw):
         return "No importance: by chance the best trials would differ from the others as much."
     return Importance(objective.metric, size, len(measured), {name: raw[name] / whole for name in raw}, chance)
 

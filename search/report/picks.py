@@ -12,7 +12,7 @@ from search.record.dataframes import Run
 from search.record.trial import Trial
 from search.text.numbers import format_difference, format_number, format_percent, format_ratio, plural
 
-NEAREST = "nearest to the best values of all objectives, each scaled to its range"
+NEAREST = "nearest to the best values of all objectives, each scaled to what trials usually lack of its best"
 LIKELY = 0.5  # probability of a place on the front, below which a pick says so
 
 
@@ -114,7 +114,8 @@ def _violated(run: Run) -> Iterator[str]:
     complete = [trial for trial in run.state.counted() if trial.state == "complete"]
     for constraint in map(read_constraint, run.info.constraints):
         known = {t.trial_id: t.metrics[constraint.metric] for t in complete if constraint.metric in t.metrics}
-        excesses = {} if constraint.of_baseline else {name: constraint.excess(value) for name, value in known.items()}
+        given = constraint.given(run.state.baseline.metrics if run.state.baseline else {})
+        excesses = {name: given.excess(value) for name, value in known.items()} if given else {}
         if beyond := [name for name, excess in excesses.items() if excess > 0]:
             nearest = min(beyond, key=excesses.__getitem__)
             number = f"{len(beyond)} of {plural(len(complete), 'complete trial')}"

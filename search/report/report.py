@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import textwrap
 from collections import defaultdict
@@ -263,6 +264,16 @@ def _without_markup(text: str) -> str:
     return f"`{text.replace('`', chr(39))}`" if set(text) & set("*_<`") else text
 
 
+def _not_judged(run: Run, constraint: str) -> str:
+    """Return of how many complete trials it is not known whether they meet the constraint; empty: of none."""
+    metric, complete = read_constraint(constraint).metric, [t for t in run.state.counted() if t.state == "complete"]
+    unknown = sum(not math.isfinite(trial.metrics.get(metric, math.nan)) for trial in complete)
+    if not unknown:
+        return ""
+    which = "no trial measured" if unknown == len(complete) else f"{unknown} of {len(complete)} trials did not measure"
+    return f" ({which} {metric}, without which it is not judged)"
+
+
 def _known_before(measurements: Sequence[KnownMeasurement]) -> str | None:
     runs = list(dict.fromkeys(measurement.run or "?" for measurement in measurements))
     return f"{plural(len(measurements), 'measurement')} of {_some(runs)}" if measurements else None
@@ -286,7 +297,7 @@ def _conditions(run: Run) -> str:
     budget += ["one probe per trial"] * run_state.is_probe_run
     lines = {
         "Objectives": ", ".join(f"{o.goal} {o.metric}" for o in run_state.objectives),
-        "Constraints": ", ".join(info.constraints),
+        "Constraints": ", ".join(f"{constraint}{_not_judged(run, constraint)}" for constraint in info.constraints),
         "Hypervolume": hypervolume,
         "Machine": str(info.machine),
         "Nodes": nodes_used(run_state.trials.values(), info.machine.num_nodes),

@@ -77,8 +77,10 @@ def strategy_tables(
         rows = list(filter(measured, ordered))
         if len({t.config["strategy"] for t in rows}) > 1:
             best, second = sorted(rows, key=lambda t: -t.rate)[:2]
-            told = told_ratio(ratio(best, second))
-            notes = [f"Fastest: {_named(best, own)}, {told} times the rate of {_named(second, own)}."]
+            lead = ratio(best, second)
+            notes = [f"Fastest: {_named(best, own)}, {told_ratio(lead)} times the rate of {_named(second, own)}."]
+            if lead is None or lead.low <= 0 <= lead.high:
+                notes = [f"{_named(best, own)} and {_named(second, own)} cannot be told apart: {told_ratio(lead)}."]
             notes += [f"{_named(t, own)} {unmeasured(t)}" for t in ordered if not measured(t)]
             single = next((t for t in rows if t.config["strategy"] == "single"), None)
             differing = [name for name in own if len({repr(t.config.get(name)) for t in rows if name in t.config}) > 1]

@@ -27,14 +27,15 @@ def format_number(value: float) -> str:
     return f"{value:.{1 if size >= 10 else 2 if size >= 1 else 4}f}"
 
 
-def plus_minus(value: float, half_width: float | None) -> str:
-    """Return a value with half of its interval, as in `352 ± 4.1`; `352 ± ?` if that is as large as the value.
+def plus_minus(value: float, half_width: float | None, least: float = 0.0) -> str:
+    """Return a value with half of its interval, as in `352 ± 4.1`.
 
-    None: the value is exact, or whether it has an interval is not known.
+    `least`: the smallest value that is possible; an interval that reaches it says nothing, as in `352 ± ?`. None: the
+    value is exact, or whether it has an interval is not known.
     """
     if half_width is None or math.isnan(half_width):
         return format_number(value)
-    if math.isinf(half_width) or half_width >= abs(value) > 0:
+    if math.isinf(half_width) or value - half_width <= least < value:
         return f"{format_number(value)} ± ?"
     return f"{format_number(value)} ± " + (f"{half_width:,.0f}" if half_width >= 10 else f"{half_width:.2g}")
 

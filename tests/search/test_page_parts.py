@@ -166,8 +166,7 @@ def test_the_setting_that_decides_is_told_from_chance_and_the_others_are_not():
     assert isinstance(found, Importance)
     assert next(iter(found.shares)) == "batch_size"
     assert sum(found.shares.values()) == pytest.approx(1.0)
-    assert found.shares["batch_size"] > 2 * found.chance["batch_size"]
-    assert found.shares["precision"] < found.chance["precision"]
+    assert found.shares["precision"] < found.chance < found.shares["batch_size"]
 
 
 @pytest.mark.parametrize(("goal", "first"), [("minimize", "precision"), ("maximize", "batch_size")])

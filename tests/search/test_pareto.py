@@ -66,6 +66,12 @@ def test_of_two_ends_the_first_is_the_knee():
     assert knee(np.array([[0.0, 1.0], [1.0, 0.0]])) == 0
 
 
+def test_of_two_ends_the_knee_lacks_less_of_what_points_usually_lack():
+    """The second lacks 2 of the usual 42 in the first objective, the other 8 of the usual 100 in the second."""
+    losses = np.array([[-53.0, 108.0], [-51.0, 100.0], [-11.0, 200.0], [-10.0, 250.0], [-11.0, 190.0]])
+    assert knee(losses) == 1
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_the_bend_of_a_front_is_its_knee_in_any_unit(scale):
     bent = np.array([[0.0, 1.0], [0.1, 0.7], [0.2, 0.2], [0.7, 0.1], [1.0, 0.0]])

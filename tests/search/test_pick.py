@@ -195,6 +195,23 @@ def test_what_is_no_run_is_bad_input(capsys, tmp_path):
     assert told(capsys, tmp_path)[0] == 2
 
 
+def test_accuracy_within_is_a_fraction_also_of_percents(capsys, tmp_path):
+    goals = [{"metric": "val_accuracy_percent", "goal": "maximize"}, INFO["objectives"][1]]
+    recorder = Recorder(objectives=goals, constraints=[], metrics={"val_accuracy_percent": "%"})
+    for number, (accuracy, rate) in enumerate(((90.0, 100.0), (89.6, 200.0), (80.0, 300.0)), start=1):
+        recorder.start(f"t000{number}", **config(64 * number))
+        recorder.measure(f"t000{number}", 1, val_accuracy_percent=accuracy, images_per_second=rate)
+        recorder.finish(f"t000{number}")
+    folder = write_run(tmp_path / "run", recorder.events)
+    assert "within 0.5 of that of t0001" in told(capsys, folder, "--accuracy-within", "0.005")[1]
+
+
+def test_the_recommended_compromise_stays_where_it_meets_the_wishes(folder):
+    run = load(folder)
+    wishes = Requirements((Constraint("images_per_second", ">=", 300.0),), {}, knee=True)
+    assert best(run, wishes).trial is run.state.knee
+
+
 def test_accuracy_within_needs_an_accuracy(capsys, tmp_path):
     objectives = [INFO["objectives"][1], {"metric": "peak_memory_gib", "goal": "minimize"}]
     recorder = Recorder(objectives=objectives, space={**INFO["space"], "evaluation": "probe"})

@@ -117,6 +117,8 @@ def test_a_spread_as_large_as_its_value_is_a_question_mark():
     assert plus_minus(3217.0, 185.0) == "3,217 ± 185"
     assert plus_minus(3217.0, None) == "3,217"
     assert plus_minus(0.0, math.inf) == "0 ± ?"
+    assert plus_minus(-0.02, 0.05) == "-0.0200 ± 0.05"
+    assert plus_minus(0.02, 0.05, least=-math.inf) == "0.0200 ± 0.05"
 
 
 @pytest.mark.parametrize(
@@ -271,6 +273,33 @@ def test_a_target_that_was_not_reached_is_said(folder):
         recorder.finish(f"t{number:04d}")
     state = load(write_run(folder, recorder.events)).state
     assert [state.format_metric(trial, metric) for trial in state.trials.values()] == ["12.0", "not reached in 12.0"]
+
+
+@pytest.mark.parametrize(
+    ("measured", "note"),
+    [((), "no trial measured latency_ms"), ((1,), "1 of 2 trials did not measure latency_ms"), ((1, 2), "")],
+)
+def test_a_constraint_on_what_was_not_measured_is_told(folder, measured, note):
+    recorder = Recorder(constraints=["latency_ms <= 5"])
+    for number in (1, 2):
+        recorder.start(f"t000{number}", **config(64 * number))
+        found = {"latency_ms": 4.0} if number in measured else {}
+        recorder.measure(f"t000{number}", 1, val_accuracy=0.5, images_per_second=100.0, **found)
+        recorder.finish(f"t000{number}")
+    text = flat(summary(folder, recorder.events))
+    assert (f"latency_ms <= 5 ({note}, without which it is not judged)" in text) == bool(note)
+
+
+def test_a_baseline_that_violates_its_own_constraint_is_told(folder):
+    goals = [{"metric": "val_elbo", "goal": "maximize"}, INFO["objectives"][1]]
+    space = {**INFO["space"], "baseline": {"batch_size": 64}}
+    recorder = Recorder(objectives=goals, constraints=["val_elbo >= 0.9 * baseline"], space=space)
+    recorder.start("t0001", **config(64))
+    recorder.measure("t0001", 1, val_elbo=-10.0, images_per_second=100.0)
+    recorder.finish("t0001")
+    assert "val_elbo >= 0.9 * baseline is violated by 1 of 1 complete trial, least by t0001" in flat(
+        summary(folder, recorder.events)
+    )
 
 
 def test_no_rate_of_a_reference_point_is_below_zero(folder):

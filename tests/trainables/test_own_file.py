@@ -592,6 +592,11 @@ MISTAKES = {
         MEASURES.replace("(outputs - targets) ** 2", "(outputs - targets).square().mean(0)"),
         r"val_loss has shape \(1,\) for (\d) samples, expected \(\1,\) or .*not their mean",
     ),
+    "measures that compare samples": (
+        MEASURES,
+        MEASURES.replace("(outputs - targets) ** 2", "(outputs - targets.mean()) ** 2"),
+        "val_loss of a sample changes with the other samples of its batch, so that another batch_size gives another",
+    ),
     "exits": (NETWORK, "raise SystemExit(3)", r"called sys.exit\(3\) \(own.*:23\); what the file does when it is run"),
     "exits at import": ("import torch\n", "import torch, sys; sys.exit(0)\n", r"called sys.exit\(0\)"),
     "not a number": (LOSS, LOSS + " * float('nan')", "the training loss is nan in epoch 1 from step 1 of 6 on"),

@@ -18,6 +18,7 @@ from trainables.workload import num_samples
 
 SPREADS = (10.0, 100.0)  # of outputs, beside that of the targets
 OF_ALL = "what is computed from all samples together, such as F1, needs a loop of your own"
+OTHER_METRIC = "so that another batch_size gives another metric"
 MOST_SAMPLES = 2  # that are measured once and twice: large outputs are not copied
 
 Measures = Callable[[Any, Any], Mapping[str, Tensor]]
@@ -55,7 +56,17 @@ def mistake_of(measures: Measures, outputs: Any, targets: Any, found: Mapping[st
             return f"{what}: {_shapes(outputs, targets)} broadcast against each other; squeeze the outputs"
         if grows < 0:
             return f"{what}: return them, not their mean, which is reported; {OF_ALL}"
+        if name in once and _depends_on_others(once[name], values):
+            return f"{name} of a sample changes with the other samples of its batch, {OTHER_METRIC}; {OF_ALL}"
     return None
+
+
+def _depends_on_others(alone: Tensor, together: Tensor) -> bool:
+    """Return whether the first samples have other values alone than they have in their batch."""
+    if not (alone.ndim and together.ndim) or len(alone) >= len(together) or alone.shape[1:] != together.shape[1:]:
+        return False
+    first = together[: len(alone)].double().cpu()
+    return not torch.allclose(alone.double().cpu(), first, rtol=1e-3, atol=1e-5, equal_nan=True)
 
 
 def mixed_samples(loss: Callable[[Any, Any], Tensor], outputs: Any, targets: Any) -> str | None:
