@@ -33,7 +33,7 @@ PROBABILITY = (
     f"{ON_FRONT.capitalize()}: the probability that a point belongs to the front and meets the constraints. It is "
     "computed from the 95% intervals and from the ratios of rates that were measured in turns; a rate without an "
     "interval counts as known to 15%, another value as exact. Of many nearly equal trials it is too high, because "
-    "the lucky ones are on the front."
+    "the lucky ones are on the front, with values that are rather too good."
 )
 LEAST_NAMED = 0.01  # probability of a trial whose turns are named
 
