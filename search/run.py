@@ -339,7 +339,7 @@ def _new_folder(options: argparse.Namespace) -> Path:
     """Return the folder of the new run; it must not exist yet."""
     if options.name is not None:
         folder: Path = options.results / options.name
-        if folder.exists():
+        if os.path.lexists(folder):
             run = (folder / FILE_NAME).is_file() and (folder / FILE_NAME).stat().st_size
             resume = f"go on with it: --resume {shlex.quote(str(folder))}"
             other = resume if run else "remove it: no run began there"
@@ -347,7 +347,7 @@ def _new_folder(options: argparse.Namespace) -> Path:
         return folder
     stem = f"{options.space.stem}-{datetime.date.today().isoformat()}"
     folders = (Path(options.results, f"{stem}-{number}") for number in itertools.count(1))
-    return next(folder for folder in folders if not folder.exists())
+    return next(folder for folder in folders if not os.path.lexists(folder))
 
 
 def _made_folder(options: argparse.Namespace) -> Path:
@@ -355,10 +355,10 @@ def _made_folder(options: argparse.Namespace) -> Path:
     while True:
         folder = _new_folder(options)
         try:
-            folder.mkdir(parents=True)
-            return folder
-        except FileExistsError:
-            continue
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                return folder
         except OSError as error:
             if is_out_of_space(error):
                 raise

@@ -57,7 +57,7 @@ def check_writable(folder: Path) -> None:
     Raises:
         OSError: it is not a folder, or cannot be written to.
     """
-    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    place = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if not place.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(place))
     if not os.access(place, os.W_OK | os.X_OK):

@@ -191,6 +191,17 @@ def test_a_place_that_holds_no_folders_is_bad_input(tmp_path: Path, monkeypatch:
         _made_folder(parser().parse_args(["space.yaml"]))
 
 
+def test_a_link_to_a_folder_that_is_gone_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "space.yaml").write_text(SPACE)
+    results = tmp_path / "results"
+    results.symlink_to(tmp_path / "gone")
+    words = [f"{tmp_path / 'space.yaml'}", "--results", f"{results}"]
+    assert main(words) == 2
+    assert f"cannot be made: {results}: not a folder; --results DIR says where else" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"cannot be made: .*results"):  # where the link breaks after the check
+        _made_folder(parser().parse_args(words))
+
+
 def test_a_new_run_never_touches_an_old_folder(
     run: Path, monkeypatch: pytest.MonkeyPatch, would_start: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
