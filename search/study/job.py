@@ -91,12 +91,16 @@ def run_job(job: Job, cluster: Cluster, interrupts: Interrupts) -> int:
     else:
         interrupts.ignore()  # the last lines take a second
         code = finish_run(job.folder, job.resume_command, interrupted)
-    if mirroring:
-        interrupts.install()
+    try:
         interrupts.deferred = False
-        mirroring.finish()
+        interrupts.install()  # the last copy and the user's command may take long
+        if mirroring:
+            mirroring.finish()
+    except Interrupted as request:
+        code = request.exit_code  # the copy is not complete
     if job.on_end:
         _run_on_end(job.on_end, job.folder, code)
+    interrupts.ignore()  # Ray's compiled code raises no Interrupted
     interrupts.exit_within(LEAVE_SECONDS, code)
     return code
 
@@ -115,13 +119,13 @@ def _first_lines(job: Job, cluster: Cluster) -> Iterator[str]:
 
 
 def _run_on_end(command: str, folder: Path, code: int) -> None:
-    """Run the user's command at the end of a search; where it fails, say so, and after its time end all of it."""
+    """Run the user's command at the end of a search; say so if it fails. A signal or its timeout ends all of it."""
     environment = {**os.environ, "SEARCH_RUN": str(folder.absolute()), "SEARCH_EXIT_CODE": str(code)}
     with subprocess.Popen(command, shell=True, env=environment, start_new_session=True) as process:
         try:
             if status := process.wait(ON_END_SECONDS):
                 print(f"--on-end: {subprocess.CalledProcessError(status, command)}", file=sys.stderr)
-        except subprocess.TimeoutExpired as error:
+        except (subprocess.TimeoutExpired, Interrupted) as error:
             os.killpg(process.pid, signal.SIGKILL)
             print(f"--on-end: {error}", file=sys.stderr)
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from search.execution.cluster import Cluster
 from search.record.journal import FILE_NAME
+from search.record.mirror import Mirroring
 from search.results import load
 from search.run import main
 from search.run_options import space_path
@@ -21,6 +27,7 @@ from tests.faults.processes import gone, printed, running, wait_for, with_pids
 from tests.search.bad_spaces import BAD_SPACES, Bad
 from tests.search.runs import REPLAYED
 from tests.trainables.own_files import written
+from trainables.contract import Resources
 
 SPACE = f"\n{REPLAYED}fixed: {{seconds_per_epoch: 0.5}}\nbudget: {{trials: 5, epochs: 2}}\n"
 
@@ -250,10 +257,40 @@ def test_a_command_at_the_end_that_takes_too_long_leaves_no_process(tmp_path, ca
     assert gone(with_pids(int((tmp_path / "pid").read_text())), 1) == []
 
 
-@pytest.mark.parametrize("signal", ["INT", "TERM", "HUP"])
-def test_a_command_at_the_end_can_be_interrupted(signal, tmp_path, capsys):
+def test_a_signal_to_the_search_ends_its_command_at_the_end(tmp_path, capsys):
+    with Interrupts():
+        timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGTERM])
+        timer.start()
+        job._run_on_end('sleep 20 & echo $! > "$SEARCH_RUN/pid"; wait', tmp_path, 0)
+    assert "--on-end: interrupted by SIGTERM" in capsys.readouterr().err
+    assert gone(with_pids(int((tmp_path / "pid").read_text())), 1) == []
+
+
+@pytest.mark.parametrize("during", ["copy", "command"])
+def test_a_signal_after_the_results_are_written_ends_the_copy_or_the_command(during, tmp_path, capfd, monkeypatch):
+    """The command runs all the same if the last copy is not complete, and the exit code tells it."""
+    (tmp_path / "space.yaml").write_text(SPACE)
+    monkeypatch.setattr(job, "run_study", lambda *arguments: None)
+    monkeypatch.setattr(job, "keep_garbage", lambda: None)
+    cluster = Cluster(Resources(2), Machine("a processor", 2, 4.0), True, None)
+    monkeypatch.setattr("search.run._connected", lambda *arguments: contextlib.nullcontext(cluster))
+    command = 'echo "code $SEARCH_EXIT_CODE"'
+    if during == "copy":
+        monkeypatch.setattr(Mirroring, "finish", lambda self: signal.raise_signal(signal.SIGTERM))
+    else:
+        command += f"; kill {os.getpid()}; sleep 20"
+    words = ["--results", f"{tmp_path}", "--name", "run"]
+    words += ["--mirror", (tmp_path / "copy").as_uri()] if during == "copy" else []
+    began = time.monotonic()
+    code = main([f"{tmp_path / 'space.yaml'}", *words, "--on-end", command])
+    assert time.monotonic() - began < 15
+    assert (code, "code 143" in capfd.readouterr().out) == ((143, True) if during == "copy" else (1, False))
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
+def test_a_command_at_the_end_can_be_interrupted(name, tmp_path, capsys):
     with Interrupts() as interrupts:
         interrupts.ignore()
-        job._run_on_end(f'kill -{signal} $$; touch "$SEARCH_RUN/survived"', tmp_path, 0)
+        job._run_on_end(f'kill -{name} $$; touch "$SEARCH_RUN/survived"', tmp_path, 0)
     assert not (tmp_path / "survived").exists()
-    assert f"SIG{signal}" in capsys.readouterr().err
+    assert f"SIG{name}" in capsys.readouterr().err
