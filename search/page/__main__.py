@@ -9,6 +9,7 @@ Exit codes: 0 done, 1 the page cannot be written or served, 2 bad input.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -36,7 +37,7 @@ def _answer(arguments: Sequence[str] | None) -> str:
     run = load_run(options.run)
     if options.serve is None:
         try:
-            return str(write_page(run, running=is_locked(options.run)))
+            return str(write_page(run, time.time() if is_locked(options.run) else None))
         except ValueError as error:  # the journal lacks conditions
             raise InputError(str(error)) from error
     with server(options.run, options.serve) as serving:

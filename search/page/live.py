@@ -29,9 +29,16 @@ class LivePage:
     The first failure is logged as a warning; no failure ends the run.
     """
 
-    def __init__(self, folder: Path, run_state: RunState, pause: Callable[[float], float] = seconds_to_wait) -> None:
-        """`pause`: the seconds to wait after a page, by the seconds that it took."""
+    def __init__(
+        self,
+        folder: Path,
+        run_state: RunState,
+        pause: Callable[[float], float] = seconds_to_wait,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`pause`: the seconds to wait after a page, by the seconds that it took. `clock`: seconds since 1970."""
         self._folder, self._run_state, self._pause = folder, run_state, pause
+        self._clock = clock
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="page", daemon=True)
 
@@ -51,7 +58,7 @@ class LivePage:
                 continue
             began = time.perf_counter()
             failed |= not try_to_write(
-                lambda: Run(self._folder, self._run_state.snapshot()), running=True, quietly=failed
+                lambda: Run(self._folder, self._run_state.snapshot()), self._clock(), quietly=failed
             )
             written, wait = size, self._pause(time.perf_counter() - began)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,22 +36,21 @@ NO_TIMES = "Not measured: no trial profiled its steps."
 SWEEPS = ("Loader processes", "Batch size", "Strategies", "Scaling")  # sections of the summary
 
 
-def write_page(run: Run, running: bool = False) -> Path:
-    """Write `report.html` into a run's folder. While a run is `running` the page reloads itself every few seconds.
+def write_page(run: Run, now: float | None = None) -> Path:
+    """Write `report.html` into a run's folder; return its path. With `now`, see `page`, it reloads every few seconds.
 
     Raises:
         OSError: the file cannot be written.
     """
     path = run.folder / FILE_NAME
-    text = page(run, time.time() if running else None)
-    write_text_atomically(path, text)
+    write_text_atomically(path, page(run, now))
     return path
 
 
-def try_to_write(run: Callable[[], Run], running: bool = False, quietly: bool = False) -> bool:
+def try_to_write(run: Callable[[], Run], now: float | None = None, quietly: bool = False) -> bool:
     """Write the page, and return whether that succeeded; a failure is logged as a warning, `quietly` at debug level."""
     try:
-        write_page(run(), running)
+        write_page(run(), now)
     except Exception as error:  # of any kind: a page must never end a run
         level = logging.DEBUG if quietly else logging.WARNING
         logger.log(level, "%s cannot be written: %r", FILE_NAME, error)

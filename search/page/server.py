@@ -36,7 +36,7 @@ class FreshPage:
             now = journal_size(self._folder), is_locked(self._folder)
             if now != self._shown and self._clock() >= self._not_before:
                 began = self._clock()
-                write_page(load(self._folder), running=now[1])
+                write_page(load(self._folder), time.time() if now[1] else None)
                 self._shown, self._not_before = now, self._clock() + seconds_to_wait(self._clock() - began)
             return (self._folder / FILE_NAME).read_bytes()
 

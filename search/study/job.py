@@ -62,8 +62,9 @@ def run_job(job: Job, cluster: Cluster, interrupts: Interrupts) -> int:
     clock = steady_clock()
     run_state = RunState(job.events)
     mirroring = Mirroring(job.mirror, job.folder, run_state) if job.mirror else None
-    live = Progress(run_state, clock=clock), LivePage(job.folder, run_state), mirroring or contextlib.nullcontext()
-    with live[0] as progress, live[1], live[2], _watched(job, cluster, progress, mirroring, interrupts):
+    views = Progress(run_state, clock=clock), LivePage(job.folder, run_state, clock=clock)
+    copying = mirroring or contextlib.nullcontext()
+    with views[0] as progress, views[1], copying, _watched(job, cluster, progress, mirroring, interrupts):
         for line in _first_lines(job, cluster):
             progress.announce(line)
         listeners: list[Listener] = [progress, Metrics(run_state), *([mirroring] if mirroring else [])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import time
 from collections.abc import Iterator
 
 import psutil
@@ -42,7 +43,7 @@ def opened(browser, tmp_path):
     contexts = []
 
     def open_page(events, size="desk", running=False, **options):
-        path = write_page(load(write_run(tmp_path / "run", events)), running)
+        path = write_page(load(write_run(tmp_path / "run", events)), time.time() if running else None)
         context = browser.new_context(viewport=SIZES[size], **options)
         contexts.append(context)
         page = context.new_page()
@@ -218,7 +219,7 @@ def test_the_page_of_a_running_run_reloads_itself_and_stays_as_it_was_left(opene
     page.locator('.chart.front a[data-t="t0031"]').focus()
     page.evaluate("scrollTo(0, 700)")
     before = page.locator("#all-trials tbody tr").count()
-    write_page(load(write_run(page.path.parent, events)), running=True)
+    write_page(load(write_run(page.path.parent, events)), time.time())
     api.expect(page.locator("#all-trials tbody tr")).not_to_have_count(before, timeout=20_000)
     assert page.locator('#filter input[type="search"]').input_value() == "device"
     assert page.locator("#all-trials th", has_text="images_per_second").get_attribute("aria-sort") == "descending"

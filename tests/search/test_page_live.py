@@ -13,8 +13,9 @@ import pytest
 
 from search.page.__main__ import main
 from search.page.live import MIN_SECONDS, LivePage, seconds_to_wait
-from search.page.page import try_to_write
+from search.page.page import page, try_to_write
 from search.page.server import FreshPage, server
+from search.record.dataframes import Run
 from search.record.run_lock import lock_run
 from search.record.run_state import RunState
 from search.results import load
@@ -74,6 +75,16 @@ def test_the_page_follows_the_journal(tmp_path):
         write_run(folder, story())
         wait_for(lambda: "t0011" in page.read_text())
         assert '"refreshSeconds":10' in page.read_text()
+
+
+def test_the_page_of_a_running_run_has_the_times_of_the_clock_of_the_run(tmp_path):
+    """Not those of the wall clock, which somebody may set."""
+    events = throughput(6, finished=False).events
+    folder, run_state = write_run(tmp_path / "run", events), RunState(typed(events))
+    now = typed(events)[-1].time + 60.0
+    with LivePage(folder, run_state, at_once, clock=lambda: now):
+        wait_for((folder / "report.html").is_file)
+    assert (folder / "report.html").read_text() == page(Run(folder, run_state), now)
 
 
 def test_nothing_is_written_while_nothing_happens(tmp_path):
