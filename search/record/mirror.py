@@ -29,6 +29,7 @@ from search.text.errors import first_line
 WRITER = "writer.json"  # names the process that writes the copy, for as long as it does
 SECONDS_BETWEEN = 30.0  # two copies, unless a trial finishes
 PIECE_BYTES = 2**20
+SIGN_SECONDS = 1.0  # in which another process, which has looked for a writer before this one signed, signs too
 SILENT_SECONDS = 90.0  # after which a writer that changes nothing is taken to be gone
 UNFINISHED = (".part", ".partial")
 OTHER_SEED = "-seed-"  # in the name of the folder of a training with another seed
@@ -91,6 +92,7 @@ class Mirror:
                 if self._writer() not in (None, found):
                     raise MirrorError(f"--mirror {self.uri}: {_named(found)} is writing there: wait for it, or end it")
             self._sign()
+            sleep(SIGN_SECONDS)
             if not self._is_ours():
                 raise MirrorError(f"--mirror {self.uri}: another process began to write there at the same moment")
             self._copied = dict.fromkeys(self._files_there(), UNKNOWN)
@@ -181,7 +183,8 @@ class Mirror:
         return (self._writer() or {}).get("token") == self._token
 
     def _sign(self) -> None:
-        said = {"host": socket.gethostname(), "process": os.getpid(), "token": self._token, "time": time.time()}
+        said = {"host": socket.gethostname(), "pid_namespace": pid_namespace(), "process": os.getpid()}
+        said |= {"token": self._token, "time": time.time()}
         self._put(WRITER, lambda stream: stream.write(json.dumps(said).encode()))
         self._signed_at = time.monotonic()
 
@@ -297,9 +300,18 @@ def _kept_files(folder: Path, unfinished: AbstractSet[str]) -> Iterator[tuple[st
                 yield name.as_posix(), (status.st_size, status.st_mtime_ns)
 
 
+def pid_namespace() -> str:
+    """Return what tells apart machines and containers of one host name; empty where the system has no such names."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:  # such as on macOS
+        return ""
+
+
 def _is_gone(writer: dict[str, Any]) -> bool:
-    """Return whether the writer was a process of this machine that is no longer there."""
-    if writer.get("host") != socket.gethostname() or not isinstance(writer.get("process"), int):
+    """Return whether the writer was a process of this machine, and of this container, that is no longer there."""
+    here = socket.gethostname(), pid_namespace()
+    if (writer.get("host"), writer.get("pid_namespace")) != here or not isinstance(writer.get("process"), int):
         return False
     try:
         os.kill(writer["process"], 0)

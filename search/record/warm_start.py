@@ -38,12 +38,19 @@ def recent_rates(
         return []
     known = {folder.resolve() for folder in other_than}
     paths = [path for path in results.glob(f"*/{FILE_NAME}") if path.parent.resolve() not in known]
-    paths.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    paths.sort(key=_changed_at, reverse=True)
     journals = list[tuple[str, list[Event]]]()
     for path in paths[:MOST_RUNS]:
         with contextlib.suppress(OSError, ValueError):  # not asked for, so no reason to complain
             journals.append((path.parent.name, read_journal(path)))
     return _known(space, opening, journals, probed_only=True)
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # it was removed meanwhile
+        return 0.0
 
 
 def all_measurements(space: Space, opening: Opening, runs: Sequence[Path]) -> list[dict[str, Any]]:

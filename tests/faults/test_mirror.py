@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from search.record.journal import FILE_NAME, read_journal
-from search.record.mirror import WRITER, Mirror, MirrorError, Mirroring
+from search.record.mirror import WRITER, Mirror, MirrorError, Mirroring, pid_namespace
 from search.record.run_state import RunState
 from search.run import main
 from tests.faults.processes import SPACE, printed, running, wait_for
@@ -135,16 +135,36 @@ def test_a_second_writer_is_refused_and_one_that_is_gone_is_replaced(uri: str) -
     second.claim(waited.append)
     assert sum(waited) >= 90
     second.release()
-    Mirror(uri, "run").claim(busy)  # nobody to wait for
+    waited.clear()
+    Mirror(uri, "run").claim(waited.append)  # nobody to wait for
+    assert sum(waited) < 5
 
 
 def test_a_writer_of_this_machine_that_was_killed_is_not_waited_for(uri: str) -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    killed = json.dumps({**STRANGER, "host": socket.gethostname(), "process": process.pid}).encode()
-    mirror = Mirror(uri, "run")
+    here = {"host": socket.gethostname(), "pid_namespace": pid_namespace()}
+    killed = json.dumps({**STRANGER, **here, "process": process.pid}).encode()
+    mirror, waited = Mirror(uri, "run"), list[float]()
     mirror._put(WRITER, lambda stream: stream.write(killed))
-    mirror.claim(lambda seconds: pytest.fail("waits"))
+    mirror.claim(waited.append)
+    assert sum(waited) < 5
+
+
+def test_a_writer_in_another_container_of_the_same_name_is_waited_for(uri: str) -> None:
+    """Its process has a number that no process, or another one, has here."""
+    there = {**STRANGER, "host": socket.gethostname(), "pid_namespace": "another", "process": os.getpid()}
+    mirror, waited = Mirror(uri, "run"), list[float]()
+    mirror._put(WRITER, lambda stream: stream.write(json.dumps(there).encode()))
+    mirror.claim(waited.append)
+    assert sum(waited) >= 90
+
+
+def test_of_two_that_find_no_writer_at_once_only_the_last_to_sign_writes(uri: str) -> None:
+    first, second = Mirror(uri, "run"), Mirror(uri, "run")
+    with pytest.raises(MirrorError, match="another process began to write there at the same moment"):
+        first.claim(lambda seconds: second._sign())
+    assert second._is_ours()
 
 
 def test_a_writer_that_was_replaced_writes_nothing_more(uri: str, run: Path) -> None:

@@ -1,6 +1,8 @@
 """What of an earlier run counts for a new one."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -189,6 +191,12 @@ def test_what_is_no_journal_is_passed_over_unless_it_was_asked_for(folder):
     assert warm_start.recent_rates(parse_space(SPACE), opening(), folder.parent)
     with pytest.raises(ValueError, match="torn"):
         warm_start.all_measurements(parse_space(SPACE), opening(), [folder.parent / "torn"])
+
+
+def test_a_run_that_is_removed_meanwhile_is_passed_over(folder):
+    removed = folder.parent / "removed" / "journal.jsonl"
+    results: Any = SimpleNamespace(glob=lambda pattern: [removed, *folder.parent.glob(pattern)])
+    assert warm_start.recent_rates(parse_space(SPACE), opening(), results)
 
 
 def test_the_time_to_a_target_is_that_of_its_machine(tmp_path):
