@@ -233,12 +233,16 @@ class WorkerPool:
         loop = asyncio.get_running_loop()
 
         def run() -> None:
-            from search.execution.trainer import run_group
+            death: tuple[int | None, BaseException | None]
+            try:
+                from search.execution.trainer import run_group
 
-            cpus = layout.cpus_per_process if self._reserve_cpus else IDLE_CPUS
-            group_of_ranks = self._itself, group.number, layout, cpus
-            labels = self._label_selector()
-            death = run_group(*group_of_ranks, labels, self._storage, self._timeout_seconds, self._hooks)
+                cpus = layout.cpus_per_process if self._reserve_cpus else IDLE_CPUS
+                group_of_ranks = self._itself, group.number, layout, cpus
+                labels = self._label_selector()
+                death = run_group(*group_of_ranks, labels, self._storage, self._timeout_seconds, self._hooks)
+            except Exception as error:  # whatever it is, the trial that waits for this group must be told
+                death = None, error
             asyncio.run_coroutine_threadsafe(self._bury(group, *death), loop)
 
         threading.Thread(target=run, daemon=True, name=f"group-{group.number}").start()

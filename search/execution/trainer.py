@@ -50,7 +50,11 @@ def run_group(
     timeout_seconds: float,
     hooks: bool,
 ) -> tuple[int | None, BaseException | None]:
-    """Run a worker group until it ends; return the rank that ended it, if one did, and the error, if there was one."""
+    """Run a worker group until it ends; return the rank that ended it, if one did, and the error, if there was one.
+
+    Raises:
+        Exception: of any kind, where the group could not be started.
+    """
     gpus = layout.gpus_per_process
     backend = ProcessGroup("nccl" if gpus else "gloo", group_timeout_seconds(gpus > 0, timeout_seconds))
     trainer = trainer_class(hooks)(
@@ -80,8 +84,6 @@ def run_group(
         return rank, getattr(cause, "health_check_failure", cause)
     except ControllerError as error:  # says no more than that there was one
         return None, error.controller_failure
-    except Exception as error:  # whatever it is, the trial that waits for this group must be told
-        return None, error
     return None, None
 
 

@@ -56,6 +56,15 @@ def test_groups_of_several_trials_start_together(monkeypatch):
     assert numbers == [1, 2]
 
 
+def test_a_trial_hears_why_a_group_cannot_even_be_asked_for(monkeypatch):
+    def fail(number):
+        raise ConnectionError("the cluster did not answer")
+
+    monkeypatch.setattr(group_module, "START_TIMEOUT_SECONDS", 2.0)
+    with pytest.raises(GroupError, match="ConnectionError: the cluster did not answer"):
+        run_with_pool(monkeypatch, 1, False, fail, lambda pool: pool.lease(Layout(1), "t0001"))
+
+
 def test_a_group_that_starts_before_anybody_needs_it_is_leased_by_the_first_trial(monkeypatch):
     may_start = threading.Event()
 
