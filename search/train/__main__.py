@@ -10,6 +10,7 @@ Exit codes: 0 done, 1 failed, 2 bad input or cannot run here, 129, 130 and 143 i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shlex
@@ -47,6 +48,7 @@ from search.train.result import (
 )
 
 NAME = "search.train"
+LOCK = "training.lock"  # held by `trainables.train` in its folder
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,7 @@ def _cannot_be_made(folder: Path, error: OSError) -> InputError:
 
 
 def _train(job: Job, interrupts: Interrupts) -> int:
+    interrupts.exit_message = f"\ninterrupted twice; to continue:\n  {job.command}\n"
     existed, data = job.folder.exists(), job.run.info.data.name
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
@@ -175,14 +178,25 @@ def _train(job: Job, interrupts: Interrupts) -> int:
     for reason in reports.errors or [f"python -m trainables.train ended with exit code {code}"]:
         print(f"{NAME}: {reason}", file=sys.stderr)
     if code == BAD_INPUT:  # the configuration cannot run here
-        if not existed and not (job.folder / CURVES).exists():
-            shutil.rmtree(job.folder, ignore_errors=True)
-            parent = job.folder.parent
-            if parent.name == "trained" and parent.is_dir() and not any(parent.iterdir()):
-                parent.rmdir()
+        if not existed:
+            _remove_what_never_began(job.folder)
         return BAD_INPUT
     _print_continuation("failed", progress, job)
     return FAILED
+
+
+def _remove_what_never_began(folder: Path) -> None:
+    """Remove the folder of a training without epochs, unless another process that came at the same time trains there.
+
+    The folder above it goes too if it is the empty one of all full trainings.
+    """
+    from filelock import FileLock, Timeout
+
+    with contextlib.suppress(Timeout), FileLock(folder / LOCK).acquire(timeout=0):
+        if not (folder / CURVES).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            if folder.parent.name == "trained" and not any(folder.parent.iterdir()):
+                folder.parent.rmdir()
 
 
 def _conclude(job: Job, reports: Reports) -> None:

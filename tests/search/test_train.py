@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from rich.console import Console
 
 from search.results import load
@@ -94,6 +95,44 @@ def test_what_cannot_run_here_is_exit_code_2_and_leaves_nothing(tmp_path, capsys
     assert main([str(folder), "--trial", "t0001", "--epochs", "4"]) == 2
     assert capsys.readouterr().err == "search.train: epoch 1 was to be infeasible\n"
     assert sorted(path.name for path in folder.iterdir()) == ["journal.jsonl"]
+
+
+def test_a_training_that_another_process_began_at_the_same_moment_is_left_alone(tmp_path, monkeypatch):
+    folder = replayed(tmp_path / "run")
+    begun = folder / "trained" / "t0001"
+    other = FileLock(begun / "training.lock")
+
+    def refused(arguments, reports):
+        (begun / "config.json").write_text("{}")
+        other.acquire()
+        return 2
+
+    monkeypatch.setattr("search.train.__main__.train", refused)
+    assert main([str(folder), "--trial", "t0001", "--epochs", "4"]) == 2
+    assert (begun / "config.json").is_file()
+    other.release()
+
+
+TWICE = """
+import signal, sys
+from search.train import __main__ as command
+
+def train(arguments, reports):
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.raise_signal(signal.SIGINT)
+
+command.train = train
+sys.exit(command.main(sys.argv[1:]))
+"""
+
+
+def test_a_second_signal_leaves_the_command_that_goes_on(tmp_path):
+    words = [str(replayed(tmp_path / "run")), "--trial", "t0001", "--epochs", "4"]
+    done = subprocess.run([sys.executable, "-c", TWICE, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert shlex.split(done.stderr.splitlines()[-1]) == ["python", "-m", "search.train", *words]
 
 
 @pytest.mark.parametrize(
