@@ -384,6 +384,7 @@ def _resume_command(folder: Path, options: argparse.Namespace) -> str:
     words += [word for label in options.nodes for word in ("--nodes", label)]
     words += ["--wait-for-nodes", f"{options.wait_for_nodes:g}"] if options.wait_for_nodes else []
     words += ["--ask-for-nodes", str(options.ask_for_nodes)] if options.ask_for_nodes else []
+    words += ["--no-dashboard"] if options.no_dashboard else []
     return shlex.join(words)
 
 

@@ -212,7 +212,7 @@ def test_a_run_out_of_disk_is_exit_3_with_path_and_bytes_and_goes_on_when_there_
         fill(place)
         assert process.wait(60) == 3, printed(tmp_path)
     lines = printed(tmp_path)
-    assert lines[-2:] == ["free some space, then:", f"  python -m search.run --resume {place / 'run'}"]
+    assert lines[-2:] == ["free some space, then:", f"  python -m search.run --resume {place / 'run'} --no-dashboard"]
     assert "No space left on device: " in lines[-3]
     assert " are needed; 0 bytes are free in " in lines[-3]
     assert not any("Traceback" in line for line in lines)

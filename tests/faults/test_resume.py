@@ -286,8 +286,8 @@ def test_with_go_on_the_command_that_goes_on_is_the_same_command(run: Path) -> N
     assert other == shlex.join(["python", "-m", "search.run", "--resume", str(run)])
 
 
-def test_the_command_that_goes_on_waits_for_the_same_nodes(run: Path) -> None:
-    nodes = ["--nodes", "pool=a100", "--wait-for-nodes", "5", "--ask-for-nodes", "2"]
+def test_the_command_that_goes_on_has_the_same_nodes_and_no_dashboard_either(run: Path) -> None:
+    nodes = ["--nodes", "pool=a100", "--wait-for-nodes", "5", "--ask-for-nodes", "2", "--no-dashboard"]
     options = parser().parse_args(["space.yaml", "--address", "auto", *nodes])
     command = shlex.split(_resume_command(run, options))
     assert command == ["python", "-m", "search.run", "--resume", str(run), "--address", "auto", *nodes]

@@ -272,7 +272,7 @@ def test_sigterm_where_a_part_of_ray_had_it_first_leaves_nothing(tmp_path: Path)
         process.terminate()
         assert process.wait(15) == 143, "\n".join(printed(tmp_path)[-20:])
         assert gone(family, 5) == []
-    assert printed(tmp_path)[-1] == "  python -m search.run --resume results/run"
+    assert printed(tmp_path)[-1] == "  python -m search.run --resume results/run --no-dashboard"
 
 
 def test_a_process_that_has_left_ray_in_time_goes_on() -> None:
@@ -324,5 +324,5 @@ def test_a_signal_waits_for_no_epoch_however_long(tmp_path: Path, number: int, t
         assert process.wait(60) == code, printed(tmp_path)
         assert time.monotonic() - signalled_at < 15
         assert gone(family, 10) == []
-    assert printed(tmp_path)[-1].strip() == f"python -m search.run --resume {Path('results') / 'run'}"
+    assert printed(tmp_path)[-1].strip() == f"python -m search.run --resume {Path('results') / 'run'} --no-dashboard"
     assert load(folder).trials.state.tolist()[0] == "complete"

@@ -282,7 +282,7 @@ def test_where_ray_is_killed_the_command_that_goes_on_is_told_within_60_seconds(
         assert process.wait(90) == 1, printed(tmp_path)
         assert time.monotonic() - killed_at < 60
     lines = printed(tmp_path)
-    assert lines[-1].strip() == f"python -m search.run --resume {Path('results') / 'run'}", lines
+    assert lines[-1].strip() == f"python -m search.run --resume {Path('results') / 'run'} --no-dashboard", lines
     assert "Ray is gone: its" in lines[-2]
     assert "failed" not in load(folder).trials.state.tolist()
     before = measured(folder)

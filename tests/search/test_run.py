@@ -208,7 +208,7 @@ def test_a_run_elsewhere_records_the_command_as_it_was_given_and_goes_on_by_the_
         process.terminate()
         assert process.wait(timeout=60) == 143
     command = shlex.split(printed(tmp_path)[-1])
-    assert command == ["python", "-m", "search.run", "--resume", "else where/run"]
+    assert command == ["python", "-m", "search.run", "--resume", "else where/run", "--no-dashboard"]
     info = load(tmp_path / "else where/run").info
     assert info.command == ["python", "-m", "search.run", *given, "--no-dashboard"]
     assert info.data_settings.get("root") == "my data"
