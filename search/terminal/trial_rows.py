@@ -32,7 +32,7 @@ def running_lines(run_state: RunState, width: int, height: int, mark: str) -> li
     full = [line for trial in running for line in _full_lines(run_state, trial, width, mark)]
     if len(full) <= height or len(running) == 1:
         return full[:height]
-    shown = running if len(running) <= height else running[-(height - 1) :]
+    shown = running if len(running) <= height else running[len(running) - height + 1 :]
     lines = [_short_line(run_state, trial, width, mark) for trial in shown]
     return lines + [Text(f"and {len(running) - len(shown)} more", style="dim")] * (len(shown) < len(running))
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from search.record.run_state import RunState
+from search.terminal.trial_rows import running_lines
 from search.terminal.view import View
 from tests.search.runs import INFO, STARTED_AT, Recorder, config, interval, story, typed
 
@@ -168,6 +169,14 @@ def test_of_too_many_that_run_the_last_ones_have_a_line_and_the_others_are_count
     beside = [line[42:] for line in drawn(recorder.events)[5:12]]
     assert "◆ t0030  epoch 1/3" in beside
     assert re.fullmatch(r"and \d+ more", beside[-1])
+
+
+def test_a_single_line_counts_all_that_run():
+    recorder = Recorder()
+    for number in range(1, 6):
+        recorder.start(f"t{number:04d}", **config())
+    run_state = RunState(typed(recorder.events))
+    assert [line.plain for line in running_lines(run_state, 40, 1, "*")] == ["and 5 more"]
 
 
 def test_trials_that_run_are_shown_however_many_were_started_since():
