@@ -5,6 +5,7 @@ The colours of Okabe and Ito can be distinguished by colour-blind readers; marke
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -49,14 +50,12 @@ def plot_front(run: Run, ax: Axes | None = None) -> Axes:
     Raises:
         NothingToDrawError: no trial has both objectives.
     """
-    ax = _axes(ax)
-    if len(run.state.objectives) < 2:
-        raise NothingToDrawError("a front has two objectives, and there is one")
-    y, x = run.state.objectives[:2]
+    y, x = _first_two(run)
     trials = run.state.trials.values()
     shown = [t for t in trials if t.state in ("complete", "stopped") and measured(t.metrics, (x, y))]
     if not shown:
         raise NothingToDrawError(f"no complete or stopped trial has {y.metric} and {x.metric} measured")
+    ax = _axes(ax)
     front, compared = run.state.front(), run.state.candidates()
     dominated = [t for t in shown if t in compared and t not in front]
     others = [t for t in shown if t not in compared and t.state == "complete"]
@@ -88,12 +87,13 @@ def plot_fronts(runs: Mapping[str, Run], ax: Axes | None = None) -> Axes:
     """Plot the fronts of several runs with the same objectives, each with its own colour and marker.
 
     Raises:
-        NothingToDrawError: no run has a front.
+        NothingToDrawError: no run has a front, or the first one has a single objective.
     """
-    ax = _axes(ax)
     if not any(run.state.front() for run in runs.values()):
         raise NothingToDrawError("no run has a front")
     first = next(iter(runs.values()))
+    _first_two(first)
+    ax = _axes(ax)
     for number, (name, run) in enumerate(runs.items()):
         _draw_front(ax, run, run.state.front(), first.state.objectives, number, name)
     _finish(ax, first, "")
@@ -108,9 +108,6 @@ def plot_curves(run: Run, ax: Axes | None = None, metric: str | None = None) -> 
     Raises:
         NothingToDrawError: the metric was not measured at any epoch.
     """
-    from matplotlib.ticker import MaxNLocator
-
-    ax = _axes(ax)
     learned = (o.metric for o in run.state.objectives if run.info.is_learned(o.metric))
     metric = metric or next(learned, None)
     curves = {
@@ -123,6 +120,9 @@ def plot_curves(run: Run, ax: Axes | None = None, metric: str | None = None) -> 
     }
     if metric is None or not any(curves.values()):
         raise NothingToDrawError(f"no epoch of {metric or 'a learned metric'} was measured")
+    ax = _axes(ax)
+    from matplotlib.ticker import MaxNLocator
+
     front = [t.trial_id for t in run.state.front()]
     for trial in sorted(run.state.trials.values(), key=lambda t: t.trial_id in front):
         values, style = curves[trial.trial_id], "--" if trial.state == "stopped" else "-"
@@ -150,11 +150,11 @@ def plot_parallel(run: Run, ax: Axes | None = None) -> Axes:
     Raises:
         NothingToDrawError: fewer than two trials are compared, or no setting varies.
     """
-    ax = _axes(ax)
     trials = run.state.candidates()
     varying = [name for name in run.state.varying_parameters(trials) if name in run.state.parameters()]
     if len(trials) < 2 or not varying:
         raise NothingToDrawError("fewer than two different trials are compared")
+    ax = _axes(ax)
     scales = [_setting_scale(run, name, trials) for name in varying]
     for o in run.state.objectives:
         values = [t.metrics[o.metric] for t in trials]
@@ -189,27 +189,27 @@ def plot_importance(run: Run, ax: Axes | None = None) -> Axes:
     Raises:
         NothingToDrawError: there are too few measurements.
     """
-    from matplotlib.patches import Patch
-
-    ax = _axes(ax)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # tqdm, which Optuna imports, warns in a notebook without widgets
         found = {o.metric: importance(run.state, o) for o in run.state.objectives}
     known = {metric: each for metric, each in found.items() if isinstance(each, Importance)}
     if not known:
         raise NothingToDrawError("; ".join(f"{metric}: {str(why).rstrip('.')}" for metric, why in found.items()))
+    ax = _axes(ax)
+    from matplotlib.patches import Patch
+
     names = list(dict.fromkeys(name for each in known.values() for name in each.shares))
     thickness = 0.8 / len(known)
     for number, each in enumerate(known.values()):
         for row, name in enumerate(names):
             share, at = each.shares.get(name, 0.0), row + (number - (len(known) - 1) / 2) * thickness
             opacity = 1.0 if share > each.chance else 0.35
-            ax.barh(at, share, thickness * 0.9, color=COLORS[number], alpha=opacity)
+            ax.barh(at, share, thickness * 0.9, color=COLORS[number % len(COLORS)], alpha=opacity)
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.set(xlabel="share of the importance; pale: may be chance", title=_plain(run.name))
     labels = list(map(run.state.label, known))
-    ax.legend(handles=[Patch(color=c, label=label) for c, label in zip(COLORS, labels, strict=False)], fontsize=8)
+    ax.legend(handles=[Patch(color=c, label=t) for c, t in zip(itertools.cycle(COLORS), labels)], fontsize=8)
     return ax
 
 
@@ -219,11 +219,11 @@ def plot_stages(run: Run, ax: Axes | None = None) -> Axes:
     Raises:
         NothingToDrawError: no trial profiled its steps.
     """
-    ax = _axes(ax)
     profiled = [t for t in run.state.trials.values() if t.stages]
     trials = [t for t in run.state.front() if t in profiled] or profiled
     if not trials:
         raise NothingToDrawError("no trial profiled its steps")
+    ax = _axes(ax)
     names = measured_stages(trials)
     done = np.zeros(len(trials))
     for number, name in enumerate(names):
@@ -235,6 +235,12 @@ def plot_stages(run: Run, ax: Axes | None = None) -> Axes:
     ax.set_ylim(top=-0.4 - 0.15 * len(trials))  # room for the legend
     ax.legend(fontsize=8, ncols=len(names), loc="upper center")
     return ax
+
+
+def _first_two(run: Run) -> Sequence[Objective]:
+    if len(run.state.objectives) < 2:
+        raise NothingToDrawError("a front has two objectives, and there is one")
+    return run.state.objectives[:2]
 
 
 class _Scale(NamedTuple):

@@ -2,10 +2,12 @@
 
 import itertools
 import random
+import sys
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from search.figures import main
@@ -110,7 +112,9 @@ def test_a_dollar_begins_no_formula(tmp_path, ax):
 
 def test_one_objective_is_no_front(tmp_path, ax):
     with pytest.raises(NothingToDrawError, match="there is one"):
-        plot_front(run_of(tmp_path, [("quality", "maximize")], [(0.5,)]), ax)
+        plot_front(run_of(tmp_path / "run", [("quality", "maximize")], [(0.5,)]), ax)
+    with pytest.raises(NothingToDrawError, match="there is one"):
+        plot_fronts({"run": run_of(tmp_path / "again", [("quality", "maximize")], [(0.5,)])}, ax)
 
 
 def test_a_front_of_three_objectives_has_no_boundary(tmp_path, ax):
@@ -206,6 +210,16 @@ def test_what_cannot_be_drawn_says_what_is_missing(run, ax):
         plot_importance(run, ax)
     with pytest.raises(ValueError, match="no trial profiled its steps"):
         run.plot_stages(ax)
+    with pytest.raises(ValueError, match="no trial profiled its steps"):
+        run.plot_stages()
+    assert pyplot.get_fignums() == []  # a notebook would show the empty figure
+
+
+def test_figures_without_matplotlib_say_what_to_install(tmp_path, run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.ticker", None)
+    with pytest.raises(ImportError, match=r"training-search\[plots\]"):
+        run.plot_curves()
 
 
 def test_each_figure_is_one_call_of_the_run(tmp_path, ax):
