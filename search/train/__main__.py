@@ -88,7 +88,7 @@ def _job(words: Sequence[str]) -> Job:
         "--val-samples",
         "--val-images",
         type=int,
-        help="number of validation samples; default: as in the search; 0: all pictures are trained on",
+        help="number of validation samples; default: as in the search; 0, not for own files: trains on all pictures",
     )
     parser.add_argument(
         "--evaluate-every",
@@ -108,6 +108,9 @@ def _job(words: Sequence[str]) -> Job:
             raise InputError(f"{option} {count}: at least one is needed")
     if options.val_samples is not None and options.val_samples < 0:
         raise InputError(f"--val-samples {options.val_samples}: expected 0 or more")
+    if options.val_samples == 0 and run.info.source:
+        name = Path(run.info.trainable).name
+        raise InputError(f"--val-samples 0: {name} says itself what is trained on; leave the option out")
     folder: Path = options.folder or options.run / "trained" / trial.trial_id
     try:
         started = json.loads((folder / "config.json").read_text())["epochs"]

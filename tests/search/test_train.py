@@ -428,6 +428,15 @@ def test_validation_samples_are_those_of_the_search_or_as_many_as_said(tmp_path,
     assert arguments[arguments.index("--val-samples") + 1] == number
 
 
+def test_the_validation_samples_of_a_users_file_are_not_trained_on(tmp_path, capsys):
+    recorder = Recorder(**REPLAYED | {"trainable": "/home/me/rows.py", "source": "0123456789abcdef"})
+    recorder.complete("t0001", [0.5], 100.0, config(64, 0.05))
+    folder = write_run(tmp_path / "run", recorder.events)
+    assert main([str(folder), "--trial", "t0001", "--val-samples", "0"]) == 2
+    told = "search.train: --val-samples 0: rows.py says itself what is trained on; leave the option out\n"
+    assert capsys.readouterr().err == told
+
+
 def test_within_a_long_epoch_a_line_a_minute_says_how_far_it_is(progress, shown):
     for step in range(1, 130):
         progress.clock.now += 1.0
