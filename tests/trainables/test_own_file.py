@@ -23,6 +23,7 @@ from trainables.own_trainable import OwnTrainable
 from trainables.prediction.training_cost import training_cost
 from trainables.setting_check import mistake_in
 from trainables.workload import workload_of
+from trainables.workloads import own_file
 from trainables.workloads.own_file import OwnFile
 
 CONFIG = {"batch_size": 8, "precision": "fp32", "threads": 1, "learning_rate": 0.01}
@@ -101,6 +102,20 @@ def test_the_units_of_a_sample_are_the_mean_over_samples(tmp_path: Path, name: s
     settings = OwnTrainable(Path(written(tmp_path, name, units, of_sample))).settings()
     assert workload_of(settings).units_per_sample(Data()) == pytest.approx(1.5, abs=0.1)
     assert workload_of(settings).units_per_sample(Data(train_images=1)) in (1, 2)
+
+
+def test_the_units_of_a_sample_are_averaged_over_many_samples_but_over_few_that_load_slowly(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    units = ("def loss(", "def units(inputs, targets):\n    return int(inputs[0])\n\n\ndef loss(")
+    many, of_sample = ("48 if part", "900 if part"), (ITEM, "return torch.full((4,), i), self.y[i]")
+    settings = OwnTrainable(Path(written(tmp_path, name, units, many, of_sample))).settings()
+    monkeypatch.setattr(own_file, "COUNTING_SECONDS", 60.0)
+    assert workload_of(settings).units_per_sample(Data()) == sum(range(900)) / 900
+    monkeypatch.setattr(own_file, "COUNTING_SECONDS", 0.0)
+    some = workload_of(settings).units_per_sample(Data(train_images=899))
+    assert some == pytest.approx(450, rel=0.05)
+    assert round(some * own_file.FEWEST_COUNTED, 6).is_integer()
 
 
 def test_choices_may_be_numbers(tmp_path: Path, name: str) -> None:
