@@ -7,9 +7,10 @@ from typing import Any
 
 from search.front.shared import NEARLY, place_in_range
 from search.record.dataframes import Run
+from search.record.source import recorded_copy
 from search.text.configurations import format_setting
 from search.text.numbers import join_words
-from trainables.contract import find_trainable
+from trainables.contract import Parameter, Trainable, find_trainable, load_trainable
 
 FEWEST_POINTS, FEWEST_VALUES = 2, 3  # of a front; of a list whose ends say something
 
@@ -19,21 +20,32 @@ def at_ends(run: Run) -> str:
 
     A setting is left out where the training or this machine allows no further value.
     """
-    front, trainable = run.state.front(), find_trainable(run.info.trainable)
-    known = (trainable.PARAMETERS if trainable else None) or {}
-    found = []
+    front, known, found = run.state.front(), _parameters(run), []
     for name, stated in run.info.parameters.items():
         values = [trial.config[name] for trial in front if name in trial.config]
         if len(front) < FEWEST_POINTS or len(values) < len(front) or not all(map(_is_number, values)):
             continue
         end, word = _end(stated, values)
-        limits = (known[name].low, known[name].high) if name in known else ()
         is_left_out = any(line.startswith(f"{name} ") for line in run.info.left_out)
-        if end is not None and end not in limits and not is_left_out:
+        if end is not None and not is_left_out and not (name in known and end in _limits(known[name])):
             found.append(f"the {word} {name} ({format_setting(end)})")
     if not found:
         return ""
     return f"All points of the front have nearly {join_words(found)} that was searched: better ones may lie beyond."
+
+
+def _parameters(run: Run) -> Mapping[str, Parameter]:
+    """Return the parameters of the training; those of a user's file from the copy in the run's folder."""
+    try:
+        trainable: Trainable | None = load_trainable(recorded_copy(run.info.trainable, run.folder))
+    except (LookupError, ImportError):
+        trainable = find_trainable(run.info.trainable)
+    return (trainable.PARAMETERS if trainable else None) or {}
+
+
+def _limits(parameter: Parameter) -> tuple[Any, ...]:
+    numbers = list(filter(_is_number, parameter.choices))
+    return (parameter.low, parameter.high, *([min(numbers), max(numbers)] if numbers else []))
 
 
 def _end(stated: Mapping[str, Any], values: Sequence[float]) -> tuple[float | None, str]:

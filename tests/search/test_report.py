@@ -17,6 +17,7 @@ from search.results import load
 from search.text.configurations import format_setting
 from search.text.numbers import plus_minus
 from tests.search.runs import INFO, Recorder, config, interval, story, write_run
+from tests.trainables.own_files import written
 
 GENERATED = {"name": "generated", "description": "generated: 2,000 pictures to train on, 500 to validate"}
 
@@ -224,6 +225,18 @@ def test_settings_at_the_end_of_what_was_searched_are_told(folder):
     assert told in flat(summary(folder, recorder.events))
     recorder.complete("t0005", [0.96], 40.0, config(128, 0.1))
     assert "that was searched" not in flat(summary(folder, recorder.events))
+
+
+def test_a_setting_at_the_end_of_what_a_users_file_allows_is_not_told(folder):
+    parameters = {"depth": {"values": [1, 2, 3]}, "hidden": {"values": [4, 8, 16]}}
+    recorder = Recorder(trainable="../../rows.py", space={**INFO["space"], "parameters": parameters})
+    for number in (1, 2):
+        recorder.complete(f"t{number:04d}", [0.9 - 0.1 * number], 100.0 * number, {"depth": 1, "hidden": 4})
+    (folder / "source").mkdir(parents=True)
+    declared = ('{"hidden": 8', '{"depth": {"default": 2, "choices": [1, 2, 3]}, "hidden": 8')
+    written(folder / "source", "rows.py", declared, ("def network(", "def network(depth, "))
+    told = "have nearly the smallest hidden (4) that was searched"
+    assert told in flat(summary(folder, recorder.events))
 
 
 def test_a_pick_that_is_rather_not_on_the_front_says_so(folder, monkeypatch):
