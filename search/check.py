@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from search.exit_codes import BAD_INPUT, DONE, FAILED, INTERRUPTED, InputError
 from search.front.roles import is_interval_end, rate_metric, rate_unit
 from search.space.machine import describe_machine
 from search.space.starting_space import starting_space
+from search.study.run_estimate import PROBE_SECONDS
 from search.text.markdown import wrap
 from search.text.metrics import CONTENDED
 from search.text.numbers import plus_minus
@@ -54,12 +55,19 @@ class Check:
     root: str | None
     settings: Mapping[str, str]
     workload: bool = True  # False: a loop
+    figures: dict[str, float] = field(default_factory=dict)  # units of an epoch and their rate, once they are known
 
     @property
     def batch_size(self) -> int:
         """Samples per step."""
         size = self.settings.get("batch_size", "")
         return int(size) if size.isdecimal() else BATCH_SIZE  # a loop may have other values
+
+    @property
+    def epoch_is_long(self) -> bool:
+        """True if an epoch takes longer than a probe, so that probes may save time."""
+        found = self.figures
+        return "rate" in found and found.get("units", 0.0) > PROBE_SECONDS[1] * found["rate"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     if failed:
         return FAILED
-    print(f"\n{starting_space(trainable, source.path.name, check.root, check.batch_size, check.settings)}", end="")
+    name, same = source.path.name, (check.root, check.batch_size, check.settings)
+    print(f"\n{starting_space(trainable, name, *same, decoupled=check.epoch_is_long)}", end="")
     return DONE
 
 
@@ -137,6 +146,7 @@ def findings(check: Check, trainable: Trainable, source: Source) -> Iterator[tup
     if "error" in facts:
         yield "error", str(facts["error"]), False
         return
+    check.figures["units"] = facts["samples"] * facts["units"]
     yield from _described(facts, known)
     single = _trained(check)
     if single.error:
@@ -212,6 +222,7 @@ def _measured(check: Check, rate: str, settings: Mapping[str, Mapping[str, str]]
     for name, changed in settings.items():
         probed = _trained(check, probe=True, **changed)
         metrics = probed.metrics
+        check.figures["rate"] = max(metrics.get(rate, 0.0), check.figures.get("rate", 0.0))
         half = (metrics.get(f"{rate}_high", math.nan) - metrics.get(f"{rate}_low", math.nan)) / 2
         value = f"{plus_minus(metrics[rate], half)} {rate_unit(rate)}" if rate in metrics else "too few steps"
         contended = f"; {CONTENDED}" if metrics.get("contended") else ""

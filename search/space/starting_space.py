@@ -16,17 +16,23 @@ TIMELESS = ("lr", "learning_rate", "momentum", "weight_decay", "label_smoothing"
 
 
 def starting_space(
-    trainable: Trainable, file: str, root: str | None, batch_size: int, settings: Mapping[str, str]
+    trainable: Trainable,
+    file: str,
+    root: str | None,
+    batch_size: int,
+    settings: Mapping[str, str],
+    decoupled: bool = False,
 ) -> str:
     """Return the text of a space file, to be kept beside `file`.
 
-    `settings`: those that the training was checked with, which it keeps. The file's own parameters are searched where
-    it has a loop; elsewhere they keep their defaults, and a comment has values to search.
+    `settings`: those that the training was checked with, which it keeps; `decoupled`: probes find the fastest settings
+    first. The file's own parameters are searched where it has a loop; elsewhere they keep their defaults, and a comment
+    has values to search.
     """
     known, own = trainable.METRICS or {}, _own_parameters(trainable)
     workload = bool(trainable.STRATEGIES)
     searched = _of_any_workload(batch_size, settings) if workload else {}
-    proposed = {n: _listed(v, n) for n, p in own.items() if n not in settings and len(v := values_around(n, p)) > 1}
+    proposed = {n: text for n, p in own.items() if n not in settings and (text := values_to_search(n, p))}
     if not workload:
         searched, proposed = proposed, {}
     kept = {name: _written(p.default) for name, p in own.items() if name not in searched and p.default is not None}
@@ -40,7 +46,7 @@ def starting_space(
         *(f"  {name}: {values}" for name, values in searched.items()),
         *(f"  # {name}: {values}  # then without it in `fixed`" for name, values in proposed.items()),
         *(["fixed:", *(f"  {name}: {value}" for name, value in kept.items())] if kept else []),
-        *(["evaluation: decoupled"] if workload else []),
+        *(["evaluation: decoupled"] if decoupled else []),
         *([f"data: {{root: {json.dumps(root, ensure_ascii=False)}}}"] if root else []),
         "budget: {hours: 0.5, epochs: 5}",
     ]
@@ -67,6 +73,21 @@ def _of_any_workload(batch_size: int, settings: Mapping[str, str]) -> dict[str, 
         "num_workers": _listed(LOADERS),
     }
     return {name: values for name, values in found.items() if name == "batch_size" or name not in settings}
+
+
+def values_to_search(name: str, parameter: Parameter) -> str:
+    """Return the declared range of a parameter, or else values around its default; empty: there is nothing to search.
+
+    A range over a factor of ten or more is searched by ratios.
+    """
+    low, high = parameter.low, parameter.high
+    if low is None or high is None or low >= high or parameter.choices or name in NOT_SEARCHED:
+        values = values_around(name, parameter)
+        return _listed(values, name) if len(values) > 1 else ""
+    if parameter.type == "int":
+        low, high = math.ceil(low), math.floor(high)
+    log = ", log: true" if 0 < 10 * low <= high else ""
+    return f"{{min: {_written(low)}, max: {_written(high)}{log}{_affects(name)}}}"
 
 
 def values_around(name: str, parameter: Parameter) -> list[Scalar]:
@@ -110,8 +131,11 @@ def _rounded(value: float) -> float:
 
 
 def _listed(values: Sequence[Scalar], name: str = "") -> str:
-    affects = ", affects: trained" if name in TIMELESS else ""
-    return f"{{values: [{', '.join(map(_written, values))}]{affects}}}"
+    return f"{{values: [{', '.join(map(_written, values))}]{_affects(name)}}}"
+
+
+def _affects(name: str) -> str:
+    return ", affects: trained" if name in TIMELESS else ""
 
 
 def _written(value: Scalar | None) -> str:

@@ -157,6 +157,18 @@ def test_a_rate_that_others_disturbed_is_said_to_be_one(monkeypatch: pytest.Monk
     assert ("measured while other processes used the cores" in text) == bool(contended)
 
 
+def test_an_epoch_is_long_where_the_best_rate_takes_longer_than_a_probe_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = iter([5.0, 50.0, 20.0])
+    monkeypatch.setattr(check, "_trained", lambda *_, **__: check.Outcome({"rows_per_second": next(rates)}))
+    one = check.Check(Path("rows.py"), None, {})
+    list(check._measured(one, "rows_per_second", {"rate": {}}))
+    assert not one.epoch_is_long  # of a loop: the samples are not known
+    one.figures["units"] = 400
+    assert one.epoch_is_long
+    list(check._measured(one, "rows_per_second", {"rate": {}, "1 loader": {}}))
+    assert not one.epoch_is_long
+
+
 @pytest.mark.parametrize(
     ("loss", "text"),
     [(1.01, "bf16 here: train_loss 1.01, 1.0% from fp32"), (2.0, "bf16 here: train_loss 2, 50.0% from fp32: far; ")],

@@ -1,14 +1,15 @@
 """Space files to start from: each must be one that a search takes, and must not change what the file trains."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from search.space.parameters import Choice, Range
+from search.space.parameters import Range
 from search.space.parsing import load_space
 from search.space.space import Space
-from search.space.starting_space import starting_space, values_around
+from search.space.starting_space import starting_space, values_around, values_to_search
 from tests.trainables.own_files import LOOP, written
 from trainables.contract import Parameter, load_trainable
 
@@ -70,14 +71,38 @@ def test_the_space_file_of_every_example_is_one(tmp_path: Path, example: Path) -
     defaults = {n: (trainable.PARAMETERS or {})[n].default for n in getattr(trainable, "own_names", ())}
     for name, default in defaults.items():
         searched = space.parameters.get(name)
-        assert space.fixed.get(name) == default or (isinstance(searched, Choice) and default in searched.values)
+        assert space.fixed.get(name) == default or (searched is not None and searched.contains(default))
     proposed = [line for line in text.splitlines() if line.startswith("  # ")]
     used = "\n".join(line.replace("  # ", "  ", 1) if line in proposed else line for line in text.splitlines())
     names = [line.split()[1].removesuffix(":") for line in proposed]
-    used = "\n".join(line for line in used.splitlines() if "values" in line or line.strip().split(":")[0] not in names)
-    used = used.replace("fixed:\nevaluation", "evaluation")
+    used = "\n".join(line for line in used.splitlines() if "{" in line or line.strip().split(":")[0] not in names)
+    used = re.sub(r"fixed:\n(?=\w)", "", used)
     (tmp_path / "used.yaml").write_text(used)
     assert set(load_space(tmp_path / "used.yaml").parameters) == {*space.parameters, *names}
+
+
+def test_probes_come_first_only_where_they_may_save_time(tmp_path: Path) -> None:
+    trainable = load_trainable(written(tmp_path, "rows.py"))
+    assert "evaluation" not in starting_space(trainable, "rows.py", None, 32, {})
+    assert "\nevaluation: decoupled\n" in starting_space(trainable, "rows.py", None, 32, {}, decoupled=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "text"),
+    [
+        ("dropout", Parameter("float", 0.0, "", low=0.0, high=0.6), "{min: 0.0, max: 0.6}"),
+        ("width", Parameter("int", 64, "", low=15.5, high=512), "{min: 16, max: 512, log: true}"),
+        (
+            "eps",
+            Parameter("float", 1e-8, "", low=1e-9, high=1e-5),
+            "{min: 1e-09, max: 1e-05, log: true, affects: trained}",
+        ),
+        ("width", Parameter("int", 64, "", low=16), "{values: [32, 64, 128]}"),
+        ("seed", Parameter("int", 1, "", low=0, high=9), ""),
+    ],
+)
+def test_a_declared_range_is_what_is_searched(name: str, parameter: Parameter, text: str) -> None:
+    assert values_to_search(name, parameter) == text
 
 
 @pytest.mark.parametrize(
