@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from search.front.objective import Objective
 from search.front.targets import QUANTITIES, target_metrics, targets_of
 from search.space.budget import find_budget_problems
 from search.space.parameters import (
-    AnyParameter,
     Choice,
     Range,
-    Scalar,
     find_baseline_problems,
     find_parameter_problems,
     sort_by_dependency,
@@ -30,6 +27,8 @@ from trainables.contract import EPOCHS, TRAINABLES, Metric, Trainable, load_trai
 from trainables.setting_check import did_you_mean, format_value
 
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # to pydantic
+ENTRIES = ("objectives", "constraints", "parameters", "fixed", "baseline")  # sections with entries of one kind
+OF_BUDGET = {"evaluation", "parameters", "fixed", "searcher", "stopping", "budget"}  # sections that limit each other
 UNKNOWN_SOURCE = Source("space")
 
 
@@ -65,11 +64,9 @@ def parse_space(mapping: Mapping[str, Any], source: Source = UNKNOWN_SOURCE) -> 
 
 def _check(mapping: Mapping[str, Any], source: Source) -> Space:
     try:
-        space = Space.model_validate(mapping)
-        space = space.model_copy(update={"trainable": _absolute(space.trainable, source)})
-        trainable = load_trainable(space.trainable) if space.trainable is not None else None
+        space, trainable = _read(mapping, source)
     except ValidationError as error:
-        raise source.errors([*_translated(error), *_parameter_problems(mapping, source)]) from None
+        raise source.errors([*_translated(error), *_further_problems(mapping, error, source)]) from None
     except LookupError as error:
         name = mapping["trainable"]
         if os.path.isfile(_absolute(name, source) or ""):  # the error has its own file and line
@@ -77,13 +74,25 @@ def _check(mapping: Mapping[str, Any], source: Source) -> Space:
         raise source.error(_no_trainable(name, source)) from None
     except ImportError as error:
         raise source.error(Problem(("trainable",), f"found {format_value(mapping['trainable'])}: {error}")) from None
-    if trainable is not None and not hasattr(trainable, "PARAMETERS"):
-        raise source.error(_no_trainable(mapping["trainable"], source))
-    parameters = _with_whole_ranges(space.parameters, trainable)
-    space = space.model_copy(update={"parameters": parameters})
-    if problems := list(_find_problems(space, trainable)):
+    if problems := [*_find_problems(space, trainable), *_budget_problems(space)]:
         raise source.errors(problems)
-    return space.model_copy(update={"parameters": sort_by_dependency(parameters)})
+    return space.model_copy(update={"parameters": sort_by_dependency(space.parameters)})
+
+
+def _read(mapping: Mapping[str, Any], source: Source) -> tuple[Space, Trainable | None]:
+    """Return the content and its training.
+
+    Raises:
+        ValidationError: a key or value has another form.
+        LookupError, ImportError: there is no such training.
+    """
+    space = Space.model_validate(mapping)
+    name = _absolute(space.trainable, source)
+    trainable = load_trainable(name) if name is not None else None
+    if trainable is not None and not hasattr(trainable, "PARAMETERS"):
+        raise LookupError(name)
+    parameters = _with_whole_ranges(space.parameters, trainable)
+    return space.model_copy(update={"trainable": name, "parameters": parameters}), trainable
 
 
 def _with_whole_ranges(
@@ -112,28 +121,34 @@ def _translated(error: ValidationError) -> Iterator[Problem]:
         yield translate_error(detail, names)
 
 
-def _parameter_problems(mapping: Mapping[str, Any], source: Source) -> Iterator[Problem]:
-    """Yield the problems of each parameter and fixed value alone, in a file that has mistakes elsewhere."""
-    try:
-        name = TypeAdapter(str).validate_python(mapping.get("trainable"), strict=True)
-        trainable = load_trainable(_absolute(name, source) or "")
-        known = trainable.PARAMETERS
-    except (ValidationError, LookupError, ImportError, AttributeError):
+def _further_problems(mapping: Mapping[str, Any], error: ValidationError, source: Source) -> Iterator[Problem]:
+    """Yield the problems of all that has the right form, but for those that may follow from what has not."""
+    wrong = {detail["loc"][:2] for detail in error.errors()}
+    sections = {f"{path[0]}" for path in wrong}
+    if "trainable" in sections:
         return
-    parameters = _with_whole_ranges(_valid(mapping.get("parameters"), TypeAdapter(AnyParameter)), trainable)
-    fixed = _valid(mapping.get("fixed"), TypeAdapter(Scalar))
-    for problem in find_parameter_problems(parameters, fixed, known, name):
-        if "when" not in problem.path:  # it may be on a parameter that has a mistake
-            yield problem
-
-
-def _valid(section: Any, kind: TypeAdapter[Any]) -> dict[str, Any]:
-    """Return the values of a section that are of this kind."""
-    found = {}
-    for name, value in section.items() if isinstance(section, Mapping) else ():
-        with contextlib.suppress(ValidationError):
-            found[name] = kind.validate_python(value)
-    return found
+    right: dict[str, Any] = {"objectives": [], "parameters": {}}
+    places = dict[str, list[Any]]()  # of entries that are right, in the file
+    for key, value in mapping.items():
+        if key not in sections:
+            right[key] = value
+        elif key in ENTRIES and (key,) not in wrong:
+            entries = value.items() if isinstance(value, Mapping) else enumerate(value)
+            kept = {place: entry for place, entry in entries if (key, place) not in wrong}
+            right[key], places[key] = kept if isinstance(value, Mapping) else list(kept.values()), list(kept)
+    try:
+        space, trainable = _read(right, source)
+    except (ValidationError, LookupError, ImportError):
+        return
+    for problem in [*_find_problems(space, trainable), *(() if sections & OF_BUDGET else _budget_problems(space))]:
+        section, *rest = problem.path
+        if (section in sections and not rest) or (section == "baseline" and sections & {"parameters", "fixed"}):
+            continue
+        if rest[1:2] == ["when"] and wrong & {(key, name) for key in ("parameters", "fixed") for name in rest[2:]}:
+            continue  # it depends on a parameter with a mistake
+        if rest and isinstance(rest[0], int) and section in places:
+            rest[0] = places[section][rest[0]]
+        yield Problem((section, *rest), problem.message)
 
 
 def _absolute(trainable: str | None, source: Source) -> str | None:
@@ -183,7 +198,7 @@ def _contradictions(space: Space) -> Iterator[Problem]:
 
 
 def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Problem]:
-    owner, known = space.trainable or "", trainable.PARAMETERS if trainable else None
+    owner, known = Path(space.trainable or "").name, trainable.PARAMETERS if trainable else None
     if not space.parameters:
         yield Problem(("parameters",), "nothing to search; name at least one parameter")
     of_parameters = list(find_parameter_problems(space.parameters, space.fixed, known, owner))
@@ -231,6 +246,10 @@ def _find_problems(space: Space, trainable: Trainable | None) -> Iterator[Proble
     for name in ("train_images", "val_images"):
         if (images := getattr(space.data, name)) is not None and images < 1:
             yield Problem(("data", name), f"found {images}; expected at least 1")
+
+
+def _budget_problems(space: Space) -> Iterator[Problem]:
+    length = space.fixed.get(EPOCHS)
     yield from find_budget_problems(
-        space.evaluation, space.parameters, space.searcher, space.stopping, space.budget, space.fixed.get(EPOCHS)
+        space.evaluation, space.parameters, space.searcher, space.stopping, space.budget, length
     )

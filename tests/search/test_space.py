@@ -194,6 +194,32 @@ def test_problems_beyond_the_form_are_told_at_once_too(tmp_path):
     ]
 
 
+def test_problems_beyond_the_form_are_told_beside_those_of_the_form_but_not_what_follows_from_these(tmp_path):
+    text = """\
+trainable: vgg19_cifar10
+objectives: [{metric: val_accuracy, goal: maximise}, {metric: val_los, goal: minimize}]
+parameters:
+  batch_size: {vlaues: [64]}
+  precision: {values: [fp32, bf16], when: {batch_size: 64}}
+  momentum: {min: 0, max: 0.9, when: {optimizer: adam}}
+  optimizer: {values: [sgd, adamw]}
+constraints: [3, val_acuracy >= 0.5]
+baseline: {precision: fp32}
+budget: {hour: 1}
+"""
+    with pytest.raises(SpaceError) as refusal:
+        load_space(written(tmp_path, text))
+    assert [line.partition(": ")[2].partition(":")[0] for line in str(refusal.value).splitlines()] == [
+        "objectives[0].goal",
+        "objectives[1].metric",
+        "parameters.batch_size.vlaues",
+        "parameters.momentum.when.optimizer",
+        "constraints[0]",
+        "constraints[1]",
+        "budget.hour",
+    ]
+
+
 def test_there_are_at_least_40_bad_files_of_different_names():
     assert len({bad.name for bad in BAD_SPACES}) == len(BAD_SPACES) >= 40
 
