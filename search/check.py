@@ -155,7 +155,8 @@ def findings(check: Check, trainable: Trainable, source: Source) -> Iterator[tup
     yield f"{STEPS} steps of {check.batch_size}", _values(single), True
     yield from _compared(check, trainable, resources, single)
     yield from _in_auto_precision(check, trainable, resources, single)
-    yield from _measured(check, rate_metric(known), {"rate": {"num_workers": "0"}, "1 loader": {"num_workers": "1"}})
+    settings = {"rate": {"num_workers": "0"}, "1 loader": {"num_workers": "1"}}
+    yield from _measured(check, rate_metric(known), settings, facts["memory_error"])
 
 
 def _described(facts: Mapping[str, object], known: Mapping[str, object]) -> Iterator[tuple[str, str, bool]]:
@@ -164,7 +165,8 @@ def _described(facts: Mapping[str, object], known: Mapping[str, object]) -> Iter
     unit = rate_unit(rate_metric(known)).removesuffix("/s")
     if facts["units"] != 1:
         yield "", f"{facts['units']:,g} {unit}", True
-    flops = "FLOPs cannot be counted" if facts["flops"] is None else f"{facts['flops']:,} FLOPs per sample and step"
+    uncounted = f"FLOPs cannot be counted: {facts['flops_error']}"
+    flops = uncounted if facts["flops"] is None else f"{facts['flops']:,} FLOPs per sample and step"
     yield "network", f"{facts['parameters']:,} parameters; {flops}", True
 
 
@@ -217,8 +219,10 @@ def _in_auto_precision(
     yield "precision auto", f"{meaning} here: train_loss {two:.6g}, {apart:.1%} from fp32{far}", True
 
 
-def _measured(check: Check, rate: str, settings: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str, bool]]:
-    """Measure rate and memory by a probe for each of the settings."""
+def _measured(
+    check: Check, rate: str, settings: Mapping[str, Mapping[str, str]], memory_error: str | None = None
+) -> Iterator[tuple[str, str, bool]]:
+    """Measure rate and memory by a probe for each of the settings; `memory_error`: why memory is not predicted."""
     for name, changed in settings.items():
         probed = _trained(check, probe=True, **changed)
         metrics = probed.metrics
@@ -229,7 +233,8 @@ def _measured(check: Check, rate: str, settings: Mapping[str, Mapping[str, str]]
         yield name, probed.error or f"{value}{contended}", probed.error is None
         if name == "rate" and "peak_memory_gib" in metrics:
             predicted = metrics.get("predicted_memory_gib")
-            text = "not predicted" if predicted is None else f"{predicted:.2f} predicted"
+            missing = ": ".join(filter(None, ["not predicted", memory_error]))
+            text = missing if predicted is None else f"{predicted:.2f} predicted"
             peak = metrics.get("peak_reserved_gib", metrics["peak_memory_gib"])
             yield "memory", f"{peak:.2f} GiB, {text}", True
 

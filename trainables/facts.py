@@ -10,7 +10,8 @@ keeps something from the first. With `--first-report` it prints the metrics of a
 steps where the loop takes its batches from `trial.steps`. Without either:
 
 `samples`: numbers by part; `input` and `target`: shapes and types of one sample; `parameters`: weights of the network;
-`flops`: of a training step per sample, null where they cannot be counted.
+`flops`: of a training step per sample, null where they cannot be counted; `flops_error` and `memory_error`: why FLOPs
+and memory cannot be counted, else null.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from trainables.machine.exception_chain import described
 from trainables.own_loop import OwnLoop
 from trainables.own_trainable import OwnTrainable
 from trainables.prediction.flops import training_flops_per_sample
+from trainables.prediction.memory_need import TYPICAL, job_of, memory_need
 from trainables.setting_check import checked
 from trainables.setting_text import parsed
 from trainables.workload import workload_of
@@ -50,13 +52,18 @@ def facts(trainable: OwnTrainable, data: Data, config: Mapping[str, Scalar | Non
     model = network(settings, shape, torch.device("cpu"))
     # a mistake in the file's `measures` is found before anything is trained
     evaluate(model, [workload.example(settings, data, 1)], settings, torch.device("cpu"), rank=0, world_size=1)
+    job = job_of(settings, data, trainable.layout(config, machine()))
+    of_flops, of_memory = list[str](), list[str]()
+    memory_need(settings, job, TYPICAL[job.device.type], of_memory.append)
     return {
         "samples": workload.training_count(data),
         "input": tree_map(_text, shape.inputs),
         "target": tree_map(_text, shape.targets),
         "units": workload.units_per_sample(data),
         "parameters": sum(weight.numel() for weight in model.parameters()),
-        "flops": training_flops_per_sample(settings, shape),
+        "flops": training_flops_per_sample(settings, shape, of_flops.append),
+        "flops_error": next(iter(of_flops), None),
+        "memory_error": next(iter(of_memory), None),
     }
 
 

@@ -60,7 +60,27 @@ def test_facts_are_those_of_the_file_and_the_settings(tmp_path: Path) -> None:
         "units": 1,
         "parameters": 4 * 6 + 6 + 6 + 1,
         "flops": 2 * (4 * 6 * 2 + 6 * 3),
+        "flops_error": None,
+        "memory_error": None,
     }
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_why_flops_and_memory_cannot_be_counted_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    probed = {"peak_memory_gib": 0.5}
+    monkeypatch.setattr(check, "_trained", lambda *_, probe=False, **__: check.Outcome(probed if probe else {}))
+    monkeypatch.setattr(check, "_compared", lambda *_: [])
+    monkeypatch.setattr(check, "_in_auto_precision", lambda *_: [])
+    module = "class Branch(nn.Sequential):\n    def forward(self, x):\n"
+    module += "        return super().forward(x if x.sum().item() > 0 else -x)\n\n\nclass Rows"
+    branch = ("class Rows", module), ("return nn.Sequential(", "return Branch(")
+    path = written(tmp_path, f"rows_{next(numbers)}.py", *branch)
+    one = check.Check(Path(path), None, {})
+    found = {name: text for name, text, _ in check.findings(one, load_trainable(path), source_of(path))}
+    place = f"({Path(path).name}:11)"
+    assert re.search(rf"FLOPs cannot be counted: \w+Error: .*meta tensors? {re.escape(place)}", found["network"])
+    assert found["memory"].startswith("0.50 GiB, not predicted: ")
+    assert found["memory"].endswith(place)
 
 
 @pytest.fixture

@@ -13,25 +13,26 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
-from trainables.machine.exception_chain import is_within
+from trainables.machine.exception_chain import described, is_within
 from trainables.settings import Settings
 
 DEEPEST, MOST_LOOKED_AT = 4, 2000  # of what a cache refers to
 T = TypeVar("T")
+Told = Callable[[str], None]
 log = logging.getLogger(__name__)
 
 
-def counted_or_none(count: Callable[[], T], settings: Settings) -> T | None:
+def counted_or_none(count: Callable[[], T], settings: Settings, told: Told = log.info) -> T | None:
     """Return the count; None where the network needs values that tensors without data do not have.
 
-    An error of the network itself, of whatever kind, is raised again by its first step.
+    `told` gets the reason. An error of the network itself, of whatever kind, is raised again by its first step.
     """
     folder = Path(settings.workload).parent
     before = _keys(folder) if settings.source else {}
     try:
         return count()
     except Exception as error:
-        log.info("operators of this network cannot be counted: %s", str(error).partition("\n")[0])
+        told(described(error, folder))
         return None
     finally:
         if settings.source:

@@ -8,7 +8,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainables.prediction.countable import counted_or_none
+from trainables.prediction.countable import Told, counted_or_none, log
 from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.workload import workload_of
@@ -16,14 +16,15 @@ from trainables.workload import workload_of
 BATCH = 2  # normalisation needs more than one sample
 
 
-def training_flops_per_sample(settings: Settings, shape: SampleShape) -> int | None:
+def training_flops_per_sample(settings: Settings, shape: SampleShape, told: Told = log.info) -> int | None:
     """Count forward and backward of convolutions and matrix products; a multiplication and an addition count as two.
 
     The count is that of the network before `Workload.tune`: another kernel does the same work in other steps, and its
-    gain must appear as a higher rate. None: the network cannot be counted.
+    gain must appear as a higher rate. None: the network cannot be counted, and
+    `told` gets the reason.
     """
     workload = workload_of(settings)
-    return counted_or_none(lambda: _counted(workload.plain(settings, "cpu"), shape), settings)
+    return counted_or_none(lambda: _counted(workload.plain(settings, "cpu"), shape), settings, told)
 
 
 @cache

@@ -37,7 +37,7 @@ from trainables.machine.processor import precision_of, precisions
 from trainables.parallel.layouts import samples_per_reader
 from trainables.plan import Plan
 from trainables.prediction.caching_allocator import reserved_for
-from trainables.prediction.countable import counted_or_none
+from trainables.prediction.countable import Told, counted_or_none
 from trainables.prediction.largest import largest
 from trainables.prediction.tensor_memory import TensorMemory, tensor_memory
 from trainables.sample_shape import SampleShape
@@ -110,12 +110,14 @@ def job_of(settings: Settings, data: Data, layout: Layout) -> Job:
     return Job(workload.sample_shape(settings, data), workload.training_count(data), layout.processes, device)
 
 
-def memory_need(settings: Settings, job: Job, calibration: Calibration | None = None) -> MemoryNeed | None:
+def memory_need(
+    settings: Settings, job: Job, calibration: Calibration | None = None, told: Told = log.info
+) -> MemoryNeed | None:
     """Predict the memory reserved on the fullest GPU, or on a CPU that of all processes and loaders.
 
-    `calibration` is that of this machine, unless given. None: the network cannot be counted.
+    `calibration`: that of this machine, unless given. None: the network cannot be counted; `told` gets the reason.
     """
-    return _memory_need(resolved(settings, job), job, calibration)
+    return _memory_need(resolved(settings, job), job, calibration, told)
 
 
 def resolved(settings: Settings, job: Job) -> Settings:
@@ -144,13 +146,15 @@ def _fits(settings: Settings, job: Job) -> bool:
     return need is None or need.fits
 
 
-def _memory_need(settings: Settings, job: Job, calibration: Calibration | None) -> MemoryNeed | None:
+def _memory_need(
+    settings: Settings, job: Job, calibration: Calibration | None, told: Told = log.info
+) -> MemoryNeed | None:
     device = job.device
     batch = samples_per_reader(settings, job.processes)
     row = STRATEGIES[settings.strategy]
     bucket_bytes = row.bucket_bytes if device.type == "cuda" else 0
     counted = counted_or_none(
-        lambda: _counted(plain(settings, device), job.shape, batch, device, bucket_bytes), settings
+        lambda: _counted(plain(settings, device), job.shape, batch, device, bucket_bytes), settings, told
     )
     if counted is None:
         return None
