@@ -11,12 +11,12 @@ is one JSON object.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import itertools
 import json
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ from command_line import (
 
 from trainables.build import build
 from trainables.contract import Data, InfeasibleError
-from trainables.machine.allocator import allocating
+from trainables.machine.isolation import process_settings
 from trainables.plan import Batches, Plan
 from trainables.samples.loaders import training_batches
 from trainables.samples.picture_source import Pictures, locate, training_pictures
@@ -89,13 +89,9 @@ class Runner:
     def _train(self) -> None:
         self._step(*next(self._stream), self._timeline)
 
-    @contextlib.contextmanager
-    def _process_settings(self) -> Iterator[None]:
-        torch.set_num_threads(self.settings.threads or CORES)
-        torch.set_flush_denormal(self.settings.flush_denormals)
-        with allocating(self.settings.allocator):
-            yield
-        torch.set_flush_denormal(False)
+    def _process_settings(self) -> AbstractContextManager[None]:
+        threads = self.settings.threads or CORES
+        return process_settings(threads, self.settings.allocator, self.settings.flush_denormals)
 
 
 def main() -> None:

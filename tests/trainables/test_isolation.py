@@ -4,6 +4,7 @@ from collections.abc import Callable
 from operator import attrgetter, ne
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -48,6 +49,14 @@ def test_the_new_way_to_allow_tf32_ends_with_its_trial() -> None:
     for trial in (newer, older, newer):
         isolated(trial, threads=2)
         assert settings() == before
+
+
+@pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor cannot treat denormals as zero")
+def test_flush_denormals_holds_for_all_threads_of_its_trial_and_for_no_other_trial() -> None:
+    def kept() -> float:
+        return float((torch.full((4_000_000,), 1e-20) * 1e-19).ne(0).float().mean())
+
+    assert [isolated(kept, threads=2, flush_denormals=flush) for flush in (False, True, False)] == [1.0, 0.0, 1.0]
 
 
 def test_each_trial_of_a_process_is_compiled_however_many_there_are() -> None:

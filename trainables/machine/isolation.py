@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import sys
 import traceback
@@ -18,6 +19,7 @@ from trainables.machine.exception_chain import exception_chain
 
 # Messages of allocators: PyTorch's on the CPU, then those of CUDA, cuBLAS and cuDNN.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "_STATUS_ALLOC_FAILED")
+OMP_PAUSE_HARD = 2  # of omp.h; the next parallel operation starts new threads
 
 # Settings of PyTorch for the whole process, which a training of one's own may change: each setter with its getter.
 SETTINGS: dict[Callable[[Any], object], Callable[[], Any]] = {
@@ -83,9 +85,16 @@ def isolated(
 def process_settings(threads: int, allocator: Allocator, flush_denormals: bool) -> Iterator[None]:
     """Give the process the settings of a trial that hold for all of it; only the allocator's are reset afterwards."""
     torch.set_num_threads(threads)
-    torch.set_flush_denormal(flush_denormals)
+    _set_flush_denormals(flush_denormals)
     with allocating(allocator):
         yield
+
+
+def _set_flush_denormals(flush: bool) -> None:
+    """Set the flag of this thread, and end its OpenMP threads: each has a flag of its own, that of its starter."""
+    torch.set_flush_denormal(flush)
+    with contextlib.suppress(AttributeError, OSError):  # an OpenMP that cannot end its threads
+        ctypes.CDLL(torch._C.__file__).omp_pause_resource_all(OMP_PAUSE_HARD)
 
 
 def _check_device(error: BaseException) -> None:
@@ -128,7 +137,7 @@ def _settings_restored() -> Iterator[None]:
     finally:
         if torch.get_default_device() != device:
             torch.set_default_device(None)
-        torch.set_flush_denormal(False)
+        _set_flush_denormals(False)
         for setter, value in before.items():
             setter(value)
         for name, value in of_backends.items():
