@@ -15,9 +15,9 @@ import numpy as np
 from trainables.contract import AlternativeError, InfeasibleError, Measurement, Worker
 from trainables.loop import Training, open_probe
 from trainables.machine.devices import synchronize
-from trainables.machine.isolation import process_settings
+from trainables.machine.isolation import check_device, process_settings
 from trainables.measure.instruments import MAX_WARMUP_STEPS
-from trainables.parallel import ranks
+from trainables.parallel import peers, ranks
 from trainables.plan import Batch
 from trainables.samples.paused_loaders import PausedLoaders
 from trainables.samples.worker_batches import PREFETCHED_BATCHES
@@ -62,10 +62,17 @@ def steps_of_a_turn(steps_per_second: float, loader_processes: int) -> int:
 
 @contextlib.contextmanager
 def _blamed_on(place: int) -> Iterator[None]:
-    """Name the alternative that cannot run."""
+    """Name the alternative that cannot run.
+
+    Raises:
+        AlternativeError: it cannot.
+        PeerLostError, DeviceLostError: another rank or the GPU is lost, which no configuration is blamed for.
+    """
     try:
-        yield
-    except (InfeasibleError, ValueError, RuntimeError) as error:
+        with peers.reported():
+            yield
+    except (InfeasibleError, ValueError, RuntimeError, MemoryError) as error:
+        check_device(error)
         raise AlternativeError(place, f"{error}".partition("\n")[0]) from error
 
 

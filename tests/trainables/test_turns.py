@@ -12,7 +12,7 @@ import torch
 
 from tests.trainables.ranked import on_ranks
 from trainables import turns
-from trainables.contract import Data, Measurement, Resources
+from trainables.contract import AlternativeError, Data, Measurement, PeerLostError, Resources
 from trainables.local_worker import LocalWorker
 from trainables.machine import allocator
 from trainables.samples.paused_loaders import PausedLoaders
@@ -69,6 +69,15 @@ def test_each_turn_has_the_threads_and_the_allocator_of_its_configuration(
     assert set(seen) == {1, 2}
     assert options[:2] == [allocator.RETAIN, allocator.SYSTEM]
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [("Timed out waiting 1000ms for recv operation", PeerLostError), ("not enough memory", AlternativeError)],
+)
+def test_a_configuration_is_not_blamed_for_a_rank_that_is_silent(message: str, kind: type[Exception]) -> None:
+    with pytest.raises(kind), turns._blamed_on(1):
+        raise RuntimeError(message)
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ def isolated(
         # an error raised while OOM is handled, as at the end of a graph's capture, is part of it
         reason = next(filter(None, map(_out_of_memory, chain)), None)
         if reason is None:
-            _check_device(error)
+            check_device(error)
             raise
     except BaseException as error:
         traceback.clear_frames(error.__traceback__)
@@ -97,7 +97,7 @@ def _set_flush_denormals(flush: bool) -> None:
         ctypes.CDLL(torch._C.__file__).omp_pause_resource_all(OMP_PAUSE_HARD)
 
 
-def _check_device(error: BaseException) -> None:
+def check_device(error: BaseException) -> None:
     """Check that the GPU still answers.
 
     Raises:
