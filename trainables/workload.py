@@ -80,7 +80,10 @@ class Workload(Protocol):
     def evaluation_batches(
         self, settings: Settings, data: Data, part: EvaluationPart, device: torch.device, rank: int, world_size: int
     ) -> Iterator[Batch]:
-        """Yield this rank's part of all samples, each once over the ranks, in order and not augmented."""
+        """Return this rank's part of all samples, each once over the ranks, in order and not augmented.
+
+        The samples are found at once, not with the first batch, because the ranks meet in between.
+        """
 
     def evaluation_batch_size(self, settings: Settings, batch: int) -> int:
         """Return the samples per evaluation batch in a process whose share of a training batch is `batch` samples."""

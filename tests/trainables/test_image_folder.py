@@ -131,6 +131,14 @@ def test_only_pictures_that_are_used_are_decoded(root: Path, monkeypatch: pytest
     assert len(read) == len(set(read)) == 12
 
 
+def test_evaluation_finds_its_pictures_before_the_first_batch_as_the_ranks_meet_in_between(root: Path) -> None:
+    data, settings = trainable.locate_data(Data(root=str(root))), trainable._settings(SMALL)
+    shutil.rmtree(root)
+    image_folder._files.cache_clear()
+    with pytest.raises(DataError):
+        image_folder.evaluation_batches(settings, data, "validation", CPU, 0, 1)
+
+
 @pytest.mark.parametrize(("loader", "num_workers"), [("workers", 0), ("workers", 2), ("memory", 0)])
 def test_evaluation_is_of_the_middle_by_as_many_loader_processes_as_training(
     root: Path, monkeypatch: pytest.MonkeyPatch, loader: str, num_workers: int

@@ -786,6 +786,16 @@ def test_loader_processes_of_any_rank_share_its_memory_as_predicted(
     assert measured < 0.3
 
 
+def test_evaluation_opens_its_samples_before_the_first_batch_as_the_ranks_meet_in_between(
+    tmp_path: Path, name: str
+) -> None:
+    workload = OwnFile(path := written(tmp_path, name))
+    settings = OwnTrainable(Path(path)).settings(batch_size=8)
+    batches = workload.evaluation_batches(settings, Data(), "test", torch.device("cpu"), 0, 1)
+    assert ("test", None) in workload._datasets
+    assert next(batches)
+
+
 def test_parts_that_are_drawn_at_random_are_parts_of_one_division(tmp_path: Path, name: str) -> None:
     """Else validation samples would be trained on, and other ones in each trial."""
     text = (

@@ -78,7 +78,7 @@ class WorkerBatches(Batches):
             persistent_workers=num_workers > 0,
             prefetch_factor=PREFETCHED_BATCHES if num_workers else None,
             multiprocessing_context=loader_processes.start_method() if num_workers else None,
-            pin_memory=pin_memory,
+            pin_memory=pin_memory and device.type == "cuda",
             generator=torch.Generator(),  # else it would draw its seeds from dropout's stream
             collate_fn=collate,
             worker_init_fn=loader_processes.end_with_parent,

@@ -6,8 +6,7 @@ at random, or cut out in the middle for evaluation. Both loaders give the same p
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
@@ -26,9 +25,10 @@ from trainables.plan import Batch, Batches, EmptyBatches, Indices, Plan
 from trainables.process_limits import allowed_cores
 from trainables.sample_shape import SampleShape
 from trainables.samples import loaders, picture_folder, picture_source
+from trainables.samples.in_order import choices_in_order, evaluated_in_order
 from trainables.samples.split import split
 from trainables.samples.transfer import copied
-from trainables.samples.worker_batches import LoadFailure, WorkerBatches
+from trainables.samples.worker_batches import Choices, LoadFailure, WorkerBatches
 from trainables.seeding import restored_random_state
 from trainables.settings import Settings
 from trainables.stages import Timeline
@@ -119,32 +119,34 @@ def training_batches(settings: Settings, data: Data, plan: Plan, device: torch.d
     if own.loader == "memory":
         return _MemoryBatches(data, own, plan, device)
     pictures = _EachPicture(data, "train", own.image_size)
-    return _worker_batches(pictures, loaders.choices, own, data, plan, device, own.num_workers)
+    drawn = partial(loaders.choices, margin=_margin(own))
+    return _worker_batches(pictures, drawn, own, data, plan, device, own.num_workers)
 
 
 def evaluation_batches(
     settings: Settings, data: Data, part: EvaluationPart, device: torch.device, rank: int, world_size: int
 ) -> Iterator[Batch]:
-    """Yield this rank's batches of validation or test pictures, decoded as they are for training."""
+    """Return this rank's batches of validation or test pictures, decoded as they are for training."""
     own = _own(settings)
     kept: picture_folder.Part = "test" if part == "test" else "train"
     labels = _labels(data, kept)
     indices = np.arange(len(labels)) if part == "test" else split(labels, data)[1]
-    mine = indices[rank::world_size]
-    if not len(mine):
-        return
-    batch_size = min(len(mine), evaluation_batch_size(settings, -(-settings.batch_size // world_size)))
+    batch_size = evaluation_batch_size(settings, -(-settings.batch_size // world_size))
     in_memory = own.loader == "memory" and part == "validation"  # decoded with the training pictures
-    pictures = _EachPicture(data, kept, own.image_size, _decoded_once(data, own.image_size) if in_memory else None)
-    num_workers = 0 if in_memory else own.loader_processes
-    batches = _worker_batches(pictures, _middles, own, data, Plan(mine, batch_size, seed=0), device, num_workers)
-    with contextlib.closing(batches):
-        yield from batches.epoch(0, Timeline(device))
+    num_workers, corner = 0 if in_memory else own.loader_processes, _margin(own) // 2
+    middles = partial(choices_in_order, choice=lambda index: (index, corner, corner, False))
+
+    def create(plan: Plan) -> Batches:
+        decoded_once = _decoded_once(data, own.image_size) if in_memory else None
+        pictures = _EachPicture(data, kept, own.image_size, decoded_once)
+        return _worker_batches(pictures, middles, own, data, plan, device, num_workers)
+
+    return evaluated_in_order(indices[rank::world_size], batch_size, device, create)
 
 
 def _worker_batches(
     pictures: _EachPicture,
-    choices: Callable[..., Iterator[list[loaders.Choice]]],
+    choices: Choices,
     own: ImageFolderSettings,
     data: Data,
     plan: Plan,
@@ -153,21 +155,14 @@ def _worker_batches(
 ) -> WorkerBatches:
     return WorkerBatches(
         pictures,
-        partial(choices, margin=_margin(own)),
+        choices,
         plan,
         device,
         num_workers=num_workers,
-        pin_memory=own.pin_memory and device.type == "cuda",
+        pin_memory=own.pin_memory,
         bytes_per_sample=sample_shape(own, data).bytes_per_sample,
         explain=str,  # all pictures have one shape
     )
-
-
-def _middles(plan: Plan, epoch: int, margin: int) -> Iterator[list[loaders.Choice]]:
-    """Yield the middle of each picture, in order; the last batch may be smaller."""
-    middle = [(index, margin // 2, margin // 2, False) for index in plan.indices.tolist()]
-    for start in range(0, len(middle), plan.batch_size):
-        yield middle[start : start + plan.batch_size]
 
 
 def _margin(own: ImageFolderSettings) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,8 @@ from trainables.machine.peak_memory import resident_bytes
 from trainables.own_module import imported
 from trainables.plan import Batch, Batches, EmptyBatches, Indices, Plan
 from trainables.sample_shape import SampleShape, shape_of
-from trainables.samples.worker_batches import Collate, LoadError, LoadFailure, WorkerBatches
+from trainables.samples.in_order import choices_in_order, evaluated_in_order
+from trainables.samples.worker_batches import Choices, Collate, LoadError, LoadFailure, WorkerBatches
 from trainables.seeding import restored_random_state, seed_all
 from trainables.settings import Settings
 from trainables.stages import Timeline
@@ -167,15 +167,15 @@ class OwnFile:
     def evaluation_batches(
         self, settings: Settings, data: Data, part: EvaluationPart, device: torch.device, rank: int, world_size: int
     ) -> Iterator[Batch]:
-        """Yield this rank's part of the samples, by as many loader processes as training has."""
+        """Return this rank's part of the samples, by as many loader processes as training has."""
         all_samples = _some(len(self._dataset(part, data)), data.val_images or None if part == "validation" else None)
-        mine = all_samples[rank::world_size]
-        if not len(mine):
-            return
-        batch_size = min(len(mine), self.evaluation_batch_size(settings, -(-settings.batch_size // world_size)))
-        batches = self._batches(part, _all_in_order, settings, data, Plan(mine, batch_size, seed=0), device)
-        with contextlib.closing(batches):
-            yield from batches.epoch(0, Timeline(device))
+        batch_size = self.evaluation_batch_size(settings, -(-settings.batch_size // world_size))
+        order = partial(choices_in_order, choice=lambda index: (index, index))  # the index is the seed, too
+
+        def create(plan: Plan) -> Batches:
+            return self._batches(part, order, settings, data, plan, device)
+
+        return evaluated_in_order(all_samples[rank::world_size], batch_size, device, create)
 
     def evaluation_batch_size(self, settings: Settings, batch: int) -> int:
         """Return as many as pass through the network together in training."""
@@ -194,7 +194,7 @@ class OwnFile:
         return self._kept_bytes if device_type == "cpu" else 0
 
     def _batches(
-        self, part: str, order: Any, settings: Settings, data: Data, plan: Plan, device: torch.device
+        self, part: str, order: Choices, settings: Settings, data: Data, plan: Plan, device: torch.device
     ) -> WorkerBatches:
         return WorkerBatches(
             _Samples(self._dataset(part, data), part, self._path),
@@ -202,7 +202,7 @@ class OwnFile:
             plan,
             device,
             num_workers=settings.num_workers,
-            pin_memory=settings.pin_memory and device.type == "cuda",
+            pin_memory=settings.pin_memory,
             bytes_per_sample=self.sample_shape(settings, data).bytes_per_sample,
             collate=self._collate,
             explain=partial(_unlike, self._path),
@@ -283,12 +283,6 @@ def _seeded_order(plan: Plan, epoch: int) -> Iterator[list[tuple[int, int]]]:
     seeds = rng.integers(0, 2**32, size=len(order))
     for mine in plan.slices():
         yield list(zip(order[mine].tolist(), seeds[mine].tolist(), strict=True))
-
-
-def _all_in_order(plan: Plan, epoch: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield all samples, the last batch as well if it is smaller."""
-    for start in range(0, len(plan.indices), plan.batch_size):
-        yield [(index, index) for index in plan.indices[start : start + plan.batch_size].tolist()]
 
 
 class _Samples(Dataset[Any]):
