@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,15 +110,17 @@ def test_a_trace_is_written_where_it_is_asked_for(folder: Path, few: Data) -> No
 def test_each_probe_makes_the_machines_drift_better_known(
     folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the yardstick, and by its own rate, which another learning rate does not change."""
+    """By the reference step, and by its own rate, which another learning rate does not change, but other data do."""
     monkeypatch.setattr(throughput, "MAX_INTERFERENCE", math.inf)
     monkeypatch.setattr(throughput, "MAX_SLOWDOWN", math.inf)
-    for changes in ({}, {"learning_rate": 0.1}, {"batch_size": 20}):
-        probed(folder, few, **changes)
+    others = replace(few, train_images=few.train_images - 1)
+    for data, changes in ((few, {}), (few, {"learning_rate": 0.1}), (few, {"batch_size": 20}), (others, {})):
+        probed(folder, data, **changes)
     (file,) = default_folder().glob("drift-*.json")
-    names = [name for name, _, _ in json.loads(file.read_text())["figures"]["levels"]][-6:]
-    assert names[1::2] == ["reference_step"] * 3
-    assert names[0] == names[2] != names[4]
+    names = [name for name, _, _ in json.loads(file.read_text())["figures"]["levels"]][-8:]
+    assert names[1::2] == ["reference_step"] * 4
+    assert names[0] == names[2]
+    assert len({names[2], names[4], names[6]}) == 3
 
 
 def test_without_sensors_the_columns_are_absent_and_the_rate_is_there(

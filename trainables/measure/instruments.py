@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -131,10 +131,9 @@ class Instruments:
         self._active.pause()
         self._telemetry.stop()
         if self._worker.rank == 0:
-            settings = self._settings.that_affect_rates()
-            source = {"source": self._settings.source} if self._settings.source else {}
-            settings = {**settings, **source}
-            workload = workload_id({**settings, "ranks": self._worker.world_size, "data": self._worker.data.name})
+            settings, worker = self._settings, self._worker
+            trained = {"workload": settings.workload, "source": settings.source, "data": asdict(worker.data)}
+            workload = workload_id({**settings.that_affect_rates(), **trained, "ranks": worker.world_size})
             windows, cores = self.meter.windows, self._num_cores
             rates = {workload: rates_by_part(windows, cores), "reference_step": reference_rate(windows, cores)}
             self._rate_history.record(rates)
