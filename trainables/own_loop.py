@@ -29,6 +29,7 @@ from trainables.contract import (
 from trainables.local_worker import LocalWorker, machine
 from trainables.metrics import common_metrics, interval_ends
 from trainables.own_source import OwnSource, own_errors, own_metrics
+from trainables.parallel.layouts import cores_of, most_on_a_node
 from trainables.setting_check import checked
 from trainables.settings import Settings, parameters_of
 from trainables.torch_trainable import isolated, too_few_for
@@ -97,9 +98,9 @@ class OwnLoop:
             if value is not None and (reason := self.unavailable(name, value, resources)):
                 raise InfeasibleError(f"{name} {value}: {reason}")
         count = settings.world_size or 1
-        if count == 1:
-            return Layout(1, resources.node.cpus, resources.node.gpus)
-        return Layout(count, max(1, resources.cpus // count), resources.gpus // count, settings.placement)
+        gpus = resources.node.gpus // most_on_a_node(count, settings, resources)
+        placement = settings.placement if count > 1 else "pack"
+        return Layout(count, cores_of(count, settings, resources), gpus, placement)
 
     def locate_data(self, data: Data) -> Data:
         """Return the data with an absolute root.

@@ -232,6 +232,25 @@ def test_several_processes_train_together(tmp_path: Path, name: str) -> None:
         load_trainable(path).layout({"world_size": 3}, Resources(2))
 
 
+@pytest.mark.parametrize(
+    ("config", "resources", "layout"),
+    [
+        ({"world_size": 2}, Resources(12, gpus=6, nodes=3), Layout(2, 2, 1, "pack")),
+        ({"world_size": 2, "placement": "spread"}, Resources(12, gpus=6, nodes=3), Layout(2, 4, 2, "spread")),
+        ({"world_size": 1, "placement": "spread"}, Resources(12, gpus=6, nodes=3), Layout(1, 4, 2, "pack")),
+    ],
+)
+def test_a_process_has_at_most_what_one_node_has(
+    tmp_path: Path, name: str, config: dict[str, Any], resources: Resources, layout: Layout
+) -> None:
+    assert load_trainable(written(tmp_path, name, text=LOOP)).layout(config, resources) == layout
+
+
+def test_more_threads_than_a_process_has_cores_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InfeasibleError, match="threads 3: each of 2 processes has 2"):
+        load_trainable(written(tmp_path, name, text=LOOP)).layout({"world_size": 2, "threads": 3}, Resources(4))
+
+
 MISTAKES = [
     ((REPORT, "trial.report(epoch, loss=1.0)"), "trial.report was given loss; METRICS declares val_loss"),
     ((REPORT, "trial.report(epoch + 1, val_loss=1.0)"), "trial.report(2, ...) where epoch 1 is expected"),

@@ -27,23 +27,28 @@ def layout_of(settings: Settings, resources: Resources) -> Layout:
     parts, fewest = settings.accumulation_steps, settings.batch_size // row.readers(processes)
     if parts > max(1, fewest):
         raise InfeasibleError(f"accumulation_steps {parts}: a process has {fewest} samples of a batch")
-    cpus = cores_of(settings, resources)
-    if settings.threads is not None and settings.threads > cpus:
-        raise InfeasibleError(f"threads {settings.threads}: each of {processes} processes has {cpus}")
+    cpus = cores_of(processes, settings, resources)
     gpus = resources.node.gpus if row.all_gpus else min(1, resources.gpus)
     return Layout(processes, cpus, gpus, placement=settings.placement if processes > 1 else "pack")
 
 
-def cores_of(settings: Settings, resources: Resources) -> int:
+def cores_of(processes: int, settings: Settings, resources: Resources) -> int:
     """Return the cores of each process: an equal share of the node with the most processes.
 
     Raises:
-        InfeasibleError: see `processes_of`.
+        InfeasibleError: they are fewer than `threads`.
     """
-    processes = processes_of(settings, resources)
+    cpus = max(1, resources.node.cpus // most_on_a_node(processes, settings, resources))
+    if settings.threads is not None and settings.threads > cpus:
+        raise InfeasibleError(f"threads {settings.threads}: each of {processes} processes has {cpus}")
+    return cpus
+
+
+def most_on_a_node(processes: int, settings: Settings, resources: Resources) -> int:
+    """Return the number of processes on the node that has most of them."""
     room = max(1, resources.node.gpus or resources.node.cpus)  # processes that fit on one node
     nodes = processes if settings.placement == "spread" else math.ceil(processes / room)
-    return max(1, resources.node.cpus // math.ceil(processes / min(nodes, resources.nodes)))
+    return math.ceil(processes / min(nodes, resources.nodes))
 
 
 def processes_of(settings: Settings, resources: Resources) -> int:
