@@ -131,6 +131,12 @@ def test_the_largest_batch_in_parts_is_much_larger() -> None:
 
 
 @pytest.mark.slow
+def test_the_largest_batch_of_a_pipeline_has_equal_micro_batches() -> None:
+    pipeline = settings(strategy="pipeline", num_microbatches=7)
+    assert largest_batch(pipeline, Job(VGG_SHAPE, 1000, 2, CPU)) % 7 == 0
+
+
+@pytest.mark.slow
 def test_the_largest_batch_fits_and_one_a_little_larger_does_not() -> None:
     most = largest_batch(settings(), ALONE)
     assert of(batch_size=most).total <= 2 * GIB < of(batch_size=most + most // 8).total

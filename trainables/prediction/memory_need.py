@@ -265,7 +265,8 @@ def largest_batch(settings: Settings, job: Job, available_bytes: int | None = No
         need = memory_need(replace(settings, batch_size=batch_size), job)
         return math.inf if need is None else need.total
 
-    fewest = job.processes * settings.accumulation_steps
+    parts = job.processes * settings.accumulation_steps
+    fewest = settings.num_microbatches if STRATEGIES[settings.strategy].micro_batches else parts
     if math.isinf(total(fewest)):
         return None
     return largest(total, limit, step=fewest)
