@@ -53,11 +53,9 @@ class CapturedStep(Step):
 
     def __call__(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         """Train on a batch; return its mean loss, detached, on the device."""
-        if timeline.on:
-            return self._eager(inputs, targets, timeline)
-        if self._graph is None and not self._eager_steps_left:
+        if self._graph is None and self._eager_steps_left <= 0 and not timeline.on:
             self._capture(inputs, targets, timeline)
-        if self._graph is None:
+        if self._graph is None or timeline.on:
             self._eager_steps_left -= 1
             return self._eager(inputs, targets, timeline)
         places = tree_leaves((self._inputs, self._targets))

@@ -12,9 +12,14 @@ from torch import Tensor
 
 from tests.trainables.exact import exact_arithmetic
 from tests.trainables.ranked import on_ranks
+from trainables.build import build
 from trainables.contract import Data, Resources
+from trainables.graphs import CapturedStep
 from trainables.local_worker import LocalWorker
+from trainables.stages import Timeline
+from trainables.strategy_table import STRATEGIES
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.vgg19_settings import Vgg19Settings
 from trainables.workloads import vgg19
 
 pytestmark = [
@@ -76,6 +81,21 @@ def test_a_graph_that_was_asked_for_is_not_left_out_silently_and_leaves_no_memor
         losses(tmp_path, {"cuda_graphs": True})
     losses(tmp_path / "eager", {"cuda_graphs": False})
     assert held() == before
+
+
+def test_profiled_steps_count_among_those_before_the_capture() -> None:
+    device = torch.device("cuda")
+    settings = Vgg19Settings(width=0.0625, batch_size=8, precision="fp32", loader="device", cuda_graphs=True)
+    shape, timeline = vgg19.shape_for(10), Timeline(device)
+    step = build(settings, shape, device)
+    assert isinstance(step, CapturedStep)
+    timeline.start()
+    for _ in range(STRATEGIES["single"].eager_steps):
+        step(*shape.example(8, device), timeline)
+    timeline.stop()
+    assert step._graph is None
+    step(*shape.example(8, device), timeline)
+    assert step._graph is not None
 
 
 def test_a_captured_step_of_ddp_leaves_no_memory_behind(tmp_path: Path) -> None:

@@ -123,6 +123,13 @@ def test_each_probe_makes_the_machines_drift_better_known(
     assert len({names[2], names[4], names[6]}) == 3
 
 
+def test_a_captured_step_is_captured_during_warm_up() -> None:
+    """DDP's first 11 steps are not captured."""
+    on_gpu = [instruments.warmup_steps(Settings(strategy=name), "cuda")[0] for name in ("single", "ddp", "fsdp")]
+    assert on_gpu == [throughput.MIN_WARMUP_STEPS, 12, throughput.MIN_WARMUP_STEPS]
+    assert instruments.warmup_steps(Settings(strategy="ddp"), "cpu")[0] == throughput.MIN_WARMUP_STEPS
+
+
 def test_without_sensors_the_columns_are_absent_and_the_rate_is_there(
     folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ from trainables.process_limits import allowed_cores
 from trainables.samples.worker_batches import PREFETCHED_BATCHES
 from trainables.settings import Settings
 from trainables.stages import Timeline
+from trainables.strategy_table import STRATEGIES, captures
 
 MAX_WARMUP_STEPS = 20
 PROFILED_SECONDS = 1.5
@@ -161,11 +162,10 @@ class Instruments:
         return not self._recorders and self.meter.settled()
 
     def _meter(self, cores: frozenset[int], steps: int | None) -> ThroughputMeter:
-        settings, on_cpu = self._settings, self._device.type == "cpu"
-        ahead = PREFETCHED_BATCHES * settings.loader_processes
-        most = MAX_WARMUP_STEPS + ahead
+        on_cpu = self._device.type == "cpu"
+        fewest, most = warmup_steps(self._settings, self._device.type)
         return ThroughputMeter(
-            min_warmup_steps=MIN_WARMUP_STEPS + ahead,
+            min_warmup_steps=fewest,
             max_warmup_steps=most if steps is None else min(most, steps // 3),
             synchronize=partial(synchronize, self._device),
             interference=InterferenceClock(cores, self._device),
@@ -255,6 +255,15 @@ class Instruments:
             known["fraction_of_ceiling"] = achieved / (devices * highest.teraflops_per_second(precision))
             known["fraction_of_matrix_rate"] = achieved / (devices * highest.matrix_teraflops_per_second[precision])
         return known
+
+
+def warmup_steps(settings: Settings, device_type: str) -> tuple[int, int]:
+    """Return the fewest and the most steps of warm-up: those with prefetched batches, and the capture of the step."""
+    ahead = PREFETCHED_BATCHES * settings.loader_processes
+    fewest = MIN_WARMUP_STEPS + ahead
+    if captures(settings, device_type):
+        fewest = max(fewest, STRATEGIES[settings.strategy].eager_steps + 1)
+    return fewest, MAX_WARMUP_STEPS + ahead
 
 
 class _Recorder(Protocol):
