@@ -96,7 +96,10 @@ class Settings:
         affects="probed",
     )
     trace_steps: int = parameter(
-        0, "steps that torch.profiler records in trace.json in the trial's folder", low=0, affects="probed"
+        0,
+        "steps that torch.profiler records in trace.json in the trial's folder, those of a next epoch in trace_2.json",
+        low=0,
+        affects="probed",
     )
 
     @property

@@ -106,6 +106,19 @@ def test_a_trace_is_written_where_it_is_asked_for(folder: Path, few: Data) -> No
     assert any("convolution" in event.get("name", "") for event in events)
 
 
+def test_a_trace_that_an_epoch_ends_goes_on_in_a_second_file(folder: Path) -> None:
+    trace, ended = instruments._Trace(folder, 3), list[bool]()
+    for steps in (2, 0, 1):
+        trace.resume()
+        for _ in range(steps):
+            torch.ones(1).erfinv()
+            ended.append(trace.step())
+        trace.pause()
+    assert ended == [False, False, True]
+    recorded = {file.name: file.read_text().count('"aten::erfinv"') for file in folder.iterdir()}
+    assert recorded == {"trace.json": 2, "trace_2.json": 1}
+
+
 @pytest.mark.slow
 def test_each_probe_makes_the_machines_drift_better_known(
     folder: Path, few: Data, monkeypatch: pytest.MonkeyPatch

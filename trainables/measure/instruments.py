@@ -34,7 +34,7 @@ from trainables.strategy_table import STRATEGIES, captures
 MAX_WARMUP_STEPS = 20
 PROFILED_SECONDS = 1.5
 MAX_PROFILED_STEPS = 50
-TRACE_FILE = "trace.json"  # opens in ui.perfetto.dev
+TRACE_FILE = "trace.json"  # the next ones are trace_2.json and so on; opens in ui.perfetto.dev
 
 # Reduction of each metric over the ranks.
 OVER_RANKS: dict[str, ranks.Reduction] = {
@@ -91,7 +91,7 @@ class Instruments:
             most = MAX_PROFILED_STEPS if steps is None else min(MAX_PROFILED_STEPS, steps // 5)
             self._recorders.append(_Profile(self.timeline, most, fill=device.type == "cuda"))
         if settings.trace_steps and worker.rank == 0:
-            self._recorders.append(_Trace(worker.folder / TRACE_FILE, settings.trace_steps))
+            self._recorders.append(_Trace(worker.folder, settings.trace_steps))
         devices = devices_of(settings, device)
         self._num_devices = worker.world_size * len(devices)
         self._peak_memory = PeakMemory(devices)
@@ -305,10 +305,11 @@ class _Profile:
 
 
 class _Trace:
-    """File with each operator of some steps, recorded by `torch.profiler`."""
+    """Files with each operator of some steps, recorded by `torch.profiler`; a pause begins a new file."""
 
-    def __init__(self, path: Path, steps: int) -> None:
-        self._path, self._steps_left = path, steps
+    def __init__(self, folder: Path, steps: int) -> None:
+        self._folder, self._steps_left = folder, steps
+        self._steps, self._files = 0, 0  # steps since the last pause
         self._profiler: torch.profiler.profile | None = None
 
     def resume(self) -> None:
@@ -317,14 +318,19 @@ class _Trace:
         self._profiler.start()
 
     def step(self) -> bool:
+        self._steps += 1
         self._steps_left -= 1
         return self._steps_left <= 0
 
     def pause(self) -> None:
-        if self._profiler is not None:
-            self._profiler.stop()
-            self._profiler.export_chrome_trace(f"{self._path}")
-            self._profiler = None
+        if self._profiler is None:
+            return
+        self._profiler.stop()
+        if self._steps:
+            self._files += 1
+            name = TRACE_FILE if self._files == 1 else f"trace_{self._files}.json"
+            self._profiler.export_chrome_trace(f"{self._folder / name}")
+        self._profiler, self._steps = None, 0
 
 
 def _own_cores(worker: Worker) -> frozenset[int]:
