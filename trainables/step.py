@@ -179,7 +179,7 @@ def arranged(inputs: Any, settings: Settings) -> Any:
 
 def in_floats(outputs: Any) -> Any:
     """Convert outputs of 16 bits to fp32."""
-    return tree_map(lambda x: x.float() if isinstance(x, Tensor) and x.is_floating_point() else x, outputs)
+    return tree_map(lambda x: x.float() if isinstance(x, Tensor) and x.dtype in DTYPES.values() else x, outputs)
 
 
 def optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:

@@ -14,6 +14,7 @@ from trainables.build import build
 from trainables.contract import InfeasibleError, Resources
 from trainables.setting_check import checked
 from trainables.stages import Timeline
+from trainables.step import in_floats
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 
@@ -90,6 +91,12 @@ def test_the_losses_in_16_bits_are_near_those_in_32() -> None:
     )
     assert library == pytest.approx(exact, abs=0.05)
     assert gemm == pytest.approx(exact, abs=0.05)
+
+
+def test_only_outputs_of_16_bits_are_converted_for_evaluation() -> None:
+    given = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64]
+    found = in_floats([torch.zeros(1, dtype=dtype) for dtype in given])
+    assert [each.dtype for each in found] == [torch.float32] * 3 + [torch.float64, torch.int64]
 
 
 def test_what_a_machine_cannot_do_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
