@@ -147,7 +147,7 @@ def evaluate(
 
     With `views` also those of averaged outputs, such as `val_accuracy_flip`.
     """
-    workload, weights = workload_of(settings), views.weights if views else {}
+    workload, weights, steps_in_flight = workload_of(settings), views.weights if views else {}, StepsInFlight(device)
     modes = [(module, module.training) for module in model.modules()]  # a frozen one may be in evaluation mode
     model.eval()
     found: dict[str, list[Tensor]] = {f"{name}{end}": [] for end in _ends(weights) for name in workload.MEASURES}
@@ -159,6 +159,7 @@ def evaluate(
         for end, mean in zip(_ends(weights), [outputs[0], *means], strict=True):
             for name, values in workload.measures(mean, targets).items():
                 found[f"{name}{end}"].append(of_each_sample(values.to(device), num_samples(targets)))
+        steps_in_flight.step()
     for module, mode in modes:
         module.training = mode
     nothing = torch.zeros(0, 2, dtype=torch.float64, device=device)

@@ -19,6 +19,7 @@ from tests.trainables.ranked import on_ranks
 from trainables import checkpoint, loop
 from trainables.contract import Data, InfeasibleError, Measurement, Resources
 from trainables.local_worker import LocalWorker
+from trainables.machine.steps_in_flight import MAX_STEPS, StepsInFlight
 from trainables.samples import loaders, picture_source
 from trainables.settings import Settings
 from trainables.step import learning_rate
@@ -404,6 +405,19 @@ def test_evaluation_leaves_each_module_in_its_mode() -> None:
     batches = [(torch.rand(2, 3, 32, 32), torch.zeros(2, dtype=torch.int64))]
     loop.evaluate(model, batches, Vgg19Settings(precision="fp32"), torch.device("cpu"), rank=0, world_size=1)
     assert [module.training for module in model.modules()] == [True, True, False, True]
+
+
+def test_a_gpu_has_no_more_batches_of_an_evaluation_queued_than_of_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Waiting:
+        def synchronize(self) -> None:
+            waits.append(len(waits))
+
+    waits = list[int]()
+    monkeypatch.setattr(loop, "StepsInFlight", partial(StepsInFlight, edge=Waiting))
+    batches = [(torch.rand(1, 3, 32, 32), torch.zeros(1, dtype=torch.int64))] * (MAX_STEPS + 2)
+    model = torch.nn.Flatten()
+    loop.evaluate(model, batches, Vgg19Settings(precision="fp32"), torch.device("cpu"), rank=0, world_size=1)
+    assert len(waits) == 2
 
 
 def test_views_are_moved_by_a_pixel_and_mirrored() -> None:
