@@ -38,6 +38,8 @@ def build(settings: Settings, shape: SampleShape, device: torch.device) -> Step:
 def network(settings: Settings, shape: SampleShape, device: torch.device, processes: int = 1) -> nn.Module:
     """Build the workload's network with new weights and the kernels that the settings select."""
     workload = workload_of(settings)
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = True  # all batches have one shape
     model = workload.network(settings, shape).to(device)
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         # fused optimizers and messages between processes take memory as it lies; nn.Module.to would convert five axes
@@ -76,5 +78,4 @@ def device_of(worker: Worker) -> torch.device:
     # With Ray Train each process sees all GPUs of its group on the node, otherwise only its own, number 0.
     place = ranks.local_rank(worker.rank) % torch.cuda.device_count()
     torch.cuda.set_device(place)
-    torch.backends.cudnn.benchmark = True  # all batches have one shape
     return torch.device("cuda", place)

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from tests.trainables.shapes import VGG_SHAPE
-from trainables.build import build
+from trainables.build import build, device_of, network
 from trainables.contract import Data, Layout, Resources
 from trainables.local_worker import LocalWorker
 from trainables.machine.ceilings import ceilings
@@ -124,6 +124,16 @@ def test_synchronised_batch_normalisation_does_not_wait_for_the_device(monkeypat
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # PyTorch calls it a prototype
+def test_kernels_are_timed_for_our_own_batches_which_have_one_shape_and_not_for_those_of_a_users_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    device = device_of(LocalWorker(tmp_path, resources=GPU))
+    assert not torch.backends.cudnn.benchmark
+    network(Vgg19Settings(width=0.0625, conv_kernel="library"), VGG_SHAPE, device)
+    assert torch.backends.cudnn.benchmark
+
+
 def test_a_step_does_not_wait_for_the_device() -> None:
     """Under `set_sync_debug_mode("error")` any waiting raises; the first steps make buffers and may wait."""
     config = {"batch_size": 64, "width": 0.125, "precision": "fp16"}

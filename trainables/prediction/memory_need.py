@@ -321,7 +321,6 @@ def _measured(device: torch.device) -> Figures:
 
 def probe(device_type: str, precision: Precision) -> None:
     """Train briefly in this new process; print bytes: counted, measured, and private to a loader process."""
-    torch.backends.cudnn.benchmark = True
     print(json.dumps(_probed(*PROBES[device_type], precision, torch.device(device_type))))
 
 
