@@ -386,8 +386,8 @@ def test_a_rate_that_drifts_is_less_sure_than_one_that_scatters_as_much() -> Non
 
 def test_windows_that_agree_perfectly_still_leave_the_drift_between_measurements() -> None:
     result = measured([1.0] * 10)
-    assert result.low == pytest.approx(64 * (1 - 1.96 * TYPICAL_DRIFT))
-    assert result.high == pytest.approx(64 * (1 + 1.96 * TYPICAL_DRIFT))
+    assert result.low == pytest.approx(64 * math.exp(-1.96 * TYPICAL_DRIFT))
+    assert result.high == pytest.approx(64 * math.exp(1.96 * TYPICAL_DRIFT))
 
 
 @pytest.mark.parametrize("windows", [1, 2])
@@ -435,9 +435,14 @@ def windows_of(seconds: float) -> list[Window]:
     return [Window(units=64, steps=1, seconds=seconds)] * 10
 
 
+def test_no_interval_reaches_below_zero_however_much_the_rate_varies() -> None:
+    result = throughput(windows_of(0.5), 1, Drift(2.0, 10))
+    assert 0 < result.low < result.units_per_second < result.high
+
+
 def test_the_interval_covers_the_drift_that_is_known_of_the_machine() -> None:
     some = throughput(windows_of(0.5), 1, Drift(0.1, 10))
-    assert (some.high or 0) / some.units_per_second == pytest.approx(1 + 2.228 * 0.1)
+    assert (some.high or 0) / some.units_per_second == pytest.approx(math.exp(2.228 * 0.1))
 
 
 def test_rates_that_a_steady_machine_tells_apart_are_one_on_a_machine_that_drifts() -> None:

@@ -60,12 +60,12 @@ class Throughput:
     @property
     def low(self) -> float | None:
         """Lower end of the 95% interval, in units/s; None: too few windows."""
-        return None if self.sampling_error is None else self.units_per_second * (1 - _half_width(self))
+        return None if self.sampling_error is None else self.units_per_second * math.exp(-_half_width(self))
 
     @property
     def high(self) -> float | None:
         """Upper end of the 95% interval, in units/s; None: too few windows."""
-        return None if self.sampling_error is None else self.units_per_second * (1 + _half_width(self))
+        return None if self.sampling_error is None else self.units_per_second * math.exp(_half_width(self))
 
 
 class ThroughputMeter:
@@ -284,7 +284,7 @@ def _sampling_error(windows: Sequence[Window]) -> tuple[float | None, float]:
 
 
 def _half_width(throughput: Throughput) -> float:
-    """Half of the 95% interval, relative to the rate."""
+    """Half of the 95% interval of the rate's natural logarithm."""
     assert throughput.sampling_error is not None
     return _quantile([(throughput.sampling_error, throughput.degrees_of_freedom)], [throughput.drift])
 
