@@ -278,7 +278,7 @@ def test_a_signal_after_the_results_are_written_ends_the_copy_or_the_command(dur
     if during == "copy":
         monkeypatch.setattr(Mirroring, "finish", lambda self: signal.raise_signal(signal.SIGTERM))
     else:
-        command += f"; kill {os.getpid()}; sleep 20"
+        command += f"; sleep 1; kill {os.getpid()}; sleep 20"
     words = ["--results", f"{tmp_path}", "--name", "run"]
     words += ["--mirror", (tmp_path / "copy").as_uri()] if during == "copy" else []
     began = time.monotonic()
