@@ -7,7 +7,7 @@ losses; then measures rate and memory for some seconds. A loop is run to its fir
 two minutes for a small network, and leaves nothing of its own behind. Prints each finding as soon as it is known, at
 last a space file to start from.
 
-Exit codes: 0 done, 1 something failed, 2 bad input.
+Exit codes: 0 done, 1 something failed, 2 bad input, 130 interrupted.
 """
 
 from __future__ import annotations

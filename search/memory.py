@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from search.commandline import command_parser, given_settings, run_command
 from search.exit_codes import InputError
-from search.space.machine import describe_machine
+from search.space.machine import GIB, describe_machine
 from search.text.configurations import format_setting
 from search.text.markdown import format_table
 from trainables.contract import (
@@ -28,7 +28,6 @@ from trainables.contract import (
     load_trainable,
 )
 
-GIB = 2**30
 ROWS, COLUMNS = "optimizer", "precision"  # of the table of largest batches
 
 

@@ -128,7 +128,7 @@ def _resuming_if_begun(options: argparse.Namespace, mirror: Mirror | None) -> ar
     folder = options.results / options.name
     _fetch(mirror, folder)
     asked = load_space(options.space, options.set)
-    if not (folder / FILE_NAME).is_file() or not (folder / FILE_NAME).stat().st_size:
+    if not _has_begun(folder):
         if folder.is_dir() and not options.dry_run:
             _remove_what_never_began(folder)
         return options
@@ -139,6 +139,12 @@ def _resuming_if_begun(options: argparse.Namespace, mirror: Mirror | None) -> ar
     kept = [*changed_budget(began, asked), *moved]
     as_resume = {"space": None, "name": None, "warm_start": [], "resume": folder, "set": kept}
     return argparse.Namespace(**{**vars(options), **as_resume})
+
+
+def _has_begun(folder: Path) -> bool:
+    """Return whether the folder has the first event of a run."""
+    journal = folder / FILE_NAME
+    return journal.is_file() and journal.stat().st_size > 0
 
 
 def _remove_what_never_began(folder: Path) -> None:
@@ -340,9 +346,8 @@ def _new_folder(options: argparse.Namespace) -> Path:
     if options.name is not None:
         folder: Path = options.results / options.name
         if os.path.lexists(folder):
-            run = (folder / FILE_NAME).is_file() and (folder / FILE_NAME).stat().st_size
             resume = f"go on with it: --resume {shlex.quote(str(folder))}"
-            other = resume if run else "remove it: no run began there"
+            other = resume if _has_begun(folder) else "remove it: no run began there"
             raise InputError(f"{folder}: exists already; choose another --name, or {other}")
         return folder
     stem = f"{options.space.stem}-{datetime.date.today().isoformat()}"

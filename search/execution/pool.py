@@ -162,10 +162,10 @@ class WorkerPool:
             GroupError: it did not get them back in time.
         """
         now = asyncio.get_running_loop().time
-        deadline, patience = now() + BUSY_AFTER_SECONDS, max(self._timeout_seconds, self._nodes.wait_seconds)
+        deadline, timeout = now() + BUSY_AFTER_SECONDS, max(self._timeout_seconds, self._nodes.wait_seconds)
         while not self._fits(layout, []):
             left = describe_resources(self._capacity)
-            if self._short_since is not None and now() > max(self._short_since, since) + patience:
+            if self._short_since is not None and now() > max(self._short_since, since) + timeout:
                 raise GroupError(f"{describe_layout(layout)}: more than the {left} that the cluster still has")
             if now() > deadline:
                 raise BusyError(f"waits for {describe_layout(layout)}; the cluster has lost nodes, and {left} left")

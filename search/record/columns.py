@@ -15,7 +15,7 @@ COLUMNS = {
     "reason": ("", "why it did not complete"),
     "kind": ("", "train, or probe (measured only what a short probe can)"),
     "epochs": ("epochs", "how many were measured; 0: it was a probe, or never reported"),
-    "seconds": ("s", "in the workers' hands; in `curves`, until the end of that epoch"),
+    "seconds": ("s", "on the workers, without the wait for them; in `curves`, until the end of that epoch"),
     "setup_seconds": ("s", "waiting for workers before that"),
     "bound_by": ("", "what took most of each step: input, transfer, host, compute, communication or memory"),
     "bound_share": ("fraction", "of each step that it took"),

@@ -19,8 +19,6 @@ from typing import Any, Self
 from search.record.events import Event, Opening, parse
 from search.record.run_state import RunState
 
-__all__ = ["FILE_NAME", "Event", "Journal", "Listener", "read_journal", "steady_clock"]
-
 FILE_NAME = "journal.jsonl"
 
 Listener = Callable[[Event], None]

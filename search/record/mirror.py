@@ -31,7 +31,7 @@ SECONDS_BETWEEN = 30.0  # two copies, unless a trial finishes
 PIECE_BYTES = 2**20
 SIGN_SECONDS = 1.0  # in which another process, which has looked for a writer before this one signed, signs too
 SILENT_SECONDS = 90.0  # after which a writer that changes nothing is taken to be gone
-UNFINISHED = (".part", ".partial")
+UNFINISHED = ".part"  # end of the name of a file that is being written
 OTHER_SEED = "-seed-"  # in the name of the folder of a training with another seed
 UNKNOWN = (-1, -1)  # size and time of change of a file that an earlier process has copied
 log = logging.getLogger(__name__)
@@ -213,9 +213,9 @@ class Mirror:
                 write(stream)
             return
         self._files.create_dir(os.path.dirname(path), recursive=True)
-        with self._files.open_output_stream(f"{path}{UNFINISHED[0]}") as stream:
+        with self._files.open_output_stream(f"{path}{UNFINISHED}") as stream:
             write(stream)
-        self._files.move(f"{path}{UNFINISHED[0]}", path)
+        self._files.move(f"{path}{UNFINISHED}", path)
 
     def _path(self, name: str) -> str:
         return f"{self._base}/{name}"
@@ -227,7 +227,7 @@ class Mirroring:
     def __init__(self, mirror: Mirror, folder: Path, run_state: RunState) -> None:
         self._mirror, self._folder, self._run_state = mirror, folder, run_state
         self._due, self._ended, self._failed = threading.Event(), False, False
-        self.patience_seconds: float | None = None  # for the last copy; None: as long as it takes
+        self.timeout_seconds: float | None = None  # of the last copy; None: as long as it takes
         self._thread = threading.Thread(target=self._watch, name="mirror", daemon=True)
 
     def __call__(self, event: Event) -> None:
@@ -251,7 +251,7 @@ class Mirroring:
         self._stop()
         last = threading.Thread(target=self._finish, daemon=True)
         last.start()
-        last.join(self.patience_seconds)
+        last.join(self.timeout_seconds)
         if last.is_alive():
             log.warning("%s", f"not copied: {self._mirror.uri} does not answer")
 

@@ -1,4 +1,4 @@
-"""Why a run has ended: its search came to an end, or it was interrupted and can go on."""
+"""Reasons for the end of a run: its search came to an end, or it was interrupted and can go on."""
 
 from __future__ import annotations
 

@@ -35,14 +35,14 @@ def recorded_name(trainable: str, results: Path) -> str:
 
 def recorded_copy(recorded: str, run_folder: Path) -> str:
     """Return the trainable as a command names it that works wherever the run's folder is."""
-    return (run_folder / FOLDER / Path(recorded).name).as_posix() if recorded.endswith(".py") else recorded
+    return _copy_of(recorded, run_folder).as_posix() if recorded.endswith(".py") else recorded
 
 
 def usable_file(trainable: str, digest: str, run_folder: Path) -> str:
     """Return the trainable, or the path of the run's copy if the file is missing or another one now."""
     if not digest or _digest(trainable) == digest:
         return trainable
-    return str(run_folder / FOLDER / Path(trainable).name)
+    return str(_copy_of(trainable, run_folder))
 
 
 def absolute_file(recorded: str, run_folder: Path) -> str:
@@ -59,13 +59,17 @@ def recorded_file(recorded: str, digest: str, run_folder: Path) -> str:
     if not digest:
         return recorded
     path = Path(absolute_file(recorded, run_folder))
-    copy = run_folder.absolute() / FOLDER / path.name
+    copy = _copy_of(recorded, run_folder.absolute())
     if not path.exists():
         return str(copy)
     if (now := _digest(str(path))) != digest:
         what = f"has changed since the run began (sha256 {digest}, now {now or 'not readable'})"
         raise InputError(f"{path}: {what}; put back the copy in {copy.parent}, or start a new run")
     return str(path)
+
+
+def _copy_of(trainable: str, run_folder: Path) -> Path:
+    return run_folder / FOLDER / Path(trainable).name
 
 
 def _digest(trainable: str) -> str:

@@ -32,7 +32,7 @@ class Trial:
     started_at: float  # seconds since 1970
     state: str = "running"
     reason: str | None = None
-    seconds: float = math.nan  # in the workers' hands
+    seconds: float = math.nan  # on the workers, without the wait for them
     setup_seconds: float = math.nan  # waiting for workers
     retries: int = 0
     waits_for: str | None = None  # while others on the cluster use it

@@ -31,10 +31,10 @@ class Interrupted(BaseException):
 class Interrupts:
     """Signal handling of a run: a signal raises Interrupted at once, or in `check` when `deferred`.
 
-    A signal that the process ignores when this is made, as SIGHUP under nohup, stays ignored.
+    A second signal ends the process at once, with `exit_message` on the standard error. A signal that the process
+    ignored before, such as SIGHUP under nohup, stays ignored.
 
-    Ray's compiled code turns an exception out of a signal handler into a SystemError, so a run that uses Ray defers. A
-    second signal ends the process there and then, with `exit_message` on the standard error.
+    A run that uses Ray defers: Ray's compiled code turns an exception of a signal handler into a SystemError.
     """
 
     def __init__(self) -> None:

@@ -80,7 +80,7 @@ def run_job(job: Job, cluster: Cluster, interrupts: Interrupts) -> int:
             except Interrupted as request:
                 interrupted = request.exit_code
                 if mirroring:
-                    mirroring.patience_seconds = LAST_COPY_SECONDS
+                    mirroring.timeout_seconds = LAST_COPY_SECONDS
                 with contextlib.suppress(OSError):  # the event only informs
                     journal.append("end", reason=str(request))
             except Exception as error:
@@ -137,7 +137,7 @@ def _last_acts(job: Job, mirroring: Mirroring | None, exit_code: Callable[[], in
     `exit_code` is called after the copy: the signal that ended Ray may be a moment behind.
     """
     if mirroring:
-        mirroring.patience_seconds = LAST_COPY_SECONDS
+        mirroring.timeout_seconds = LAST_COPY_SECONDS
         mirroring.finish()
     code = exit_code()
     if job.on_end:

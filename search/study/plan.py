@@ -135,8 +135,9 @@ def _limit(space: Space, guess: RunEstimate, share: Resources) -> str:
         return f"at most {rough_duration(guess.seconds[1])}"
     gpus = share.gpus * space.concurrent_trials
     if space.budget.gpu_hours and gpus:
+        busy = f"all {gpus} GPUs are busy" if gpus > 1 else "the GPU is busy"
         least = rough_duration(space.budget.gpu_hours * 3600 / gpus)
-        return f"until budget.gpu_hours is spent, {least} if all of {plural(gpus, 'GPU')} are busy"
+        return f"until budget.gpu_hours is spent, {least} if {busy}"
     return "until it is stopped"
 
 

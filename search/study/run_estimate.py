@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from search.advisor.rungs import rungs
-from search.space.machine import CoresOfOthers
+from search.space.machine import GIB, CoresOfOthers
 from search.space.parameters import Choice
 from search.space.space import Space
 from trainables.contract import Config, Cost, Data, InfeasibleError, OwnCodeError, load_trainable
 
-GIB = 2**30
 START_SECONDS = 20.0  # Ray and the first workers
 TRIAL_OVERHEAD_SECONDS = 0.2
 PROBE_SECONDS = (2.0, 10.0)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from search.execution.ray_watchdog import end_children
 from search.exit_codes import DONE, FAILED, OUT_OF_DISK
 from search.record.disk import describe_os_error, is_out_of_space
+from search.text.errors import first_line
 
 if TYPE_CHECKING:  # pandas is imported when there are results to write
     from search.record.dataframes import Run
@@ -61,7 +62,7 @@ def report_failure(folder: Path, resume_command: str, error: Exception) -> int:
     if isinstance(error, OSError):
         what = describe_os_error(error)
     else:
-        what = f"the run broke off: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        what = f"the run broke off: {type(error).__name__}: {first_line(error)}"
         with contextlib.suppress(OSError):
             text = "".join(traceback.format_exception(error))
             (folder / ERROR_FILE).write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -20,7 +20,8 @@ from search.execution.nodes import NODES_POLL_SECONDS
 from search.execution.protocol import Ended, Function, Task
 from search.execution.trial_actor import Finished, Measured
 from search.front.targets import with_targets
-from search.record.journal import Event, Journal
+from search.record.events import Event
+from search.record.journal import Journal
 from search.record.run_end import GAVE_UP
 from search.space.space import MOST_CONCURRENT_TRIALS, Space
 from search.study.front_measurements import CHECKPOINTS, FrontMeasurements

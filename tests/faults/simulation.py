@@ -8,7 +8,8 @@ from typing import Any
 
 from search.advisor.proposal import Decision, Proposal
 from search.execution.trial_actor import Finished, Measured
-from search.record.journal import FILE_NAME, Event, Journal, Listener, read_journal
+from search.record.events import Event
+from search.record.journal import FILE_NAME, Journal, Listener, read_journal
 from search.record.run_state import RunState
 from search.space.machine import describe_machine
 from search.space.parsing import parse_space

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from search.record.journal import FILE_NAME, Event, Journal, read_journal
+from search.record.events import Event
+from search.record.journal import FILE_NAME, Journal, read_journal
 from search.results import load
 from search.run import main
 from search.study.shutdown import finish_run, write_results

@@ -318,7 +318,7 @@ def test_a_store_that_hangs_is_left_after_a_signal(run: Path, tmp_path: Path, ca
     began = time.monotonic()
     with Mirroring(claimed((tmp_path / "bucket").as_uri()), run, RunState([])) as mirroring:
         mirroring._due.set()
-        mirroring.patience_seconds = 0.1
+        mirroring.timeout_seconds = 0.1
     mirroring.finish()
     assert time.monotonic() - began < 10
     assert "does not answer" in caplog.text

@@ -22,8 +22,8 @@ from filelock import FileLock
 from search.execution import worker_loop
 from search.execution.hang_detector import Work, hang_detector, measure_work
 from search.execution.ray_watchdog import watchdog
-from search.record.events import Finish, Measurement, Retry, Start
-from search.record.journal import FILE_NAME, Event, read_journal
+from search.record.events import Event, Finish, Measurement, Retry, Start
+from search.record.journal import FILE_NAME, read_journal
 from search.results import Run, load
 from search.study.shutdown import finish_run
 from tests.faults.processes import SPACE, descendants, measured, named, printed, running, wait_for

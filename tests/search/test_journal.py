@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from search.record.journal import Event, Journal, read_journal
+from search.record.events import Event
+from search.record.journal import Journal, read_journal
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from search.commandline import given_settings
-from search.memory import GIB, Question, answer, main
+from search.memory import Question, answer, main
+from search.space.machine import GIB
 from trainables.contract import Config, Data, Layout, MemoryNeed, Parameter, Resources, Scalar, load_trainable
 
 PARAMETERS: Mapping[str, Parameter] = {

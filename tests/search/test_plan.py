@@ -65,10 +65,11 @@ def test_the_stopping_rule_that_auto_stands_for_is_said():
 def test_gpu_hours_are_said_with_the_time_that_they_last_if_all_gpus_are_busy():
     space = parse_space({**MAPPING, "budget": {"gpu_hours": 4.0}})
     nothing_timed = RunEstimate((), None, None, None, None, None)
-    text = describe_plan(space, "pictures", MACHINE, Resources(16, 8), [], nothing_timed)
-    words = " ".join(text.split())
-    assert "budget 1 epoch a trial; 4 GPU hours" in words
-    assert words.endswith("until budget.gpu_hours is spent, about 30 min if all of 8 GPUs are busy")
+    for gpus, duration in ((8, "about 30 min if all 8 GPUs are busy"), (1, "about 4.0 h if the GPU is busy")):
+        text = describe_plan(space, "pictures", MACHINE, Resources(16, gpus), [], nothing_timed)
+        words = " ".join(text.split())
+        assert "budget 1 epoch a trial; 4 GPU hours" in words
+        assert words.endswith(f"until budget.gpu_hours is spent, {duration}")
 
 
 def test_hours_that_end_it_and_how_many_trials_they_hold_are_said():

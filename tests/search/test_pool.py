@@ -187,7 +187,7 @@ def test_the_kernels_count_is_of_this_node_and_explains_no_death_on_another_or_a
     assert isinstance(asyncio.run(bury()), state)
 
 
-def pool_of_nodes(monkeypatch, live, patience_seconds=0.4):
+def pool_of_nodes(monkeypatch, live, timeout_seconds=0.4):
     """Pool of a cluster that had two nodes of four cores."""
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(current_actor=None))
     monkeypatch.setattr(NodesOfOneKind, "live", live)
@@ -195,7 +195,7 @@ def pool_of_nodes(monkeypatch, live, patience_seconds=0.4):
     monkeypatch.setattr(pool_module, "BUSY_AFTER_SECONDS", 0.05)
     monkeypatch.setattr(pool_module, "NODES_POLL_SECONDS", 0.02)
     kind = NodesOfOneKind(kind=Kind("cpu", ()))
-    return WorkerPool(Resources(8, 0, 2), kind, "", True, patience_seconds, False)
+    return WorkerPool(Resources(8, 0, 2), kind, "", True, timeout_seconds, False)
 
 
 def test_each_trial_waits_for_lost_nodes_anew(monkeypatch):

@@ -14,7 +14,8 @@ from search.advisor.proposal import Decision
 from search.execution import workers
 from search.execution.protocol import BusyError, Ended, GroupError, PoolClient, Task
 from search.execution.trial_actor import Finished, Measured
-from search.record.journal import FILE_NAME, Event, Journal, read_journal
+from search.record.events import Event
+from search.record.journal import FILE_NAME, Journal, read_journal
 from search.record.run_state import RunState
 from search.results import load
 from search.space.parsing import parse_space

@@ -18,8 +18,8 @@ import ray
 
 from search.execution.cluster import Cluster
 from search.execution.workers import Pool, worker_pool
-from search.record.events import Finish, Measurement, Start, Wait
-from search.record.journal import FILE_NAME, Event, Journal, Listener, read_journal
+from search.record.events import Event, Finish, Measurement, Start, Wait
+from search.record.journal import FILE_NAME, Journal, Listener, read_journal
 from search.record.run_state import RunState
 from search.report.sweeps import loader_tables
 from search.results import Run, load
