@@ -13,7 +13,6 @@ Exit codes: 0 done, 1 something failed, 2 bad input, 130 interrupted.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import signal
@@ -36,7 +35,7 @@ from search.study.run_estimate import PROBE_SECONDS
 from search.text.markdown import wrap
 from search.text.metrics import CONTENDED
 from search.text.numbers import plus_minus
-from search.train.child_process import TrainingError, interrupt_with_parent, last_metrics, without_rank
+from search.train.child_process import TrainingError, interrupt_with_parent, last_metrics, message_of, without_rank
 from trainables.contract import Data, DataError, Metric, Resources, Source, Trainable, load_trainable, source_of
 
 STEPS = 8  # of each training that is compared
@@ -267,11 +266,7 @@ def _facts(check: Check, *arguments: str, seconds: float | None = None) -> Mappi
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # with loader processes of the file
     for line in reversed(out.splitlines()):  # the file may print, too
-        try:
-            found = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(found, dict):
+        if isinstance(found := message_of(line), dict):
             return found
     return {"error": (err.splitlines() or ["ended without a result"])[-1]}
 

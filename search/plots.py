@@ -23,6 +23,7 @@ from search.report.picks import picks_by_trial
 from search.text.configurations import format_setting
 from search.text.metrics import ARROWS
 from search.text.numbers import format_number
+from search.text.shorten import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -173,7 +174,7 @@ def plot_parallel(run: Run, ax: Axes | None = None) -> Axes:
         ax.axvline(at, color="black", linewidth=0.6)
         for value, text in scale.ticks.items():
             place = (at, (value - low[at]) / extent[at])
-            short = text if len(text) <= MAX_TICK else f"{text[: MAX_TICK - 1]}…"
+            short = shorten(text, MAX_TICK)
             note = ax.annotate(short, place, xytext=(3, 0), textcoords="offset points", fontsize=7, va="center")
             note.set_in_layout(False)
     labels = [_plain(scale.label) for scale in scales]

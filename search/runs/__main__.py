@@ -25,6 +25,7 @@ from search.text.durations import format_duration
 from search.text.markdown import format_tables, wrap
 from search.text.metrics import ARROWS
 from search.text.numbers import format_number, plural, unknown_intervals
+from search.text.shorten import shorten
 from trainables.setting_check import did_you_mean
 
 MAX_NAME = 34  # columns of the terminal
@@ -101,7 +102,7 @@ def as_text(runs: Sequence[ListedRun]) -> str:
     readable = [run for run in runs if run.state != "unreadable"]
     lines = [wrap(f"{run.folder}: {run.reason}", "  ") for run in runs if run.state == "unreadable"]
     shown = readable[:MOST_SHOWN]
-    tables = format_tables({"run": [_short(run.name) for run in shown]}, _progress(shown), _results(shown))
+    tables = format_tables({"run": [shorten(run.name, MAX_NAME) for run in shown]}, _progress(shown), _results(shown))
     blocks = tables if shown else []
     blocks += unknown_intervals("\n".join(blocks))
     if len(readable) > len(shown):
@@ -133,10 +134,6 @@ def _results(runs: Sequence[ListedRun]) -> dict[str, list[str]]:
         "owner": [run.owner for run in runs],
         "machine": [run.machine for run in runs],
     }
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
 
 
 if __name__ == "__main__":

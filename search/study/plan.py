@@ -17,6 +17,7 @@ from search.text.configurations import format_setting, format_settings
 from search.text.durations import rough_duration
 from search.text.markdown import WIDTH
 from search.text.numbers import format_percent, join_words, plural
+from search.text.shorten import shorten
 from trainables.contract import Resources, load_trainable
 
 INDENT = 13  # columns
@@ -155,8 +156,7 @@ def _timings(space: Space, guess: RunEstimate) -> list[str]:
         found = f"{timed.cost.units_per_second:>9,.0f} {space.rate_unit}" if timed.cost else f"{'cannot run':>18}"
         why = f": {timed.why_not}" if timed.why_not else ""
         lines.append(f"{found}  {settings}{why}".rstrip())
-    most = WIDTH - INDENT
-    return [line if len(line) <= most else f"{line[: most - 1]}…" for line in lines]
+    return [shorten(line, WIDTH - INDENT) for line in lines]
 
 
 def _stated(machine: Machine) -> str:

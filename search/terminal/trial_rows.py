@@ -16,6 +16,7 @@ from search.terminal.front_sketch import Symbols
 from search.text.configurations import format_settings
 from search.text.metrics import ARROWS
 from search.text.numbers import plural
+from search.text.shorten import shorten
 
 COLORS = {"running": "cyan", "complete": "green", "stopped": "yellow", "infeasible": "magenta", "failed": "red"}
 NARROW = 60  # columns; narrower tables omit symbols, intervals and settings
@@ -178,4 +179,4 @@ def _row(columns: Sequence[_Column], cells: Sequence[Text], settings: str) -> Te
 
 
 def _line(text: str, width: int, style: str = "") -> Text:
-    return Text(text if len(text) <= width else f"{text[: width - 1]}…", style=style)
+    return Text(shorten(text, width), style=style)

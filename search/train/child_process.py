@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from trainables.contract import RENAMED_METRICS
 
@@ -38,6 +39,14 @@ class Epoch:
         return math.fsum(self.metrics.get(name, math.nan) for name in TIMES)
 
 
+def message_of(line: str) -> Any:
+    """Return what a line of output says in JSON; None: it is another line."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
 @dataclass
 class Reports:
     """Everything that a training reported; `on_...` are called as soon as the line is there."""
@@ -52,11 +61,7 @@ class Reports:
 
     def receive(self, line: str) -> None:
         """Take one line of the training's output."""
-        try:
-            message = json.loads(line)
-        except ValueError:
-            message = None
-        match message:
+        match message_of(line):
             case {"epoch": int(number), "metrics": dict(metrics)}:
                 self.on_epoch(Epoch(number, metrics))
             case {"in_epoch": int(number), "step": int(step), "steps": int(steps)}:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from search.train.child_process import end, start
+from search.train.child_process import end, message_of, start
 from trainables.contract import ANSWERS
 
 
@@ -61,7 +61,7 @@ class TurnGroup:
     def _next_rates(self) -> list[float]:
         other = ""
         for line in self._process.stdout or ():
-            match _message(line):
+            match message_of(line):
                 case {"error": str(reason), "alternative": int(place)}:
                     raise TurnError(reason, place)
                 case {"error": str(reason)}:
@@ -71,10 +71,3 @@ class TurnGroup:
                 case None:
                     other = line.strip() or other
         raise TurnError(other or f"ended with exit code {self._process.wait()}")
-
-
-def _message(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
