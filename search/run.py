@@ -56,7 +56,7 @@ from search.study.resumed import (
     resume_space,
 )
 from search.study.shutdown import finish_run
-from trainables.contract import Data, DataError, Resources, load_trainable, source_of
+from trainables.contract import Data, DataError, Resources, source_of
 from trainables.thread_waiting import thread_waiting
 
 if TYPE_CHECKING:  # Ray is imported when the input is known to be good
@@ -178,7 +178,7 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
     space = load_space(options.space, options.set)
     if space.trainable is None:
         raise InputError(f"{options.space}: trainable: missing; e.g. trainable: vgg19_cifar10")
-    if taken := COLUMNS.keys() & (load_trainable(space.trainable).METRICS or {}).keys():
+    if taken := COLUMNS.keys() & (space.loaded_trainable.METRICS or {}).keys():
         what = f"reports {', '.join(sorted(taken))}, which the tables of results have already"
         raise InputError(f"{options.space}: trainable: {space.trainable}: {what}; choose another name")
     folder = _new_folder(options)
@@ -229,7 +229,7 @@ def _print_plan(space: Space, machine: Machine, options: argparse.Namespace) -> 
     total = machine.resources.on(machine.num_nodes)
     space, left_out = for_machine(space, total)
     share = space.resources_per_trial(total)
-    trainable = load_trainable(space.trainable or "")
+    trainable = space.loaded_trainable
     if options.on:
         print_output(describe_plan(space, "as it is found there", machine, share, left_out, untimed(space)))
         return DONE
@@ -262,7 +262,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
         machine = describe_machine()
         if not options.address:
             check_same_machine(run_state.info.machine, machine)
-        trainable = load_trainable(space.trainable or "")
+        trainable = space.loaded_trainable
         data = trainable.locate_data(space.data)
         check_same_data(folder, run_state.info, data.name, trainable.describe_data(data))
         check_replay(folder, space, events)
@@ -299,7 +299,7 @@ def _located(space: Space, options: argparse.Namespace) -> Data:
         SpaceError: they are not where the space file says.
     """
     try:
-        return load_trainable(space.trainable or "").locate_data(space.data)
+        return space.loaded_trainable.locate_data(space.data)
     except DataError as error:
         key, _, what = f"{error}".partition(" ")
         if space.data.root is None or key != "data.root":

@@ -19,7 +19,7 @@ from search.record.events import Event, Opening
 from search.record.journal import FILE_NAME, read_journal
 from search.record.run_state import RunState
 from search.space.space import Space
-from trainables.contract import Scalar, load_trainable
+from trainables.contract import Scalar
 
 MOST_RUNS = 20  # that are looked through without being asked for, the newest first
 
@@ -71,7 +71,7 @@ def all_measurements(space: Space, opening: Opening, runs: Sequence[Path]) -> li
 def _known(
     space: Space, opening: Opening, journals: Iterable[tuple[str, list[Event]]], probed_only: bool
 ) -> list[dict[str, Any]]:
-    known = load_trainable(space.trainable or "").METRICS or {}
+    known = space.loaded_trainable.METRICS or {}
     probed = {limit.metric: limit.metric in known and known[limit.metric].probed for limit in space.all_constraints}
     probed |= {objective.metric: space.is_probed(objective) for objective in space.objectives}
     measurements: list[dict[str, Any]] = []
@@ -127,7 +127,7 @@ def _fingerprint(opening: Opening) -> tuple[Any, ...]:
 
 def _config(space: Space, config: Mapping[str, Any]) -> tuple[dict[str, Scalar], bool] | None:
     """Choices of the new space that give this configuration, and whether all else is equal; None: there are none."""
-    defaults = stated_defaults(load_trainable(space.trainable or ""))
+    defaults = stated_defaults(space.loaded_trainable)
     there = {**defaults, **config}
     chosen: dict[str, Scalar] = {}
     for name, parameter in space.parameters.items():

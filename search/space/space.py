@@ -114,6 +114,15 @@ class Space(BaseModel):
         return "forecast" if forecast and not self.targets and EPOCHS not in self.parameters else "none"
 
     @property
+    def loaded_trainable(self) -> contract.Trainable:
+        """Trainable that the space names.
+
+        Raises:
+            LookupError: it names none, or there is no such trainable.
+        """
+        return load_trainable(self.trainable or "")
+
+    @property
     def known_metrics(self) -> Mapping[str, contract.Metric]:
         """Metrics of the trainable, and those computed for objectives such as `time_to`."""
         reported = (load_trainable(self.trainable).METRICS if self.trainable else None) or {}

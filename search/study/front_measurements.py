@@ -69,7 +69,7 @@ class FrontMeasurements:
         """Return what will be measured, and how long the part takes whose time is known; None: nothing."""
         front, seconds = self._run_state.front(), self._seconds_for_deciding()
         steps = ["probed again"] * (self._space.num_repeats > 0)
-        decides = can_decide(load_trainable(self._space.trainable or "")) and seconds >= LEAST_DECIDING_SECONDS
+        decides = can_decide(self._space.loaded_trainable) and seconds >= LEAST_DECIDING_SECONDS
         steps += [f"compared for up to {format_duration(seconds)} (where it is in doubt)"] * decides
         steps += ["tested"] * self._is_tested
         return f"the front ({plural(len(front), 'point')}) is {join_words(steps)}" if front and steps else None
@@ -88,7 +88,7 @@ class FrontMeasurements:
 
     def decide(self) -> None:
         """Measure rates in turns, then train again what is in doubt, until the time for it is spent."""
-        trainable, end = load_trainable(self._space.trainable or ""), self._clock() + self._seconds_for_deciding()
+        trainable, end = self._space.loaded_trainable, self._clock() + self._seconds_for_deciding()
         if hasattr(trainable, "turns"):
             self._decide_rates(end)
         self._train_again(end)
@@ -119,7 +119,7 @@ class FrontMeasurements:
 
     def _train_again(self, end: float) -> None:
         """Train points of the front with other seeds, the doubtful ones first, while there is time for one more."""
-        trainable, run_state = load_trainable(self._space.trainable or ""), self._run_state
+        trainable, run_state = self._space.loaded_trainable, self._run_state
         if self._space.trial_kind == "probe" or "seed" not in (trainable.PARAMETERS or {}):
             return
         default = int(trainable.PARAMETERS["seed"].default or 0)  # type: ignore[index]
@@ -148,7 +148,7 @@ class FrontMeasurements:
 
         Neighbours with another layout would need processes of their own, which only `search.advise` has.
         """
-        trainable, seconds = load_trainable(self._space.trainable or ""), end - self._clock()
+        trainable, seconds = self._space.loaded_trainable, end - self._clock()
         layout = trainable.layout(trial.config, self._resources)
         known = {(each.parameter, each.new) for each in trial.neighbours if each.estimate}
         searched = {name: each.values for name, each in self._space.parameters.items() if isinstance(each, Choice)}
@@ -196,7 +196,7 @@ class FrontMeasurements:
 
     def _fitting(self, trials: Sequence[Trial]) -> list[Trial]:
         """Return the trials with the layout of the first that fit into memory together."""
-        trainable, found, memory = load_trainable(self._space.trainable or ""), list[Trial](), 0.0
+        trainable, found, memory = self._space.loaded_trainable, list[Trial](), 0.0
         layouts = [trainable.layout(trial.config, self._resources) for trial in trials]
         for trial, layout in zip(trials, layouts, strict=True):
             share = trial.metrics.get("peak_memory_fraction", 0.0)
@@ -246,7 +246,7 @@ class FrontMeasurements:
     @property
     def _is_tested(self) -> bool:
         """True if trials are trained and the training may have a test set."""
-        return self._space.trial_kind != "probe" and has_test(load_trainable(self._space.trainable or "").METRICS)
+        return self._space.trial_kind != "probe" and has_test(self._space.loaded_trainable.METRICS)
 
     def test(self) -> None:
         """Read the test set once for each trained point of the front, where the training has one."""

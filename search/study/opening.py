@@ -15,12 +15,12 @@ from search.record.defaults import stated_defaults
 from search.record.events import Opening, parse
 from search.record.source import recorded_name
 from search.space.space import Space
-from trainables.contract import Data, load_trainable, source_of
+from trainables.contract import Data, source_of
 
 
 def description(space: Space, data: Data, results: Path) -> dict[str, Any]:
     """Return the journal fields that describe a space and its data."""
-    trainable, source = load_trainable(space.trainable or ""), source_of(space.trainable or "")
+    trainable, source = space.loaded_trainable, source_of(space.trainable or "")
     name = recorded_name(space.trainable or "", results)
     mapping = {**space.to_mapping(), "trainable": name}
     if not data.val_images:  # all validation samples, of a number that is not known

@@ -18,7 +18,7 @@ from search.text.durations import rough_duration
 from search.text.markdown import WIDTH
 from search.text.numbers import format_percent, join_words, plural
 from search.text.shorten import shorten
-from trainables.contract import Resources, load_trainable
+from trainables.contract import Resources
 
 INDENT = 13  # columns
 BUSY_CORES = 0.2  # used by others: with more, threads that wait for each other become much slower
@@ -116,7 +116,7 @@ def _time(space: Space, guess: RunEstimate, share: Resources) -> str:
         span = f"{least} or more"
     ranging = f": {_ranging(guess)}" if guess.trials is None or least != most else ""
     deciding = f"turns that decide the front (at most {format_percent(space.budget.deciding)} more)"
-    decides = space.budget.deciding and can_decide(load_trainable(space.trainable or ""))
+    decides = space.budget.deciding and can_decide(space.loaded_trainable)
     apart = f"{deciding} and the test set are" if decides else "the reading of the test set is"
     within = f"Start, validation and all probes are in it, {apart} not."
     return f"{span}{ends}{ranging}. {within}"

@@ -12,7 +12,7 @@ from search.advisor.rungs import rungs
 from search.space.machine import GIB, CoresOfOthers
 from search.space.parameters import Choice
 from search.space.space import Space
-from trainables.contract import Config, Cost, Data, InfeasibleError, OwnCodeError, load_trainable
+from trainables.contract import Config, Cost, Data, InfeasibleError, OwnCodeError
 
 START_SECONDS = 20.0  # Ray and the first workers
 TRIAL_OVERHEAD_SECONDS = 0.2
@@ -116,7 +116,7 @@ def _timed(space: Space, data: Data, clock: Callable[[], float]) -> Iterator[Tim
         if clock() - began > ENOUGH_SECONDS:
             return
         try:
-            yield Timed(config, load_trainable(space.trainable or "").estimate(config, data))
+            yield Timed(config, space.loaded_trainable.estimate(config, data))
         except InfeasibleError as error:
             yield Timed(config, None, str(error))
         except OwnCodeError as error:

@@ -26,7 +26,7 @@ from search.record.run_end import GAVE_UP
 from search.space.space import MOST_CONCURRENT_TRIALS, Space
 from search.study.front_measurements import CHECKPOINTS, FrontMeasurements
 from search.text.reasons import without_rank
-from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, load_trainable, source_of
+from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, source_of
 
 OUT_OF_TIME, OUT_OF_GPU_HOURS = "budget.hours is spent", "budget.gpu_hours is spent"
 KEPT_FRONTS = 3  # one after the other, whose checkpoints are kept: rates that are measured again move trials
@@ -147,7 +147,7 @@ class Study:
     def _layout(self, proposal: Proposal) -> Layout | None:
         """Return the layout of a trial; None: it cannot run here."""
         with contextlib.suppress(InfeasibleError):
-            return load_trainable(self._space.trainable or "").layout(proposal.config, self._resources)
+            return self._space.loaded_trainable.layout(proposal.config, self._resources)
         return None
 
     def observe(self, trial_id: str, measured: Measured) -> Decision:
@@ -195,7 +195,7 @@ class Study:
             self._failures.append(finished.reason)
         self._has_trained |= self._trains(proposal.kind, finished.state)
         metrics = dict(self._advisor.trials[trial_id].metrics)
-        trainable = load_trainable(self._space.trainable or "")
+        trainable = self._space.loaded_trainable
         verdict = trainable.explain(proposal.config, metrics, self._resources) if metrics else None
         self._journal.append(
             "finish",
