@@ -12,11 +12,7 @@ Exit codes: 0 done, 1 something failed, 2 bad input, 130 interrupted.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +31,8 @@ from search.study.run_estimate import PROBE_SECONDS
 from search.text.markdown import wrap
 from search.text.metrics import CONTENDED
 from search.text.numbers import plus_minus
-from search.train.child_process import TrainingError, interrupt_with_parent, last_metrics, message_of, without_rank
+from search.train.child_process import TrainingError, last_metrics, without_rank
+from search.train.facts import facts_of
 from trainables.contract import Data, DataError, Metric, Resources, Source, Trainable, load_trainable, source_of
 
 STEPS = 8  # of each training that is compared
@@ -251,24 +248,7 @@ def _first_report(check: Check, metrics: Collection[str]) -> tuple[str, bool]:
 
 
 def _facts(check: Check, *arguments: str, seconds: float | None = None) -> Mapping[str, Any]:
-    """Return what `trainables.facts` prints, or its error; nothing if it takes longer."""
-    root = ["--root", check.root] if check.root else []
-    command = [sys.executable, "-m", "trainables.facts", str(check.path), *root, *arguments]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, preexec_fn=interrupt_with_parent
-    ) as process:
-        try:
-            out, err = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            return {}
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with loader processes of the file
-    for line in reversed(out.splitlines()):  # the file may print, too
-        if isinstance(found := message_of(line), dict):
-            return found
-    return {"error": (err.splitlines() or ["ended without a result"])[-1]}
+    return facts_of(check.path, check.root, *arguments, seconds=seconds)
 
 
 def _trained_twice(check: Check) -> Outcome:

@@ -2,12 +2,14 @@
 
     python -m trainables.facts flowers.py [--root DIR] hidden=64 ...
     python -m trainables.facts flowers.py [--root DIR] --twice batch_size=32 ...
+    python -m trainables.facts flowers.py [--root DIR] --ruled-out batch_size=32 ...
     python -m trainables.facts loop.py [--root DIR] --first-report 8 batch_size=32 ...
 
 With `--twice` it trains some steps in this process, first with another seed and then with the given settings, and
 prints the metrics of the second training: those differ from the metrics of a training in a new process where the file
-keeps something from the first. With `--first-report` it prints the metrics of a loop's first report, after so many
-steps where the loop takes its batches from `trial.steps`. Without either:
+keeps something from the first. With `--ruled-out` it prints, for `search.advise`, settings that change nothing for this
+network or with which it cannot be trained. With `--first-report` it prints the metrics of a loop's first report, after
+so many steps where the loop takes its batches from `trial.steps`. Without any of these:
 
 `samples`: numbers by part; `input` and `target`: shapes and types of one sample; `parameters`: weights of the network;
 `flops`: of a training step per sample, null where they cannot be counted; `flops_error` and `memory_error`: why FLOPs
@@ -17,6 +19,7 @@ and memory cannot be counted, else null.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import tempfile
@@ -25,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from trainables.build import network
 from trainables.contract import Data, DataError, InfeasibleError, OwnCodeError, Scalar, load_trainable
@@ -37,8 +40,11 @@ from trainables.own_loop import OwnLoop
 from trainables.own_trainable import OwnTrainable
 from trainables.prediction.flops import training_flops_per_sample
 from trainables.prediction.memory_need import TYPICAL, job_of, memory_need
+from trainables.sample_shape import SampleShape
 from trainables.setting_check import checked
 from trainables.setting_text import parsed
+from trainables.settings import Settings
+from trainables.strategies import pipeline
 from trainables.workload import workload_of
 
 OTHER_SEED = 20090408
@@ -46,10 +52,8 @@ OTHER_SEED = 20090408
 
 def facts(trainable: OwnTrainable, data: Data, config: Mapping[str, Scalar | None]) -> dict[str, Any]:
     """Return the facts by name."""
-    settings = trainable.settings(**checked(config, trainable.PARAMETERS or {}))
+    settings, shape, model = _built(trainable, data, config)
     workload = workload_of(settings)
-    shape = workload.sample_shape(settings, data)
-    model = network(settings, shape, torch.device("cpu"))
     # a mistake in the file's `measures` is found before anything is trained
     evaluate(model, [workload.example(settings, data, 1)], settings, torch.device("cpu"), rank=0, world_size=1)
     job = job_of(settings, data, trainable.layout(config, machine()))
@@ -65,6 +69,23 @@ def facts(trainable: OwnTrainable, data: Data, config: Mapping[str, Scalar | Non
         "flops_error": next(iter(of_flops), None),
         "memory_error": next(iter(of_memory), None),
     }
+
+
+def ruled_out(trainable: OwnTrainable, data: Data, config: Mapping[str, Scalar | None]) -> dict[str, list[str]]:
+    """Return settings that change nothing or cannot be used: `memory_format`, `strategy=pipeline`."""
+    _, shape, model = _built(trainable, data, config)
+    axes = {weight.ndim for weight in itertools.chain(model.parameters(), model.buffers())}
+    axes |= {1 + part.ndim for part in tree_leaves(shape.inputs)}  # one more in a batch
+    found = {"memory_format": 4 not in axes, "strategy=pipeline": pipeline.reason_against(model, shape) is not None}
+    return {"ruled_out": [name for name, is_ruled_out in found.items() if is_ruled_out]}
+
+
+def _built(
+    trainable: OwnTrainable, data: Data, config: Mapping[str, Scalar | None]
+) -> tuple[Settings, SampleShape, nn.Module]:
+    settings = trainable.settings(**checked(config, trainable.PARAMETERS or {}))
+    shape = workload_of(settings).sample_shape(settings, data)
+    return settings, shape, network(settings, shape, torch.device("cpu"))
 
 
 def _text(tensor: Tensor) -> str:
@@ -101,6 +122,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE")
     parser.add_argument("--root")
     parser.add_argument("--twice", action="store_true")
+    parser.add_argument("--ruled-out", action="store_true")
     parser.add_argument("--first-report", type=int, metavar="STEPS")
     parser.add_argument("--train-samples", type=int)
     parser.add_argument("--val-samples", type=int, default=Data.val_images)
@@ -116,7 +138,8 @@ def main(arguments: Sequence[str]) -> int:
         else:
             assert isinstance(trainable, OwnTrainable)
             with trainable.errors(config):
-                found = (second_training if options.twice else facts)(trainable, data, config)
+                asked = second_training if options.twice else ruled_out if options.ruled_out else facts
+                found = asked(trainable, data, config)
         print(json.dumps(found))
     except (LookupError, DataError, InfeasibleError, OwnCodeError) as error:
         print(json.dumps({"error": str(error)}), flush=True)

@@ -16,7 +16,7 @@ import argparse
 import math
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from search.text.markdown import wrap
 from search.text.numbers import plural
 from search.train.arguments import same_data
 from search.train.child_process import TrainingError, last_metrics
+from search.train.facts import facts_of
 from search.train.turn_group import TurnError
 from trainables.contract import DataError, InfeasibleError, Resources, Scalar, Trainable, Verdict, load_trainable
 
@@ -60,6 +61,11 @@ class Job:
     searched: Mapping[str, Sequence[Scalar]]  # values that the run's space lists
     verdict: Verdict | None = None  # None: not known before a probe
     metrics: Mapping[str, float] | None = None  # of it
+
+    @property
+    def assignments(self) -> list[str]:
+        """The configuration as NAME=VALUE; a setting without a value is left out."""
+        return assignments({name: value for name, value in self.config.items() if value is not None})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -155,13 +161,30 @@ def _whole(trainable: Trainable, config: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: row.default for name, row in known.items()}, **config}
 
 
-def _changes(job: Job, only: str | None, resources: Resources, verdict: Verdict | None = None) -> list[Neighbour]:
+def _ruled_out(job: Job) -> Collection[str]:
+    """Return settings that cannot matter to a user's network or that it cannot be trained with; takes some seconds."""
+    if not (hasattr(job.trainable, "own_names") and job.trainable.STRATEGIES):
+        return ()
+    options = dict(zip(job.arguments[::2], job.arguments[1::2], strict=True))
+    found = facts_of(Path(options["--trainable"]), options.get("--root"), "--ruled-out", *job.assignments)
+    ruled_out: Collection[str] = found.get("ruled_out", ())  # an error of the file is told where it is trained
+    return ruled_out
+
+
+def _changes(
+    job: Job,
+    only: str | None,
+    resources: Resources,
+    verdict: Verdict | None = None,
+    ruled_out: Collection[str] = (),
+) -> list[Neighbour]:
     """Return the changes to try, in order.
 
     Raises:
         InputError: there are none, or one of `only` is not among them.
     """
-    found = neighbours(job.trainable, job.config, resources, job.searched, verdict.bound_by if verdict else None)
+    bound_by = verdict.bound_by if verdict else None
+    found = neighbours(job.trainable, job.config, resources, job.searched, bound_by, ruled_out)
     if not found:
         raise InputError(f"{job.title}: no setting can be changed")
     possible = list(dict.fromkeys(change.parameter for change in found))
@@ -175,15 +198,17 @@ def _changes(job: Job, only: str | None, resources: Resources, verdict: Verdict 
 def _advise(job: Job, options: argparse.Namespace) -> int:
     machine, minutes, in_json = describe_machine(), options.minutes, options.json
     layout = job.trainable.layout(job.config, machine.resources)
-    arguments = [*job.arguments, *assignments({k: v for k, v in job.config.items() if v is not None})]
+    arguments = [*job.arguments, *job.assignments]
     _changes(job, options.only, machine.resources)  # before anything runs
+    _tell("builds the network")
+    ruled_out = _ruled_out(job)
     verdict, metrics = job.verdict, job.metrics
     if verdict is None or metrics is None or "peak_memory_fraction" not in metrics:
         _tell("probes the configuration")
         metrics = last_metrics([*arguments, "--probe"])
         verdict = job.trainable.explain(job.config, metrics, machine.resources)
     fraction = metrics.get("peak_memory_fraction")
-    changes = _changes(job, options.only, machine.resources, verdict)
+    changes = _changes(job, options.only, machine.resources, verdict, ruled_out)
     together = hasattr(job.trainable, "turns")
     fitting = int(MAX_MEMORY / fraction) - 1 if fraction else MOST_AT_A_TIME
     most = fitting if together else min(fitting, MOST_ALONE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from search.front.neighbour import Neighbour
 from trainables.contract import Bound, Config, InfeasibleError, Parameter, Resources, Scalar, Trainable
@@ -31,12 +31,14 @@ def neighbours(
     resources: Resources,
     searched: Mapping[str, Iterable[Scalar]],
     bound_by: Bound | None = None,
+    ruled_out: Collection[str] = (),
 ) -> list[Neighbour]:
     """Return the neighbours that these resources allow.
 
     First come those that promise most by what bounds a step, then those that change the rate alone, then those with
     another layout; at last those that are slow to start.
-    `searched`: values that a space lists, by parameter.
+    `searched`: values that a space lists, by parameter; `ruled_out`: settings that are not to be tried, by `name` or
+    `name=value`.
     """
     known = trainable.PARAMETERS or {}
     config = {**{name: row.default for name, row in known.items()}, **config}
@@ -46,7 +48,7 @@ def neighbours(
     usual = trainable.layout(config, resources)
     found = []
     for name, parameter in known.items():
-        if name in NOT_TRIED or (name in own and name not in used):
+        if name in NOT_TRIED or name in ruled_out or (name in own and name not in used):
             continue
         if parameter.affects != "probed" and name not in ALSO_LEARNED:
             continue
@@ -54,7 +56,7 @@ def neighbours(
         for value in values:
             same = {"auto", meanings.get(name)} == {config.get(name), value}
             twice = value == "auto" and meanings.get(name) in values
-            if same or twice or trainable.unavailable(name, value, resources):
+            if same or twice or f"{name}={value}" in ruled_out or trainable.unavailable(name, value, resources):
                 continue
             try:
                 layout = trainable.layout({**config, name: value}, resources)

@@ -62,6 +62,27 @@ def test_what_cannot_run_here_and_what_is_the_same_is_not_tried() -> None:
     assert values(of_vgg(Resources(1)), "strategy") == []
 
 
+def test_what_cannot_matter_to_a_users_network_or_be_done_with_it_is_not_tried(tmp_path: Path) -> None:
+    def ruled_out(*changes: tuple[str, str]) -> set[str]:
+        path = written(tmp_path, f"advised_{next(numbers)}.py", *changes)
+        return {*command._ruled_out(command._of_configuration(command._parser().parse_args(["--trainable", path])))}
+
+    chain = (
+        "class Chain(nn.Sequential):\n    def forward(self, x):\n        return super().forward(x)\n\n\ndef network("
+    )
+    assert ruled_out() == {"memory_format"}
+    other = ("nn.Tanh(),", "nn.Unflatten(1, (1, 1, -1)), nn.Conv2d(1, 1, 1), nn.Flatten(),")
+    assert ruled_out(other, ("def network(", chain), ("return nn.Sequential(", "return Chain(")) == {
+        "strategy=pipeline"
+    }
+    found = neighbours(
+        load_trainable("vgg19_cifar10"), whole(), CORES, {}, None, ["memory_format", "strategy=pipeline"]
+    )
+    assert not values(found, "memory_format")
+    assert "ddp" in values(found, "strategy")
+    assert "pipeline" not in values(found, "strategy")
+
+
 def test_settings_of_other_strategies_are_not_tried() -> None:
     assert not values(of_vgg(), "num_microbatches")
     assert values(of_vgg(strategy="pipeline", num_microbatches=4), "num_microbatches") == [8, 2]

@@ -41,10 +41,9 @@ def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torc
         InfeasibleError: the network is no chain, there are fewer layers than processes, the batch has no such
             micro-batches, or two stages share a weight.
     """
-    if not is_chain(model):
-        raise InfeasibleError("strategy pipeline: needs an nn.Sequential without a forward of its own, or `blocks`")
-    if not isinstance(shape.inputs, Tensor) or not isinstance(shape.targets, Tensor):
-        raise InfeasibleError("strategy pipeline: inputs and targets must be one tensor each")
+    if reason := reason_against(model, shape):
+        raise InfeasibleError(f"strategy pipeline: {reason}")
+    assert is_chain(model)
     world_size = dist.get_world_size()
     check_microbatches(settings, world_size)
     if world_size > len(model):
@@ -55,6 +54,15 @@ def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torc
     dist.broadcast_object_list(costs, src=0)
     assert costs[0] is not None
     return _PipelineStep(model, costs[0], settings, shape, device)
+
+
+def reason_against(model: nn.Module, shape: SampleShape) -> str | None:
+    """Return why a network cannot be cut into stages, however many processes there are; None: it may."""
+    if not is_chain(model):
+        return "needs an nn.Sequential without a forward of its own, or `blocks`"
+    if not isinstance(shape.inputs, Tensor) or not isinstance(shape.targets, Tensor):
+        return "inputs and targets must be one tensor each"
+    return None
 
 
 def _micro_batch(model: nn.Module, shape: SampleShape, settings: Settings, device: torch.device | str) -> Tensor:
