@@ -1,4 +1,4 @@
-"""Ceilings: peak matrix, convolution, memory and decoding rates of this machine, measured once and stored.
+"""Ceilings: peak matrix, convolution and memory rates of this machine, measured once and stored.
 
     python -m trainables.machine.ceilings [--threads N]     measure again, store the best so far, print all
 
@@ -9,10 +9,9 @@ interference is provisional: the next process that asks measures again, up to fi
 from __future__ import annotations
 
 import argparse
-import io
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 
 import torch
@@ -30,18 +29,15 @@ COPIED_FLOATS = {"cpu": 2**26, "cuda": 2**27}  # more than caches hold, and few 
 SECONDS = 0.25  # for each rate
 QUIET_SHARE = 0.95  # share of its cores that the process had, at least, in a measurement without interference
 MAX_TRIES = 5
-PICTURES = 100  # decoded in one repetition
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Highest rates observed, with `threads` threads or on the GPU."""
+    """Highest rates observed, with as many threads as were asked for, or on the GPU."""
 
-    threads: int
     matrix_teraflops_per_second: Mapping[str, float]  # by precision
     convolution_teraflops_per_second: Mapping[str, float]
     memory_gib_per_second: float  # read and written while copying
-    decoded_images_per_second: float  # 32x32 JPEG files by PIL, on one core
 
     def teraflops_per_second(self, precision: str) -> float:
         """Return the higher of the matrix and the convolution rate: some libraries are slow at one of them."""
@@ -62,7 +58,7 @@ def _figures(threads: int, device: torch.device, enough: Callable[[Figures], boo
 
 
 def _as_ceilings(figures: Figures) -> Ceilings:
-    return Ceilings(**{name: value for name, value in figures.items() if name not in ("quiet", "tries")})
+    return Ceilings(**{row.name: figures[row.name] for row in fields(Ceilings)})
 
 
 def _measured(old: Figures | None, threads: int, device: torch.device) -> Figures:
@@ -93,11 +89,9 @@ def _rates(threads: int, device: torch.device) -> Figures:
             rates[kind][precision] = best[0] / 1e12
             quiet &= device.type == "cuda" or best[1] >= QUIET_SHARE * threads
     return {
-        "threads": threads,
         "matrix_teraflops_per_second": rates["matrix"],
         "convolution_teraflops_per_second": rates["convolution"],
         "memory_gib_per_second": _best(*_copying(device), device)[0],
-        "decoded_images_per_second": _best(*_decoding(), torch.device("cpu"))[0],
         "quiet": quiet,
         "tries": 1,
     }
@@ -130,16 +124,6 @@ def _copying(device: torch.device) -> tuple[float, Callable[[], object]]:
     return 2 * source.nbytes / GIB, lambda: target.copy_(source)
 
 
-def _decoding() -> tuple[float, Callable[[], object]]:
-    from PIL import Image
-
-    smooth = torch.nn.functional.interpolate(_noise(1, 3, 8, 8), size=(32, 32), mode="bilinear")
-    pixels = smooth[0].mul(40).add(128).clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous()
-    file = io.BytesIO()
-    Image.fromarray(pixels.numpy()).save(file, "JPEG", quality=90)
-    return float(PICTURES), lambda: [Image.open(file).convert("RGB") for _ in range(PICTURES)]
-
-
 def _best(amount: float, work: Callable[[], object], device: torch.device) -> tuple[float, float]:
     """Return the highest rate of `amount` per second in many calls, and the cores that the process had in that call."""
 
@@ -165,7 +149,6 @@ def table(measured: Ceilings) -> str:
         other = measured.convolution_teraflops_per_second[precision]
         lines.append(f"{precision:<12}{rate:>11.3f} TFLOP/s{other:>10.3f} TFLOP/s")
     lines.append(f"memory      {measured.memory_gib_per_second:>11.1f} GiB/s, read and written by a copy")
-    lines.append(f"decoding    {measured.decoded_images_per_second:>11,.0f} images/s on one core, 32x32 JPEG by PIL")
     return "\n".join(lines)
 
 

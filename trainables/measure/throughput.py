@@ -17,6 +17,7 @@ MIN_WINDOWS = 3  # uncontended; fewer do not show how much they vary
 # 2 fast cores and up to 10% of 2 slow ones (results/LOG.md), and they run in each trial of a search.
 MAX_INTERFERENCE = 0.12
 MAX_SLOWDOWN = 1.15  # of a fixed piece of arithmetic, relative to its fastest run; slower windows are discarded
+SETTLED_WINDOWS, SETTLED_HALF_WIDTH = 6, 0.02  # fewest uncontended windows, and half of their 95% interval at most
 REFERENCE_WINDOWS = 16  # followed by a reference step: as many as a probe has, so a long training is not delayed
 
 MIN_WARMUP_STEPS = 4
@@ -167,16 +168,16 @@ class ThroughputMeter:
         result = throughput(self._windows or [self._open], self._cores, self._drift)
         return replace(result, windows=min(result.windows, len(self._windows)), warmup_steps=len(self._warmup))
 
-    def settled(self, relative_half_width: float = 0.02, min_windows: int = 6) -> bool:
-        """Return True if `min_windows` uncontended windows agree on the rate within `relative_half_width`.
+    def settled(self) -> bool:
+        """Return True if enough uncontended windows agree on the rate.
 
         Drift between measurements, which the interval of the result also covers, does not shrink by measuring on.
         """
         windows = self.uncontended_windows
-        if len(windows) < max(min_windows, MIN_WINDOWS):
+        if len(windows) < SETTLED_WINDOWS:
             return False
         error, degrees_of_freedom = _sampling_error(windows)
-        return error is not None and student_t(degrees_of_freedom) * error <= relative_half_width
+        return error is not None and student_t(degrees_of_freedom) * error <= SETTLED_HALF_WIDTH
 
     def _close_window(self) -> None:
         self.pause()
