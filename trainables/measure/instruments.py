@@ -22,7 +22,7 @@ from trainables.measure.drift import RateHistory, workload_id
 from trainables.measure.interference import InterferenceClock
 from trainables.measure.reference_step import ReferenceStep
 from trainables.measure.repeats import rates_by_part, reference_rate
-from trainables.measure.telemetry import Telemetry
+from trainables.measure.telemetry import OVER_GPUS, Telemetry
 from trainables.measure.throughput import MIN_WARMUP_STEPS, ThroughputMeter
 from trainables.parallel import ranks
 from trainables.process_limits import allowed_cores
@@ -44,11 +44,7 @@ OVER_RANKS: dict[str, ranks.Reduction] = {
     "loader_processes": "sum",
     "loader_cores": "mean",
     "system_time_fraction": "mean",
-    "gpu_utilization": "mean",
-    "gpu_memory_gib": "max",
-    "gpu_power_watts": "sum",
-    "gpu_clock_mhz": "mean",
-    "gpu_throttled_fraction": "max",
+    **OVER_GPUS,
 }
 
 
@@ -212,10 +208,11 @@ class Instruments:
     def _telemetry_means(self) -> dict[str, float]:
         mine: Mapping[str, float] = self._telemetry.means(self._units)
         world_size, device = self._worker.world_size, self._device
-        known = {
-            name: ranks.reduced([mine.get(name, math.nan)], reduction, world_size, device)[0]
-            for name, reduction in OVER_RANKS.items()
-        }
+        known: dict[str, float] = {}
+        for reduction in dict.fromkeys(OVER_RANKS.values()):
+            names = [name for name, its in OVER_RANKS.items() if its == reduction]
+            values = [mine.get(name, math.nan) for name in names]
+            known |= zip(names, ranks.reduced(values, reduction, world_size, device), strict=True)
         # each rank divided all units by the joules of its own GPUs, or by those of the node's processors
         counted = device.type == "cuda" or ranks.local_rank(self._worker.rank) == 0
         joules = 1 / mine.get("units_per_joule", math.nan) if counted else 0.0

@@ -18,6 +18,7 @@ import torch
 from trainables.machine.nvml import Gpu
 from trainables.machine.peak_memory import GIB, private_bytes, resident_bytes
 from trainables.measure.interference import children_seconds, core_ticks
+from trainables.parallel import ranks
 
 POWERCAP = Path("/sys/class/powercap")
 SAMPLE_SECONDS = 0.5  # a sample costs 0.05 ms on the CPU: 0.01% of a core
@@ -25,14 +26,15 @@ LAG_SECONDS = 1.0  # NVML's utilisation and power are means over the last second
 SHORT_PAUSE_SECONDS = 0.1  # changes those means little, for instance an evaluation between short epochs
 LAGGING = ("gpu_utilization", "gpu_power_watts")
 
-# Reduction of each metric over the process's GPUs.
-OVER_GPUS: dict[str, Callable[[Iterable[float]], float]] = {
-    "gpu_utilization": fmean,
-    "gpu_memory_gib": max,
-    "gpu_power_watts": sum,
-    "gpu_clock_mhz": fmean,
-    "gpu_throttled_fraction": max,
+# Reduction of each metric over the GPUs of all processes.
+OVER_GPUS: dict[str, ranks.Reduction] = {
+    "gpu_utilization": "mean",
+    "gpu_memory_gib": "max",
+    "gpu_power_watts": "sum",
+    "gpu_clock_mhz": "mean",
+    "gpu_throttled_fraction": "max",
 }
+_REDUCED: dict[ranks.Reduction, Callable[[Iterable[float]], float]] = {"mean": fmean, "max": max, "sum": sum}
 
 _Counters = dict[str, float]  # values that only increase, by name
 
@@ -95,9 +97,9 @@ class Telemetry:
             self._count()
             means = self._own.all()
             by_gpu = [gpu.all() for gpu in self._of_gpus]
-        for name, over in OVER_GPUS.items():
+        for name, reduction in OVER_GPUS.items():
             if known := [gpu[name] for gpu in by_gpu if name in gpu]:
-                means[name] = over(known)
+                means[name] = _REDUCED[reduction](known)
         grown = self._grown
         if "resident_gib" in means:
             # reading private memory takes 10 ms: too long for a sample
