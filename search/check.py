@@ -31,7 +31,8 @@ from search.study.run_estimate import PROBE_SECONDS
 from search.text.markdown import wrap
 from search.text.metrics import CONTENDED
 from search.text.numbers import plus_minus
-from search.train.child_process import TrainingError, last_metrics, without_rank
+from search.text.reasons import without_rank
+from search.train.child_process import TrainingError, last_metrics
 from search.train.facts import facts_of
 from trainables.contract import Data, DataError, Metric, Resources, Source, Trainable, load_trainable, source_of
 

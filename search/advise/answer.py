@@ -12,7 +12,7 @@ from search.text.configurations import DEFAULT, assignments, with_all_digits
 from search.text.markdown import WIDTH, format_tables, wrap
 from search.text.numbers import format_ratio
 from search.text.shell import continued
-from search.train.child_process import without_rank
+from search.text.reasons import without_rank
 from trainables.contract import Scalar
 
 Settings = Mapping[str, Scalar | None]

@@ -56,10 +56,12 @@ from search.text.numbers import (
     unknown_intervals,
 )
 from search.text.scatter_plot import DOT, Axis, Point, scatter_plot
+from search.text.shorten import shorten
 
 FIGURES = (".png", ".svg", ".pdf")
 MOST_ROWS = 16  # of a table
 LINES = 16  # of the sketch
+MOST_OF_A_NAME = 30  # characters
 DEFAULT_MINUTES = 2.0
 OTHER = "†"  # marks what is of different machines
 
@@ -169,7 +171,7 @@ def _runs(named: Sequence[Side]) -> list[str]:
     whole = volumes[0][-1] if volumes else 0.0
     shares = [format_percent(v / whole) if whole else "–" for v in volumes[0][:-1]] if volumes else ["–"] * len(named)
     columns = {
-        "run": [name if len(name := side.run.name) <= 30 else f"{name[:29]}…" for side in named],
+        "run": [shorten(side.run.name, MOST_OF_A_NAME) for side in named],
         "complete": [f"{side.run.state.counts()['complete']}" for side in named],
         "front": [plural(len(side.run.state.front()), "point") for side in named],
         "hypervolume": shares,

@@ -415,7 +415,7 @@ class RunState:
         return self.info.metrics.get(metric, "")
 
     def is_rate(self, metric: str) -> bool:
-        """Whether a metric is a rate per second or joule, by its unit or its name."""
+        """Return whether a metric is a rate per second or joule, by its unit or its name."""
         return self.unit(metric).endswith(("/s", "/J")) or metric.endswith(("_per_second", "_per_joule"))
 
     def is_fraction(self, metric: str) -> bool:

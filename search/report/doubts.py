@@ -20,14 +20,14 @@ def doubts(run: Run) -> Iterator[str]:
         if place.alternatives and names not in told:
             told.add(names)
             yield not_told_apart(run, place)
-        if text := perhaps_no_better(run, place):
+        if text := perhaps_no_better(place):
             yield text
 
 
 def doubts_about(run: Run, trial: Trial) -> list[str]:
     """Return the sentences on a trial; none: it is not on the front, or its place there is not in doubt."""
     places = [place for place in run.front_places if place.point.trial_id == trial.trial_id]
-    return [text for place in places for text in (not_told_apart(run, place), perhaps_no_better(run, place)) if text]
+    return [text for place in places for text in (not_told_apart(run, place), perhaps_no_better(place)) if text]
 
 
 def not_told_apart(run: Run, place: FrontPlace) -> str:
@@ -41,7 +41,7 @@ def not_told_apart(run: Run, place: FrontPlace) -> str:
     return f"{place.point.trial_id} cannot be told apart from {_listed(named)}; {together}."
 
 
-def perhaps_no_better(run: Run, place: FrontPlace) -> str:
+def perhaps_no_better(place: FrontPlace) -> str:
     """Return a sentence on the trials than which a point may be no better; empty: its place is not in doubt by them."""
     if place.is_settled or not place.superior:
         return ""

@@ -8,7 +8,6 @@ import ctypes
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -90,11 +89,6 @@ def train(arguments: Sequence[str], reports: Reports) -> int:
 
 class TrainingError(Exception):
     """Raised where a training ends without a result; the message is its own."""
-
-
-def without_rank(error: str) -> str:
-    """Return the error of one of several processes without the number of that process."""
-    return re.sub(r"^rank \d+: ", "", error)
 
 
 def last_metrics(arguments: Sequence[str]) -> Mapping[str, float]:

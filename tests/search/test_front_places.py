@@ -61,17 +61,17 @@ def test_a_point_that_may_be_no_better_than_a_surely_faster_one_is_told():
     slow, fast = run.front_places
     odds = f"{slow.probability:.0%}"
     assert slow.probability < 0.9
-    assert perhaps_no_better(run, fast) == ""
-    assert perhaps_no_better(run, slow) == (
+    assert perhaps_no_better(fast) == ""
+    assert perhaps_no_better(slow) == (
         f"t0002 may be no better than t0001 in any objective; it is on the front with a probability of {odds}."
     )
-    assert doubts_about(run, slow.point) == [perhaps_no_better(run, slow)]
+    assert doubts_about(run, slow.point) == [perhaps_no_better(slow)]
     assert "t0002 may be no better than t0001" in " ".join(" ".join(front_section(run)).split())
 
 
 def test_a_point_that_is_surely_better_somewhere_is_in_no_doubt():
     run = Run(Path(), state_of((0.700, 300.0), (0.9, 200.0)))
-    assert [(place.superior, perhaps_no_better(run, place)) for place in run.front_places] == [((), ""), ((), "")]
+    assert [(place.superior, perhaps_no_better(place)) for place in run.front_places] == [((), ""), ((), "")]
 
 
 def test_two_points_of_the_front_that_cannot_be_told_apart_are_alternatives_of_each_other():
