@@ -11,8 +11,8 @@ from search.front.neighbour import MIN_GAIN, Neighbour, gains
 from search.text.configurations import DEFAULT, assignments, with_all_digits
 from search.text.markdown import WIDTH, format_tables, wrap
 from search.text.numbers import format_ratio
-from search.text.shell import continued
 from search.text.reasons import without_rank
+from search.text.shell import continued
 from trainables.contract import Scalar
 
 Settings = Mapping[str, Scalar | None]
