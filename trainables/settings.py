@@ -43,7 +43,7 @@ class Settings:
     accumulation_steps: int = parameter(
         1,
         "parts into which each process cuts its samples of a step, to take less memory; the gradients of all are added"
-        " before the update",
+        " before the update, and batch normalisation sees one part at a time",
         low=1,
     )
     max_gradient_norm: float = parameter(

@@ -35,14 +35,22 @@ class Step:
 
     IN_PARTS = False  # whether each rank updates only a part of the weights
 
-    def __init__(self, model: nn.Module, forward: nn.Module, settings: Settings, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        forward: nn.Module,
+        settings: Settings,
+        device: torch.device,
+        share: Share | None = None,
+    ) -> None:
+        """`share`: what this rank reads of each batch; None: its share by the strategy."""
         self.model = model
         self._forward = torch.compile(forward) if settings.compile else forward
         self._optimizer = optimizer(model, settings)
         self._scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
         self._settings, self._device = settings, device
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        first, end = self._share(rank, world_size).within(settings.batch_size)
+        first, end = (share or self._share(rank, world_size)).within(settings.batch_size)
         self._most_samples = end - first  # that this rank reads of each batch
         self._part = self._most_samples / settings.batch_size
 

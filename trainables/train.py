@@ -212,7 +212,9 @@ def _job(options: argparse.Namespace) -> Job:
     images = {"data": data.name, "train_images": data.train_images, "val_images": data.val_images}
     about = {"trainable": options.trainable, **images, "data_found": description, **config, "epochs": epochs}
     mine = json.dumps(about, indent=1, sort_keys=True)
-    earlier_version = {"data_found": description}  # did not write it
+    # an earlier version did not write it, and had fewer settings
+    earlier_version: dict[str, Any] = {"data_found": description}
+    earlier_version |= {name: row.default for name, row in (trainable.PARAMETERS or {}).items()}
     if path.exists() and {**earlier_version, **_read(path)} != json.loads(mine):  # its checkpoint is of something else
         raise ValueError(f"--folder {folder}: another configuration or other data were trained there, see config.json")
     path.write_text(mine)

@@ -20,7 +20,6 @@ from search.compare.comparison import (
 from search.exit_codes import InputError
 from search.front.differences import Estimate
 from search.front.intervals import HALF_95
-from search.front.roles import is_rate
 from search.front.targets import is_duration
 from search.record.trial import UNKNOWN_DEVIATION
 from search.text.numbers import format_number, format_percent, format_ratio, join_words, plural
@@ -106,7 +105,8 @@ def outcomes(
         if learned:
             known = [each for row in both if (each := _difference(row, side, named[0]))]
         else:
-            known = in_turns or [each for row in both if (each := _log_ratio(row, letter, base, metric))]
+            is_rate = side.run.state.is_rate(metric)
+            known = in_turns or [each for row in both if (each := _log_ratio(row, letter, base, is_rate))]
         if not known:
             yield Outcome(f"`{condition}`: {letter} shares no configuration with {base} whose interval is known", False)
             continue
@@ -121,7 +121,7 @@ def outcomes(
         else:
             ratio, low, high = mean.ratio
             failed = condition.is_met(low, high)
-            what = "rate" if is_rate(metric) else metric
+            what = "rate" if metric == side.run.state.rate_metric else metric
             text = f"{letter} has {format_ratio(ratio, low, high)} times the {what} of {base}"
         yield Outcome(f"`{condition}`: {text}, {over}{_fails(failed)}", failed)
 
@@ -145,12 +145,12 @@ def _difference(row: Shared, side: Side, base: Side) -> Estimate | None:
     return Estimate(one.value - other.value, math.hypot(*halves) / HALF_95)
 
 
-def _log_ratio(row: Shared, letter: str, base: str, metric: str) -> Estimate | None:
+def _log_ratio(row: Shared, letter: str, base: str, is_rate: bool) -> Estimate | None:
     ratio, half = row.ratio(letter, base)
     if not ratio > 0 or half == math.inf:
         return None
     if half is None:
-        return Estimate(math.log(ratio), 0.0 if "memory" in metric else math.sqrt(2.0) * UNKNOWN_DEVIATION)
+        return Estimate(math.log(ratio), math.sqrt(2.0) * UNKNOWN_DEVIATION * is_rate)  # else exact, as memory is
     return Estimate(math.log(ratio), half / ratio / HALF_95)
 
 

@@ -100,7 +100,21 @@ def reconcile(
         weighted += weight * difference.mean * row
     independent = np.linalg.inv(precision)
     means = independent @ weighted
-    of_mean = 1 / sum(1 / level.deviation**2 for level in levels.values())
-    covariance = independent + (len(levels) - 1) * of_mean
+    covariance = independent + _of_groups(levels, differences, places)
     deviations = np.sqrt(np.diag(covariance))
     return {name: Estimate(float(means[i]), float(deviations[i])) for name, i in places.items()}, covariance
+
+
+def _of_groups(
+    levels: Mapping[str, Estimate], differences: Mapping[tuple[str, str], Estimate], places: Mapping[str, int]
+) -> NDArray[np.float64]:
+    """Return the covariance by which the mean of each group of rates that were compared is as uncertain as a rate."""
+    group = {name: {name} for name in levels}
+    for one, other in differences:
+        together = group[one] | group[other]
+        group |= dict.fromkeys(together, together)
+    found = np.zeros((len(levels), len(levels)))
+    for names in {frozenset(each) for each in group.values()}:
+        rows = [places[name] for name in names]
+        found[np.ix_(rows, rows)] = (len(rows) - 1) / sum(1 / levels[name].deviation ** 2 for name in names)
+    return found

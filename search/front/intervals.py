@@ -84,7 +84,7 @@ def merge_independent(name: str, measurements: Iterable[Metrics]) -> dict[str, f
         return {}
     in_logarithms = is_rate(name) and all(value > 0 for value, _ in measured)
     if in_logarithms:
-        measured = [(math.log(value), half / value) for value, half in measured]
+        measured = [(math.log(value), math.asinh(half / value)) for value, half in measured]
     weights = [1 / half**2 for _, half in measured]
     mean = sum(weight * value for weight, (value, _) in zip(weights, measured, strict=True)) / sum(weights)
     scatter = sum(((value - mean) / (half / HALF_95)) ** 2 for value, half in measured) / max(1, len(measured) - 1)

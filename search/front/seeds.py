@@ -12,6 +12,8 @@ from search.front.intervals import HALF_95, Metrics, half_interval
 from trainables.student_t import student_t
 
 PRIOR_SEEDS = 2.0  # degrees of freedom that a guess of the spread counts for
+CONTRADICTED = 4.0  # ratio of what was found to the guess, from which on the guess does not count
+MOST_ALIKE = 20  # trials of a group
 MEDIAN_GAP = 0.9539  # median of the absolute difference of two standard normal variables
 
 
@@ -26,8 +28,8 @@ def spread_of(
     `again`: configurations that were trained with several seeds, which decide. `alike`: trials of nearly equal
     settings, which tell of it where none was. Few measurements say little. Until they are more, the variance by the
     choice of validation samples stands in for it, in the manner of a scaled inverse chi-squared prior: both are of the
-    same size in many trainings. The variance is larger than its estimate, so that 1.96 standard deviations are half of
-    a 95% interval, as Student's t has it.
+    same size in many trainings; not where what was found is much larger. The variance is larger than its estimate, so
+    that 1.96 standard deviations are half of a 95% interval, as Student's t has it.
     """
     by_seeds = [values for each in again if len(values := _values(metric, each)) > 1]
     freedom = float(sum(len(values) - 1 for values in by_seeds))
@@ -39,7 +41,7 @@ def spread_of(
         if not gaps:
             return None
         squares = freedom * (median(gaps) / MEDIAN_GAP) ** 2
-    if guess is not None:
+    if guess is not None and squares / freedom < CONTRADICTED * guess:
         squares, freedom = squares + PRIOR_SEEDS * guess, freedom + PRIOR_SEEDS
     return squares / freedom * (student_t(freedom) / HALF_95) ** 2
 
@@ -62,7 +64,8 @@ def _gaps(groups: Sequence[Sequence[float]]) -> tuple[list[float], float]:
     median of these differences does not depend on one trial that diverged, which tells of its settings.
     """
     losses = [loss for group in groups for loss in group]
-    better = [group for group in groups if len(group) > 1 and median(group) <= median(losses)]
+    limit = median(losses) if losses else 0.0
+    better = [group[-MOST_ALIKE:] for group in groups if len(group) > 1 and median(group) <= limit]
     gaps = [abs(one - other) for group in better for one, other in combinations(group, 2)]
     return gaps, float(sum(len(group) - 1 for group in better))
 

@@ -310,8 +310,9 @@ def pid_namespace() -> str:
 
 def _is_gone(writer: dict[str, Any]) -> bool:
     """Return whether the writer was a process of this machine, and of this container, that is no longer there."""
-    here = socket.gethostname(), pid_namespace()
-    if (writer.get("host"), writer.get("pid_namespace")) != here or not isinstance(writer.get("process"), int):
+    if writer.get("host") != socket.gethostname() or not isinstance(writer.get("process"), int):
+        return False
+    if writer.get("pid_namespace", pid_namespace()) != pid_namespace():  # earlier versions wrote none
         return False
     try:
         os.kill(writer["process"], 0)

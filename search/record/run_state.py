@@ -312,6 +312,11 @@ class RunState:
         """The trial of the space's baseline; None: the space has none, or it was not started."""
         return self.trials.get("t0001") if self.opening and (self.opening.space or {}).get("baseline") else None
 
+    @property
+    def complete_baseline(self) -> Trial | None:
+        """The trial of the baseline, to which constraints refer; None: it is not complete, or there is none."""
+        return self.baseline if self.baseline and self.baseline.state == "complete" else None
+
     def preparing_probes(self) -> list[Trial]:
         """All trials that `is_preparing` is true for."""
         return [trial for trial in self.trials.values() if self.is_preparing(trial)]
@@ -342,7 +347,7 @@ class RunState:
         """Trials that may be compared, as `search.front.candidates`; `among`: only these."""
         if not self.objectives:  # the run has not begun
             return []
-        baseline = self.baseline.metrics if self.baseline and self.baseline.state == "complete" else {}
+        baseline = self.complete_baseline.metrics if self.complete_baseline else {}
         compared = self.trials.values() if among is None else among
         return candidates(compared, self.objectives, self.constraints, baseline, self.is_probe_run)
 

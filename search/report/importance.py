@@ -21,7 +21,7 @@ from search.record.trial import Trial
 Judge = Callable[[Sequence[float]], dict[str, float]]
 
 FEWEST_TRIALS = 10  # below that the best of them are too few
-MOST_TRIALS = 300  # 0.1 s for each evaluation
+MOST_TRIALS = 200  # 0.07 s for each evaluation
 SHUFFLES = 19  # of which the largest is exceeded by chance in one of 20 runs
 FEWEST_BEST = 5  # trials, as Optuna advises
 BEST_SHARE = 0.1

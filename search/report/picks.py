@@ -114,7 +114,7 @@ def _violated(run: Run) -> Iterator[str]:
     complete = [trial for trial in run.state.counted() if trial.state == "complete"]
     for constraint in map(read_constraint, run.info.constraints):
         known = {t.trial_id: t.metrics[constraint.metric] for t in complete if constraint.metric in t.metrics}
-        given = constraint.given(run.state.baseline.metrics if run.state.baseline else {})
+        given = constraint.given(run.state.complete_baseline.metrics if run.state.complete_baseline else {})
         excesses = {name: given.excess(value) for name, value in known.items()} if given else {}
         if beyond := [name for name, excess in excesses.items() if excess > 0]:
             nearest = min(beyond, key=excesses.__getitem__)

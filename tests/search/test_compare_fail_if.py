@@ -102,7 +102,8 @@ def test_what_turns_have_measured_counts_in_place_of_separate_measurements() -> 
     from search.compare.fail_if import FailIf, outcomes
 
     class Run:
-        info = RunState(typed(story())).info
+        state = RunState(typed(story()))
+        info = state.info
 
     sides: Any = [Side("A", Run()), Side("B", Run())]  # type: ignore[arg-type]
     (found,) = outcomes(FailIf("images_per_second", True, 0.95), sides, [], {"B": [Estimate(-0.2, 0.01)]})

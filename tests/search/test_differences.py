@@ -62,6 +62,13 @@ def test_turns_make_the_difference_of_two_levels_as_sharp_as_they_are_and_not_th
     assert found["a"].deviation == pytest.approx(0.2, rel=0.01)
 
 
+def test_rates_that_were_not_compared_keep_their_intervals():
+    levels = {name: Estimate(0.0, 0.02) for name in "abcd"}
+    assert [each.deviation for each in reconcile(levels, {})[0].values()] == pytest.approx([0.02] * 4)
+    found, _ = reconcile(levels, {("a", "b"): Estimate(0.0, 0.001)})
+    assert [each.deviation for each in found.values()] == pytest.approx([0.02] * 4, rel=0.01)
+
+
 def with_turns(*pairs, number=12, **changed):
     recorder = Recorder(constraints=[], **changed)
     for trial_id, size, accuracy, rate in (("t0001", 64, 0.70, 100.0), ("t0002", 128, 0.69, 104.0)):

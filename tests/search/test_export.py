@@ -102,7 +102,7 @@ def test_what_optuna_does_not_let_change_is_written_anew(tmp_path):
     with (folder / "journal.jsonl").open("a") as journal:
         journal.write(json.dumps(again) + "\n")
     assert export(load(folder), path) == (2, 2)
-    assert by_name(study_of(path))["t0002"].values[1] == pytest.approx(390.0)
+    assert by_name(study_of(path))["t0002"].values[1] == pytest.approx(390.0, rel=0.01)
     assert len(study_of(path).trials) == 2
 
 

@@ -46,6 +46,38 @@ def test_a_point_that_may_violate_a_constraint_may_not_be_on_the_front(constrain
     assert odds == {"t0001": 1.0, "t0002": pytest.approx(probability, abs=0.05)}
 
 
+def judged(constraint, *, state="complete", rates=(300.0, 300.0), ends=True, objectives=None):
+    """Probabilities of two trials with the same batch size, of which the first is the baseline."""
+    space = {**INFO["space"], "baseline": {"batch_size": 64}}
+    recorder = Recorder(constraints=[constraint], space=space, **({"objectives": objectives} if objectives else {}))
+    for number, rate in enumerate(rates, start=1):
+        recorder.start(f"t000{number}", **config(64, 0.1 * number))
+        found = {"images_per_second": rate, "val_accuracy": 0.5 + number / 10, "peak_memory_gib": 3.0 - number}
+        found |= {"images_per_second_low": 0.98 * rate, "images_per_second_high": 1.02 * rate} if ends else {}
+        recorder.measure(f"t000{number}", 1, **found)
+        recorder.finish(f"t000{number}", state if number == 1 else "complete")
+    return RunState(typed(recorder.events)).front_probabilities()
+
+
+def test_a_rate_that_is_the_baselines_own_meets_a_constraint_relative_to_it():
+    goals = [INFO["objectives"][0], {"metric": "peak_memory_gib", "goal": "minimize"}]
+    odds = judged("images_per_second >= 0.98 * baseline", objectives=goals)
+    assert odds == {"t0001": 0.0, "t0002": 1.0}
+
+
+def test_a_baseline_that_failed_judges_nothing():
+    assert judged("images_per_second >= 0.98 * baseline", state="failed", rates=(300.0, 200.0)) == {"t0002": 1.0}
+
+
+def test_a_constraint_on_a_rate_without_an_interval_is_known_to_15_percent():
+    recorder = Recorder(constraints=["images_per_second >= 200"])
+    for number, (accuracy, rate) in enumerate(((0.70, 400.0), (0.75, 200.01)), start=1):
+        recorder.start(f"t000{number}", **config(64 * number))
+        recorder.measure(f"t000{number}", 1, val_accuracy=accuracy, images_per_second=rate)
+        recorder.finish(f"t000{number}")
+    assert RunState(typed(recorder.events)).front_probabilities()["t0002"] == pytest.approx(0.5, abs=0.05)
+
+
 def test_what_is_surely_slower_is_no_alternative_to_a_point_that_may_be_less_accurate():
     places = front_places(state_of((0.700, 300.0), (0.705, 200.0), (0.704, 199.8)))
     slow, fast = places

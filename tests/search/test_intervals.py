@@ -7,6 +7,12 @@ import pytest
 from search.front.intervals import half_interval, merge_independent
 
 
+def test_wide_intervals_of_rates_are_narrower_together():
+    one = {"x_per_second": 100.0, "x_per_second_low": 100.0 / math.exp(2), "x_per_second_high": 100.0 * math.exp(2)}
+    merged = merge_independent("x_per_second", [one, one])
+    assert merged["x_per_second_high"] == pytest.approx(100.0 * math.exp(2 / math.sqrt(2)), rel=0.01)
+
+
 def test_half_of_an_interval_comes_from_its_ends_from_the_pictures_or_in_early_runs_from_a_deviation():
     assert half_interval({"rate": 100.0, "rate_low": 98.0, "rate_high": 104.0}, "rate") == 3.0
     assert half_interval({"rate": 100.0, "rate_std": 2.5}, "rate") == 2.5

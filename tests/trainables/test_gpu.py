@@ -123,7 +123,6 @@ def test_synchronised_batch_normalisation_does_not_wait_for_the_device(monkeypat
             torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # PyTorch calls it a prototype
 def test_kernels_are_timed_for_our_own_batches_which_have_one_shape_and_not_for_those_of_a_users_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +133,7 @@ def test_kernels_are_timed_for_our_own_batches_which_have_one_shape_and_not_for_
     assert torch.backends.cudnn.benchmark
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # PyTorch calls it a prototype
 def test_a_step_does_not_wait_for_the_device() -> None:
     """Under `set_sync_debug_mode("error")` any waiting raises; the first steps make buffers and may wait."""
     config = {"batch_size": 64, "width": 0.125, "precision": "fp16"}

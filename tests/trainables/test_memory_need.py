@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import torch
 
+from tests.trainables.ranked import on_ranks
 from tests.trainables.shapes import VGG_SHAPE
 from trainables.contract import Data, InfeasibleError, MemoryNeed, Resources
 from trainables.local_worker import LocalWorker
 from trainables.machine.peak_memory import GIB
 from trainables.prediction import memory_need
 from trainables.prediction.memory_need import Calibration, Job, check, largest_batch
+from trainables.prediction.memory_traffic import memory_traffic
 from trainables.setting_check import checked
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
@@ -121,6 +123,27 @@ def test_parts_of_a_batch_take_the_activations_of_one_part() -> None:
     whole, parts = of(batch_size=256), of(batch_size=256, accumulation_steps=4)
     assert parts.parts["activations"] == pytest.approx(whole.parts["activations"] / 4, rel=0.05)
     assert parts.parts["gradients"] == whole.parts["gradients"]
+
+
+def predicted_in_parts(rank: int, world_size: int) -> list[int]:
+    """Bytes in all, and of the traffic of a step, as a rank of a trial predicts them, of one and of two parts."""
+    found = []
+    for parts in (1, 2):
+        chosen = settings(batch_size=64, strategy="ddp", world_size=2, accumulation_steps=parts)
+        need = memory_need.memory_need(chosen, Job(VGG_SHAPE, 1000, world_size, CPU), memory_need.TYPICAL["cpu"])
+        traffic = memory_traffic(chosen, VGG_SHAPE, CPU)
+        assert need is not None
+        assert traffic is not None
+        found += [need.total, traffic.of_step(64)]
+    return found
+
+
+def test_the_ranks_of_a_trial_predict_parts_too() -> None:
+    found = on_ranks(predicted_in_parts, 2)
+    assert found[0] == found[1]
+    whole, whole_traffic, parts, parts_traffic = found[0]
+    assert parts < whole
+    assert parts_traffic > whole_traffic
 
 
 @pytest.mark.slow

@@ -104,18 +104,13 @@ def test_the_units_of_a_sample_are_the_mean_over_samples(tmp_path: Path, name: s
     assert workload_of(settings).units_per_sample(Data(train_images=1)) in (1, 2)
 
 
-def test_the_units_of_a_sample_are_averaged_over_many_samples_but_over_few_that_load_slowly(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_units_of_a_sample_are_averaged_over_the_same_samples_in_each_process(tmp_path: Path, name: str) -> None:
     units = ("def loss(", "def units(inputs, targets):\n    return int(inputs[0])\n\n\ndef loss(")
     many, of_sample = ("48 if part", "900 if part"), (ITEM, "return torch.full((4,), i), self.y[i]")
     settings = OwnTrainable(Path(written(tmp_path, name, units, many, of_sample))).settings()
-    monkeypatch.setattr(own_file, "COUNTING_SECONDS", 60.0)
-    assert workload_of(settings).units_per_sample(Data()) == sum(range(900)) / 900
-    monkeypatch.setattr(own_file, "COUNTING_SECONDS", 0.0)
-    some = workload_of(settings).units_per_sample(Data(train_images=899))
-    assert some == pytest.approx(450, rel=0.05)
-    assert round(some * own_file.FEWEST_COUNTED, 6).is_integer()
+    found = workload_of(settings).units_per_sample(Data())
+    assert found == pytest.approx(449.5, abs=1.0)
+    assert round(found * own_file.UNITS_OF_SAMPLES, 6).is_integer()
 
 
 def test_choices_may_be_numbers(tmp_path: Path, name: str) -> None:

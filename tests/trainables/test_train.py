@@ -213,6 +213,15 @@ def test_a_folder_of_another_configuration_is_not_gone_on_from(
     assert "another configuration or other data were trained there" in capsys.readouterr().err
 
 
+def test_a_training_of_an_earlier_version_which_had_fewer_settings_goes_on(folder: Path) -> None:
+    command = ["--folder", str(folder), "--data", "generated", "--train-images", "64", "--val-images", "16"]
+    command += ["--epochs", "1", "batch_size=32", "width=0.02", "threads=1"]
+    assert main(command) == 0
+    known = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in known.items() if k != "accumulation_steps"}))
+    assert main(command) == 0
+
+
 def test_what_the_test_set_says_is_kept(folder: Path) -> None:
     assert main(["--trainable", "replay", "--folder", str(folder), "--epochs", "3", "--test", "batch_size=64"]) == 0
     tested = json.loads((folder / "test.json").read_text())

@@ -244,7 +244,7 @@ def _remedy(settings: Settings, job: Job) -> str:
     if not most:
         return "no batch_size fits"
     fits, fewest = f"batch_size at most {most}", math.ceil(settings.batch_size / most) * settings.accumulation_steps
-    if STRATEGIES[settings.strategy].micro_batches:
+    if STRATEGIES[settings.strategy].micro_batches or settings.cuda_graphs is True:
         return fits
     for parts in (fewest, 2 * fewest, 4 * fewest):  # the whole batch takes memory, too
         need = memory_need(replace(settings, accumulation_steps=parts), job)

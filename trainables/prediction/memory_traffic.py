@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from trainables.build import shapes_of_network
 from trainables.machine.measurement_cache import Figures, cached_measurement
+from trainables.plan import Share
 from trainables.prediction.countable import counted_or_none
 from trainables.prediction.memory_need import plain
 from trainables.prediction.tensor_memory import materialize
@@ -69,7 +70,7 @@ def _counted(settings: Settings, shape: SampleShape, batch: int, device: torch.d
     counter = _Counter()
     with FakeTensorMode(allow_non_fake_inputs=True):  # constants that a file made itself
         materialize(model, device)
-        step = Step(model, model, replace(settings, batch_size=batch), device)
+        step = Step(model, model, replace(settings, batch_size=batch), device, Share())
         inputs, targets = shape.empty(batch, device)
         step(inputs, targets, Timeline(device))  # creates the optimizer's state
         with counter:

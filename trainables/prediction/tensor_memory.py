@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from trainables.parallel.ranks import bucket_groups, flattened
+from trainables.plan import Share
 from trainables.prediction.caching_allocator import MIB, CachingAllocator
 from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
@@ -78,7 +79,7 @@ def tensor_memory(
         materialize(network, device)
         parameters = watch.live
         # a tensor without values is refused as a graph's learning rate
-        step = Step(network, network, replace(settings, cuda_graphs=False, batch_size=batch), device)
+        step = Step(network, network, replace(settings, cuda_graphs=False, batch_size=batch), device, Share())
         if bucket_bytes:
             _collect_gradients(network, bucket_bytes)
         inputs, targets = shape.empty(batch, device)

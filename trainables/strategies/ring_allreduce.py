@@ -41,8 +41,10 @@ class _RingStep(Step):
     @contextlib.contextmanager
     def _unsynchronised(self) -> Iterator[None]:
         self._rings.paused = True
-        yield
-        self._rings.paused = False
+        try:
+            yield
+        finally:
+            self._rings.paused = False
 
     def _backward(self, loss: Tensor, timeline: Timeline) -> None:
         torch.autograd.backward(loss)

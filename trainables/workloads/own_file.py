@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,9 +32,7 @@ from trainables.workload import EvaluationPart
 from trainables.workloads.sample_values import mistake_of, mixed_samples
 
 SUBSET_SEED = 20090408  # fixed, so that all trials of all runs see the same part of the samples
-# Samples over which the units of a sample are averaged: all, as many as this or, from the fewest on, one second's.
-MOST_COUNTED, FEWEST_COUNTED, COUNTING_SECONDS = 1000, 48, 1.0
-GOLDEN_RATIO = (5**0.5 - 1) / 2  # its multiples are evenly spread, modulo 1, however many there are
+UNITS_OF_SAMPLES = 256  # over which the units of a sample are averaged, in each process over the same ones
 UNREADABLE = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 LOADED_COPIES = 2  # of a batch: its samples, and the stacked batch
 
@@ -90,13 +87,10 @@ class OwnFile:
             return 1
         key = data.root, data.train_images
         if key not in self._units:
-            units, end = list[int](), time.perf_counter() + COUNTING_SECONDS
-            for index in _spread(self.training_indices(data), MOST_COUNTED):
-                inputs, targets = tree_map(lambda x: x[0], self._batch_of(data, index))
-                units.append(int(self._module.units(inputs, targets)))
-                if len(units) >= FEWEST_COUNTED and time.perf_counter() > end:
-                    break
-            self._units[key] = fmean(units)
+            indices = self.training_indices(data)
+            chosen = indices[np.linspace(0, len(indices) - 1, min(len(indices), UNITS_OF_SAMPLES), dtype=int)]
+            samples = [tree_map(lambda x: x[0], self._batch_of(data, index)) for index in chosen.tolist()]
+            self._units[key] = fmean(int(self._module.units(inputs, targets)) for inputs, targets in samples)
             if not self._units[key] > 0:
                 raise DataError(f"{self._path.name}: units says {self._units[key]:g} of a sample, expected more than 0")
         return self._units[key]
@@ -268,13 +262,6 @@ def _some(count: int, most: int | None) -> Indices:
     if most is None or most >= count:
         return np.arange(count)
     return np.sort(np.random.default_rng(SUBSET_SEED).permutation(count)[:most])
-
-
-def _spread(indices: Indices, most: int) -> list[int]:
-    """Return at most so many of the indices in an order of which every beginning is evenly spread."""
-    chosen = indices[np.linspace(0, len(indices) - 1, min(len(indices), most), dtype=int)]
-    found: list[int] = chosen[np.argsort(np.arange(len(chosen)) * GOLDEN_RATIO % 1)].tolist()
-    return found
 
 
 def _seeded_order(plan: Plan, epoch: int) -> Iterator[list[tuple[int, int]]]:
