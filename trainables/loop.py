@@ -30,7 +30,7 @@ from trainables.measure.probe_end import may_stop
 from trainables.measure.sample_mean import OfSamples, mean_with_interval, of_each_sample, value_of_each
 from trainables.metrics import training_seconds
 from trainables.parallel import ranks
-from trainables.plan import Batch, Batches, Plan
+from trainables.plan import Batch, Batches, Plan, share_of
 from trainables.prediction import memory_need
 from trainables.prediction.flops import training_flops_per_sample
 from trainables.prediction.memory_traffic import memory_traffic
@@ -38,7 +38,6 @@ from trainables.sample_shape import SampleShape
 from trainables.seeding import seed_process
 from trainables.settings import Settings
 from trainables.step import Step, arranged, autocast, in_floats, learning_rate
-from trainables.strategies import share_of
 from trainables.workload import Views, num_samples, workload_of
 from trainables.workloads.sample_values import MOST_SAMPLES, first_samples, of_samples
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from trainables.contract import InfeasibleError
 from trainables.stages import Timeline
+from trainables.strategy_table import STRATEGIES
 
 Indices = NDArray[np.int64]
 Batch = tuple[Any, Any]  # inputs and targets: tensors, or nested tuples, lists and dicts of tensors
@@ -29,6 +30,14 @@ class Share:
         if self.number is None:
             return 0, 0
         return batch_size * self.number // self.of, batch_size * (self.number + 1) // self.of
+
+
+def share_of(strategy: str, rank: int, world_size: int) -> Share:
+    """Return what a rank reads of each batch; a process alone reads all of it."""
+    if world_size == 1:
+        return Share()
+    readers = STRATEGIES[strategy].readers(world_size)
+    return Share(readers.index(rank) if rank in readers else None, len(readers))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from trainables.contract import InfeasibleError
 from trainables.machine.processor import precision_of
-from trainables.plan import Share
+from trainables.plan import Share, share_of
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.strategy_table import captures
@@ -50,13 +50,9 @@ class Step:
         self._scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
         self._settings, self._device = settings, device
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        first, end = (share or self._share(rank, world_size)).within(settings.batch_size)
+        first, end = (share or share_of(settings.strategy, rank, world_size)).within(settings.batch_size)
         self._most_samples = end - first  # that this rank reads of each batch
         self._part = self._most_samples / settings.batch_size
-
-    def _share(self, rank: int, world_size: int) -> Share:
-        """Return what a rank reads of each batch."""
-        return Share(rank, world_size)
 
     def __call__(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         """Train on this rank's share of a batch; return its part of the batch's mean loss, detached, on the device.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainables.contract import Scalar, Strategy
@@ -39,7 +39,7 @@ class StrategyRow(Strategy):
     all_gpus: bool = False  # the only process uses all GPUs of its node, and needs one
     micro_batches: bool = False  # a batch is cut into `num_microbatches` equal parts
     bucket_bytes: int = 0  # gradients are collected in vectors of about this size, which are sent in place on GPUs
-    readers: Callable[[int], int] = lambda processes: processes  # processes that read samples, of so many
+    readers: Callable[[int], Sequence[int]] = range  # ranks that read equal shares of each batch, of so many processes
     unsupported: Mapping[str, Scalar] = field(default_factory=dict)  # values of parameters
     eager_steps: int = 3  # before a step is captured: they choose kernels and allocate buffers
 
@@ -110,7 +110,7 @@ STRATEGIES = {
         module="trainables.strategies.parameter_server",
         settings=("server",),
         fewest_processes=2,
-        readers=lambda processes: max(1, processes - 1),
+        readers=lambda processes: range(min(1, processes - 1), processes),  # all but the server
         memory_shares=_parameter_server_shares,
         unsupported={"cuda_graphs": True, "precision": "fp16", "batch_norm": "synchronised"},
     ),
@@ -120,6 +120,7 @@ STRATEGIES = {
         settings=("num_microbatches", "schedule"),
         fewest_processes=2,
         micro_batches=True,
+        readers=lambda processes: range(1),
         memory_shares=_pipeline_shares,
         unsupported={"cuda_graphs": True, "compile": True, "precision": "fp16", "batch_norm": "synchronised"},
     ),

@@ -16,7 +16,8 @@ from trainables.contract import Data
 from trainables.local_worker import LocalWorker
 from trainables.network.vgg import vgg
 from trainables.parallel import ranks
-from trainables.strategies import get_strategy, parameter_server, share_of
+from trainables.plan import share_of
+from trainables.strategies import get_strategy, parameter_server
 from trainables.strategies.parameter_server import Staleness
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 

@@ -2,7 +2,7 @@
 
 import copy
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,13 @@ from tests.trainables.shapes import VGG_SHAPE
 from trainables.network.normalization import synchronised
 from trainables.network.vgg import vgg
 from trainables.parallel import ranks
-from trainables.plan import Plan
+from trainables.plan import Plan, share_of
 from trainables.samples.generated import generate
 from trainables.samples.loaders import training_batches
 from trainables.samples.picture_source import Pictures
 from trainables.setting_check import checked
 from trainables.stages import Timeline
-from trainables.strategies import get_strategy, share_of
+from trainables.strategies import get_strategy
 from trainables.strategy_table import STRATEGIES
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
@@ -46,6 +46,13 @@ def settings_of(strategy: str, **config: Any) -> Vgg19Settings:
 def test_gradients_of_parts_add_up_to_those_of_the_batch() -> None:
     whole, parts = (trained("single", 0, 1, batch_size=22, accumulation_steps=count) for count in (1, 3))
     assert parts.losses == pytest.approx(whole.losses, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(("strategy", "readers"), [("ddp", 3), ("parameter_server", 2), ("pipeline", 1)])
+def test_the_ranks_that_read_samples_read_each_of_a_batch_once(strategy: str, readers: int) -> None:
+    shares = [range(*share_of(strategy, rank, 3).within(16)) for rank in range(3)]
+    assert sorted(chain.from_iterable(shares)) == list(range(16))
+    assert sum(map(bool, shares)) == len(STRATEGIES[strategy].readers(3)) == readers
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def layout_of(settings: Settings, resources: Resources) -> Layout:
     processes = processes_of(settings, resources)
     if row.micro_batches:
         check_microbatches(settings, processes)
-    parts, fewest = settings.accumulation_steps, settings.batch_size // row.readers(processes)
+    parts, fewest = settings.accumulation_steps, settings.batch_size // len(row.readers(processes))
     if parts > max(1, fewest):
         raise InfeasibleError(f"accumulation_steps {parts}: a process has {fewest} samples of a batch")
     cpus = cores_of(processes, settings, resources)
@@ -85,13 +85,17 @@ def check_microbatches(settings: Settings, processes: int) -> None:
         raise InfeasibleError(f"num_microbatches {count}: schedule 1f1b needs one per process, {processes}")
 
 
-def samples_per_reader(settings: Settings, processes: int) -> int:
-    """Return the samples of a batch in the process that reads most of them."""
-    return math.ceil(settings.batch_size / STRATEGIES[settings.strategy].readers(processes))
+def samples_per_process(settings: Settings, processes: int) -> int:
+    """Return the samples of a batch in the process that trains most of them.
+
+    A stage of a pipeline counts as the whole network on an equal share, though a part of it passes all samples.
+    """
+    row = STRATEGIES[settings.strategy]
+    return math.ceil(settings.batch_size / (processes if row.micro_batches else len(row.readers(processes))))
 
 
 def samples_at_a_time(settings: Settings, processes: int) -> int:
     """Return the samples that pass through one process's network together: a part of its share of a batch."""
     if STRATEGIES[settings.strategy].micro_batches:
         return max(1, settings.batch_size // settings.num_microbatches)
-    return math.ceil(samples_per_reader(settings, processes) / settings.accumulation_steps)
+    return math.ceil(samples_per_process(settings, processes) / settings.accumulation_steps)

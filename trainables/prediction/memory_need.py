@@ -34,8 +34,8 @@ from trainables.machine.allocator import allocating
 from trainables.machine.measurement_cache import Figures, cached_measurement, machine_fingerprint
 from trainables.machine.peak_memory import GIB, PeakMemory, available, private_bytes
 from trainables.machine.processor import precision_of, precisions
-from trainables.parallel.layouts import samples_per_reader
-from trainables.plan import Plan
+from trainables.parallel.layouts import samples_per_process
+from trainables.plan import Plan, share_of
 from trainables.prediction.caching_allocator import reserved_for
 from trainables.prediction.countable import Told, counted_or_none
 from trainables.prediction.largest import largest
@@ -47,7 +47,6 @@ from trainables.samples.worker_batches import PREFETCHED_BATCHES
 from trainables.settings import Precision, Settings
 from trainables.stages import Timeline
 from trainables.step import arranged, autocast
-from trainables.strategies import share_of
 from trainables.strategy_table import STRATEGIES, MemoryShare, captures
 from trainables.vgg19_settings import Vgg19Settings, loader_of
 from trainables.workload import workload_of
@@ -150,7 +149,7 @@ def _memory_need(
     settings: Settings, job: Job, calibration: Calibration | None, told: Told = log.info
 ) -> MemoryNeed | None:
     device = job.device
-    batch = samples_per_reader(settings, job.processes)
+    batch = samples_per_process(settings, job.processes)
     row = STRATEGIES[settings.strategy]
     bucket_bytes = row.bucket_bytes if device.type == "cuda" else 0
     counted = counted_or_none(
@@ -248,7 +247,7 @@ def _remedy(settings: Settings, job: Job) -> str:
         return fits
     for parts in (fewest, 2 * fewest, 4 * fewest):  # the whole batch takes memory, too
         need = memory_need(replace(settings, accumulation_steps=parts), job)
-        if parts <= samples_per_reader(settings, job.processes) and need and need.fits:
+        if parts <= samples_per_process(settings, job.processes) and need and need.fits:
             return f"{fits}, or accumulation_steps {parts}"
     return fits
 

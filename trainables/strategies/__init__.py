@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import Protocol, cast
 
 from torch import device, nn
 
-from trainables.plan import Share
 from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.step import Step
@@ -16,7 +14,7 @@ from trainables.strategy_table import STRATEGIES
 
 
 class StrategyModule(Protocol):
-    """Module of a strategy. It may define `share(rank, world_size)` where the ranks do not read equal shares."""
+    """Module of a strategy."""
 
     def build(self, model: nn.Module, settings: Settings, shape: SampleShape, device: device) -> Step:
         """Return a step that trains `model`, which is on `device` already. All ranks call it with equal weights.
@@ -24,12 +22,6 @@ class StrategyModule(Protocol):
         Raises:
             InfeasibleError: the strategy cannot train such a network.
         """
-
-
-def share_of(name: str, rank: int, world_size: int) -> Share:
-    """Return the part of each batch that the rank reads: by default an equal share."""
-    share: Callable[[int, int], Share] = getattr(get_strategy(name), "share", Share)
-    return share(rank, world_size) if world_size > 1 else Share()
 
 
 def get_strategy(name: str) -> StrategyModule:

@@ -24,18 +24,12 @@ from torch import Tensor, nn
 
 from trainables.contract import InfeasibleError, timeout_seconds
 from trainables.parallel.ranks import flattened
-from trainables.plan import Share
 from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step
 
 SERVER, FIRST_WORKER = 0, 1
-
-
-def share(rank: int, world_size: int) -> Share:
-    """Divide the pictures among the workers; the server reads none."""
-    return Share(None if rank == SERVER else rank - FIRST_WORKER, world_size - 1)
 
 
 def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torch.device) -> Step:
@@ -66,9 +60,6 @@ class _Node(Step):
             parameter.grad = gradient
         super().__init__(model, model, settings, device)
         self._post = _Post(self._weights, through_host=settings.server == "asynchronous" and device.type == "cuda")
-
-    def _share(self, rank: int, world_size: int) -> Share:
-        return share(rank, world_size)
 
     def gather(self) -> None:
         dist.broadcast(self._weights, src=SERVER)

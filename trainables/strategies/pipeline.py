@@ -20,18 +20,12 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from trainables.contract import InfeasibleError
 from trainables.parallel.balance import LayerCost, cuts, is_chain, layer_costs
 from trainables.parallel.layouts import check_microbatches, samples_at_a_time
-from trainables.plan import Share
 from trainables.sample_shape import SampleShape
 from trainables.settings import Settings
 from trainables.stages import Timeline
 from trainables.step import Step, arranged, autocast, loss_of, optimizer_state
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
-
-
-def share(rank: int, world_size: int) -> Share:
-    """Give all samples to the first process."""
-    return Share() if rank == 0 else Share(None)
 
 
 def build(model: nn.Module, settings: Settings, shape: SampleShape, device: torch.device) -> Step:
