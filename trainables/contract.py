@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol, cast, get_args
 
 Config = Mapping[str, Any]
 Scalar = int | float | str | bool
-Role = Literal["rate", "quality", "loss"]  # of a metric: work per second; larger, or smaller, is better
-Affects = Literal["all", "probed", "trained"]  # metrics: all, those that a probe measures, or the others
+Role = Literal["rate", "quality", "loss"]  # of a metric: quality is better if larger, loss if smaller
+Affects = Literal["all", "probed", "trained"]  # metrics that change: all, those of a probe, or the others
 
 TRAINING_SECONDS = "training_seconds"  # the metric that the time of a whole training is
 EPOCHS = "epochs"  # the parameter that a training's length is, where it has one

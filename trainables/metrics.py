@@ -22,14 +22,16 @@ def common_metrics(unit: str) -> dict[str, Metric]:
         "throughput_seconds": Metric("s", "duration of these windows"),
         "warmup_steps": Metric("steps", "steps left out at the beginning, until they got no faster"),
         "contended_windows": Metric(
-            "windows", "windows left out because other processes took more than 12% of the trial's cores"
+            "windows",
+            "windows left out because others (processes, the hypervisor, a quota) took more than 12% of the trial's"
+            " cores, or the processor or the GPU was slowed down",
         ),
         "contended": Metric("0 or 1", "1: too few windows were uncontended, so the rate is over contended ones"),
         "load_seconds": Metric("s", "per step, waiting for data; this and the next five from profiled steps"),
         "transfer_seconds": Metric("s", "per step, copying to the GPU"),
         "forward_seconds": Metric("s", "per step, network and loss"),
         "backward_seconds": Metric("s", "per step, until the last gradient is there"),
-        "communicate_seconds": Metric("s", "per step, waiting for gradients of other processes after backward"),
+        "communicate_seconds": Metric("s", "per step, waiting for messages of other processes, such as gradients"),
         "update_seconds": Metric("s", "per step, optimizer"),
         "step_seconds": Metric("s", "per step, sum of these stages"),
         "profiled_steps": Metric("steps", "steps that the stages are means over"),

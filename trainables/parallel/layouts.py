@@ -72,7 +72,8 @@ def check_microbatches(settings: Settings, processes: int) -> None:
     """Check that the batch can be cut as the schedule needs: a stage knows beforehand what size it will receive.
 
     Raises:
-        InfeasibleError: the micro-batches would differ in size, are too few for the schedule, or would be cut twice.
+        InfeasibleError: the micro-batches would differ in size or are too few for the schedule, or the batch is
+            also cut by `accumulation_steps`.
     """
     count, batch_size = settings.num_microbatches, settings.batch_size
     if settings.accumulation_steps > 1:
