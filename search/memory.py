@@ -2,7 +2,8 @@
 
     python -m search.memory batch_size=512 precision=bf16 optimizer=adamw [--available GIB] [--trainable NAME]
 
-The first call on a machine trains two tiny networks to calibrate the prediction. Exit code 2: bad input.
+The first call on a machine trains two tiny networks to calibrate the prediction, and takes a minute or two.
+Exit code 2: bad input.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="URI",
         help="keep a copy of the run in a folder there, e.g. s3://BUCKET/runs; with --go-on, get it from there",
     )
-    known.add_argument("--dry-run", action="store_true", help="print the plan; start and write nothing")
+    known.add_argument("--dry-run", action="store_true", help="print the plan, with short timings here; create no run")
     known.add_argument(
         "--on",
         metavar="MACHINE",

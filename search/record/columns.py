@@ -11,7 +11,7 @@ from trainables.contract import Trainable, find_trainable
 # name -> (unit, meaning). Metrics have their units in `run.info.metrics`, settings are called `config.<name>`.
 COLUMNS = {
     "trial_id": ("", "the trial's name, t0001 onwards"),
-    "state": ("", "running, complete, stopped (by the scheduler), infeasible (cannot run here) or failed"),
+    "state": ("", "running, complete, stopped (early), infeasible (cannot run here) or failed"),
     "reason": ("", "why it did not complete"),
     "kind": ("", "train, or probe (measured only what a short probe can)"),
     "epochs": ("epochs", "how many were measured; 0: it was a probe, or never reported"),
