@@ -51,10 +51,11 @@ def _doubtful_pairs(run_state: RunState) -> list[Pair]:
 def next_to_train_again(run_state: RunState, seconds: float) -> Trial | None:
     """Return the point of the front to train with another seed, of those that can be trained in the time.
 
-    Picks that have one seed come first: the best of many may be so by luck. Then the point whose place on the front is
-    the most doubtful; of equally doubtful ones that with the fewest seeds.
+    Picks that have one seed come first, of these the knee, which is recommended: the best of many may be so by luck.
+    Then the point whose place on the front is the most doubtful; of equally doubtful ones that with the fewest seeds.
     """
     odds, front = run_state.front_probabilities(), {trial.trial_id for trial in run_state.front()}
+    knee = run_state.knee
     picked = {trial.trial_id for trial in run_state.picked()}
     fitting = [
         trial
@@ -65,9 +66,10 @@ def next_to_train_again(run_state: RunState, seconds: float) -> Trial | None:
         and len(trial.again) < MOST_SEEDS - 1
     ]
 
-    def key(trial: Trial) -> tuple[bool, float, int]:
+    def key(trial: Trial) -> tuple[bool, bool, float, int]:
         can_wait, doubt = trial.trial_id not in picked or bool(trial.again), odds[trial.trial_id]
-        return can_wait, -round(doubt * (1 - doubt), 2), len(trial.again)
+        is_first = not can_wait and trial is knee
+        return can_wait, not is_first, -round(doubt * (1 - doubt), 2), len(trial.again)
 
     return min(fitting, key=key, default=None)
 

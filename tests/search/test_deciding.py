@@ -22,10 +22,10 @@ from search.report.front_tables import front_section
 from search.results import load
 from search.space.parsing import parse_space
 from search.space.space import Space
-from search.study.deciding import ROUNDS_AT_A_TIME
+from search.study.deciding import ROUNDS_AT_A_TIME, next_to_train_again
 from search.study.front_measurements import FrontMeasurements
 from search.study.study import Study
-from tests.search.runs import interval
+from tests.search.runs import Recorder, config, interval, typed
 from trainables.contract import Measurement, Resources, Verdict, load_trainable
 
 OBJECTIVES = [
@@ -322,7 +322,11 @@ def test_each_pick_is_trained_with_another_seed_before_what_is_doubtful(
     measured = [(0.700, 100.0), (0.702, 99.0), (0.50, 200.0), (0.30, 300.0)]
     trials = [(accuracy, interval(rate, 1.0)) for accuracy, rate in measured]
     _, tasks = decided(tmp_path, monkeypatch, trials, faster_by(1.1), seconds=30.0)
-    assert [task.trial_id for task in tasks if task.function == "train"] == ["t0002", "t0003", "t0004"]
+    assert [task.trial_id for task in tasks if task.function == "train"] == [
+        "t0003",
+        "t0002",
+        "t0004",
+    ]  # the knee first
 
 
 def test_trials_that_share_an_accuracy_are_trained_with_different_seeds(
@@ -406,3 +410,19 @@ def test_a_group_that_does_not_start_leaves_a_point_as_it_is(
 
 def flat(blocks: list[str]) -> str:
     return " ".join(" ".join(blocks).split())
+
+
+def test_of_picks_with_one_seed_the_recommended_one_is_trained_again_first() -> None:
+    recorder = Recorder(constraints=[])
+    for number, (accuracy, rate) in enumerate(((0.80, 100.0), (0.75, 300.0), (0.50, 320.0)), start=1):
+        recorder.start(f"t000{number}", **config(32 * number))
+        recorder.measure(f"t000{number}", 1, val_accuracy=accuracy, **interval(rate, 30.0))
+        recorder.finish(f"t000{number}")
+    state = RunState(typed(recorder.events))
+    for trial in state.trials.values():
+        trial.seconds = 10.0
+    first = next_to_train_again(state, 60.0)
+    assert first is state.knee is state.trials["t0002"]
+    state.apply(typed([{"event": "again", "trial_id": "t0002", "seed": 1, "metrics": {"val_accuracy": 0.75}}])[0])
+    assert next_to_train_again(state, 60.0) is not first
+    assert next_to_train_again(state, 5.0) is None
