@@ -69,6 +69,13 @@ def print_output(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def open_missing_streams() -> None:
+    """Give a process that was started without output one that nobody reads."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+
+
 def replace_unknown_characters() -> None:
     """Let the output have a question mark for each character that its encoding lacks."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # in a notebook it is another object

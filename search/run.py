@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search.commandline import print_output
+from search.commandline import open_missing_streams, print_output
 from search.exit_codes import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, InputError
 from search.record.columns import COLUMNS
 from search.record.disk import check_writable, describe_os_error, is_out_of_space
@@ -71,6 +71,7 @@ Fitted = tuple[Space, Data, list[str]]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    open_missing_streams()
     try:
         options = parser().parse_args(words, argparse.Namespace(words=words))
         if options.parameters is not None:
@@ -114,6 +115,8 @@ def _claimed_mirror(options: argparse.Namespace) -> Iterator[Mirror | None]:
     if options.space is not None and options.space.suffix != ".py":
         load_space(options.space, options.set)  # before anything is written there
     mirror = Mirror(options.mirror, name)
+    if mirror.is_in(folder := options.resume or options.results / name):
+        raise InputError(f"--mirror {options.mirror}: {folder} is the run's own folder; name another one")
     mirror.claim()
     try:
         yield mirror

@@ -88,7 +88,8 @@ def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, at_end=2)
     parser.add_argument("words", nargs="*", metavar="RUN or NAME=VALUE", help="folder of a run; settings to change")
     parser.add_argument("--trial", metavar="ID", help="of the run; default: the knee of its front")
-    parser.add_argument("--minutes", type=float, default=2.0, help="time to measure (default: 2)")
+    more = "starting the trainings and the fewest rounds may take a minute more"
+    parser.add_argument("--minutes", type=float, default=2.0, help=f"time to measure (default: 2); {more}")
     parser.add_argument("--trainable", help="without a run: vgg19_cifar10, image_folder or a file such as flowers.py")
     parser.add_argument("--data", default="auto", help="without a run: auto, cifar10, folder or generated")
     parser.add_argument("--root", help="folder of the data; default: that of the run")

@@ -219,7 +219,7 @@ class TrialModel:
             return "an objective had no finite value"
         if self._has_too_little_data(self.num_started - 1):
             first = join_words(self._to_the_end)
-            early = f"the first trials, all but {first}, end early, so that more are tried"
+            early = f"the first trials that have a rate, all but {first}, end early, so that more are tried"
             return early if trial.has_rate else None
         self._expect_others(trial)
         own = float(self.gain(trial.row[None])[0]) / (trial.length - epoch)

@@ -109,7 +109,7 @@ def _check(run: Run, requirements: Requirements) -> None:
     objectives = [o.metric for o in run.state.objectives]
     for constraint in requirements.constraints:
         if constraint.metric not in known:
-            names = known if len(known) <= 8 else objectives
+            names = list(dict.fromkeys([*objectives, *(each.metric for each in run.state.constraints), *known]))
             raise InputError(f'{run.name} has no metric "{constraint.metric}"{did_you_mean(constraint.metric, names)}')
     for metric in requirements.within:
         if metric not in objectives:

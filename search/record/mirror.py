@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from search.record.disk import write_atomically
+from search.record.disk import is_out_of_space, write_atomically
 from search.record.events import End, Event, Finish
 from search.record.journal import FILE_NAME as JOURNAL
 from search.record.run_state import RunState
@@ -66,7 +66,7 @@ class Mirror:
             self._base = f"{base.rstrip('/')}/{name}"
             self.has_run()
         except (OSError, ValueError, TypeError) as error:
-            raise MirrorError(f"--mirror {uri}: {first_line(error)}; e.g. s3://BUCKET/runs or file:///DIR") from error
+            raise MirrorError(f"--mirror {uri}: {first_line(error)}; e.g. s3://BUCKET/runs or /DIR") from error
 
     def has_run(self) -> bool:
         """Return whether the copy has the journal of a run.
@@ -113,14 +113,23 @@ class Mirror:
             if here.startswith(there):
                 return False
             if not there.startswith(here[: here.rfind(b"\n") + 1]):
-                raise MirrorError(f"--mirror {self.uri}: {folder} has another run of this name")
+                if here.partition(b"\n")[0] != there.partition(b"\n")[0]:
+                    raise MirrorError(f"--mirror {self.uri}: {folder} has another run of this name")
+                what = "has events that the copy, which went on elsewhere, lacks; rename it to go on from the copy"
+                raise MirrorError(f"--mirror {self.uri}: {folder} {what}")
             for name in self._files_there():
                 if name != JOURNAL:
                     self._fetch(name, folder / name)
             self._fetch(JOURNAL, path)  # last: with it the folder is that of a run
         except OSError as error:
+            if is_out_of_space(error):  # of this machine
+                raise
             raise MirrorError(f"--mirror {self.uri}: {first_line(error)}") from error
         return True
+
+    def is_in(self, folder: Path) -> bool:
+        """Return whether the copy is the run's folder itself."""
+        return self._is_local and Path(self._base).resolve() == folder.resolve()
 
     def copy(self, folder: Path, unfinished: AbstractSet[str] = frozenset()) -> None:
         """Copy what has changed since the last copy, the journal last, and delete what is gone.
@@ -171,12 +180,12 @@ class Mirror:
     def _writer(self) -> dict[str, Any] | None:
         """Return what the writer says of itself; None: there is none."""
         try:
-            found: dict[str, Any] = json.loads(self._read(WRITER))
+            found = json.loads(self._read(WRITER))
         except FileNotFoundError:
             return None
         except ValueError:
             return {"token": "unreadable"}
-        return found
+        return found if isinstance(found, dict) else {"token": "unreadable"}
 
     def _is_ours(self) -> bool:
         """Return whether this process is the writer."""

@@ -15,6 +15,7 @@ from search.execution.ray_watchdog import end_children
 from search.exit_codes import DONE, FAILED, OUT_OF_DISK
 from search.record.disk import describe_os_error, is_out_of_space
 from search.text.errors import first_line
+from search.text.unbreakable import Unbreakable
 
 if TYPE_CHECKING:  # pandas is imported when there are results to write
     from search.record.dataframes import Run
@@ -42,7 +43,6 @@ def write_results(folder: Path) -> Run:
 
 def finish_run(folder: Path, resume_command: str, interrupted: int | None = None) -> int:
     """Write and print the results; return the exit code. `interrupted`: exit code of the signal that ended the run."""
-    from search.commandline import print_output
     from search.report.report import closing_lines
 
     try:
@@ -50,7 +50,7 @@ def finish_run(folder: Path, resume_command: str, interrupted: int | None = None
     except OSError as error:
         return report_failure(folder, resume_command, error)
     how = f"\ninterrupted; to go on:\n  {resume_command}" if interrupted else ""
-    print_output(f"{closing_lines(run)}{how}")
+    print(f"{closing_lines(run)}{how}", file=Unbreakable(sys.stdout), flush=True)
     return interrupted or (DONE if run.state.counts()["complete"] else FAILED)
 
 

@@ -1,12 +1,10 @@
 """Progress of a run: a live view in a terminal, otherwise one line per relevant event."""
 
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import Any, Self, TextIO, cast
+from typing import Self, TextIO, cast
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -42,6 +40,7 @@ from search.text.configurations import format_change, format_settings
 from search.text.durations import format_duration, rough_duration
 from search.text.markdown import wrap
 from search.text.numbers import format_number, format_ratio, plural, plus_minus
+from search.text.unbreakable import Unbreakable
 
 QUIET_SECONDS = 60.0  # without a message, before one says what runs
 
@@ -56,7 +55,7 @@ class Progress:
         self, run_state: RunState, console: Console | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self._console = console or Console()
-        self._console.file = cast(TextIO, _Unbreakable(self._console.file))
+        self._console.file = cast(TextIO, Unbreakable(self._console.file))
         self._clock = clock
         self._run_state = run_state
         self._view = View(run_state)
@@ -207,36 +206,3 @@ def _format_tested(run_state: RunState, metrics: Mapping[str, float]) -> str:
     found = {name: x for name, x in metrics.items() if math.isfinite(x) and not is_interval_end(name, metrics)}
     texts = [f"{run_state.label(name)} {plus_minus(x, half_interval(metrics, name))}" for name, x in found.items()]
     return f": {', '.join(texts)}" if texts else ""
-
-
-class _Unbreakable:
-    """Text file whose writes never fail: a closed pipe or an encoding error must not end a run of hours."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def write(self, text: str) -> int:
-        """Write, with a replacement for characters that the encoding lacks."""
-        try:
-            self._file.write(text)
-        except UnicodeEncodeError as error:
-            self._file.write(text.encode(error.encoding, "replace").decode(error.encoding))
-        except (OSError, ValueError) as error:  # ValueError: the file was closed
-            self._give_up(error)
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush, if the file is still open."""
-        try:
-            self._file.flush()
-        except (OSError, ValueError) as error:
-            self._give_up(error)
-
-    def _give_up(self, error: Exception) -> None:
-        """Redirect a closed pipe, or the buffered rest would fail at exit (see "Note on SIGPIPE" in Python's docs)."""
-        if isinstance(error, BrokenPipeError):
-            with suppress(OSError), open(os.devnull, "wb") as nowhere:
-                os.dup2(nowhere.fileno(), self._file.fileno())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)

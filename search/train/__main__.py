@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from search.commandline import find_trial, load_run, print_output, replace_unknown_characters, run_parser
+from search.commandline import find_trial, load_run, replace_unknown_characters, run_parser
 from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError
 from search.front.roles import metric_label
 from search.record.dataframes import Run
@@ -33,6 +33,7 @@ from search.study.interrupt import Interrupted, Interrupts
 from search.text.markdown import wrap
 from search.text.numbers import join_words
 from search.text.shell import continued
+from search.text.unbreakable import Unbreakable
 from search.train.arguments import data_arguments
 from search.train.child_process import CURVES, Reports, read_curves, train
 from search.train.progress import Progress
@@ -219,12 +220,12 @@ def _conclude(job: Job, reports: Reports) -> None:
     write_result(training, conditions, continued(list(map(shlex.quote, shlex.split(job.command)))))
     names = [SUMMARY, RESULT, CURVES, *(["the checkpoint"] if any(job.folder.glob("checkpoint*")) else [])]
     files = wrap(f"{job.folder}: {join_words(names)}", "  ")
-    print_output(f"{headline(training)}\n\n{comparison(training)}\n\n{files}")
+    print(f"{headline(training)}\n\n{comparison(training)}\n\n{files}", file=Unbreakable(sys.stdout), flush=True)
 
 
 def _print_continuation(outcome: str, progress: Progress, job: Job) -> None:
     text = f"{outcome} after epoch {progress.last_epoch} of {job.epochs}; to continue:\n  {job.command}"
-    print(text, file=sys.stderr)
+    print(text, file=Unbreakable(sys.stderr), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -18,6 +18,7 @@ from search.front.intervals import half_interval
 from search.text.durations import format_duration, rough_duration
 from search.text.markdown import WIDTH
 from search.text.numbers import plus_minus
+from search.text.unbreakable import Unbreakable
 from search.train.child_process import Epoch
 
 STEP_LINE_SECONDS = 60.0
@@ -36,6 +37,7 @@ class Progress:
     ) -> None:
         self._epochs, self._labels, self._units = epochs, labels, units
         self._console, self._clock, self._start = console or Console(), clock, clock()
+        self._console.file = cast(TextIO, Unbreakable(self._console.file))
         self._ends: list[tuple[int, float]] = []  # number of each ended epoch, and its end
         self._cells: list[str] = []
         self._steps: tuple[int, int, int] | None = None  # epoch that runs, its steps so far, and all of them

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -196,9 +197,50 @@ def test_a_long_upload_shows_that_its_writer_is_there(uri: str, run: Path, monke
 
 def test_another_run_of_the_same_name_is_not_overwritten(uri: str, run: Path, tmp_path: Path) -> None:
     claimed(uri).copy(run)
-    other = write_run(tmp_path / "other", story(seed=5))
+    other = write_run(tmp_path / "other", [{**story()[0], "name": "other"}])
     with pytest.raises(MirrorError, match="has another run of this name"):
         Mirror(uri, "run").fetch(other)
+
+
+def test_a_run_that_went_on_elsewhere_is_told_what_to_do(uri: str, run: Path) -> None:
+    claimed(uri).copy(run)
+    with (run / FILE_NAME).open("a") as journal:
+        journal.write('{"event": "end", "time": 2e9, "reason": "interrupted by SIGTERM"}\n')
+    before = len((run / FILE_NAME).read_text().splitlines())
+    lines = (run / FILE_NAME).read_text().splitlines(keepends=True)
+    (run / FILE_NAME).write_text("".join([*lines[: before // 2], lines[-1]]))
+    with pytest.raises(MirrorError, match="which went on elsewhere, lacks; rename it to go on from the copy"):
+        Mirror(uri, "run").fetch(run)
+
+
+def test_the_folder_of_the_run_is_no_place_for_its_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "results" / "run"
+    simulate(run, a_space())
+    before = contents(run)
+    assert main(["--resume", str(run), "--mirror", str(tmp_path / "results")]) == 2
+    assert "is the run's own folder; name another one" in capsys.readouterr().err
+    assert contents(run) == before
+
+
+def test_a_full_disk_here_is_no_fault_of_the_copy(uri: str, run: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    claimed(uri).copy(run)
+
+    def full(self: Mirror, name: str, path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Mirror, "_fetch", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        Mirror(uri, "run").fetch(tmp_path / "one")
+    assert not isinstance(caught.value, MirrorError)
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "{"])
+def test_a_damaged_signature_counts_as_that_of_another_writer(tmp_path: Path, content: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / WRITER).write_text(content)
+    waited: list[float] = []
+    Mirror(tmp_path.as_uri(), "run").claim(waited.append)
+    assert sum(waited) >= 90
 
 
 def test_a_resumed_run_overwrites_no_other_run_and_takes_what_its_copy_is_ahead(

@@ -59,8 +59,8 @@ def test_what_has_no_interval_is_compared_as_it_is(tmp_path, capsys, condition, 
         (
             "val_accuracy<-0.02",
             1,
-            "B minus A is -0.0400 (-0.0541 to -0.0259), over 2 shared configurations; seeds are taken to differ as much"
-            " as samples, as their spread is not known: **failed**",
+            "B minus A is -0.0400 (-0.0541 to -0.0259), over 2 shared configurations; seeds of A and B are taken to"
+            " differ as much as samples, as their spread is not known: **failed**",
         ),
         ("val_accuracy<-0.03", 0, "B minus A is -0.0400"),
         ("hypervolume<0.9", 1, "of A's: **failed**"),

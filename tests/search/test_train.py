@@ -46,6 +46,15 @@ def command(folder, *options):
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def test_a_training_goes_on_when_nobody_reads_its_output(tmp_path):
+    folder = replayed(tmp_path / "run")
+    words = [sys.executable, "-m", "search.train", str(folder), "--trial", "t0001", "--epochs", "6"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with open("/dev/full", "w") as full:
+        assert subprocess.run(words, env=environment, stdout=full, check=False).returncode == 0
+    assert len(rows_of(folder / "trained" / "t0001" / "curves.csv")) == 6
+
+
 def until(process, text):
     """Read the process's output up to the line that begins so."""
     for told in process.stdout:
