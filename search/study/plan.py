@@ -124,10 +124,10 @@ def _time(space: Space, guess: RunEstimate, share: Resources) -> str:
 
 def _ranging(guess: RunEstimate) -> str:
     """Return what the two ends of a range stand for."""
-    timed = plural(len(guess.costs), "configuration")
+    timed = f"{plural(len(guess.costs), 'configuration')} that ran here for a moment, in one process without loading"
     if len(guess.costs) > 1:
-        return f"from the fastest and the slowest of {timed} that ran here for a moment"
-    return f"from {timed} that ran here for a moment; others differ"
+        return f"from the fastest and the slowest of {timed}"
+    return f"from {timed}; others differ"
 
 
 def _limit(space: Space, guess: RunEstimate, share: Resources) -> str:

@@ -38,9 +38,9 @@ def test_time_is_a_range_with_its_meaning_and_what_it_is_from():
         "epochs       9 to 16 in all, as trials may be stopped early",
         "probes       1 to 12, of up to 10 s each, for settings that affect only rates",
         "time         about 50 s to 3 min: from the fastest and the slowest of 2",
-        "             configurations that ran here for a moment. Start, validation and",
-        "             all probes are in it, turns that decide the front (at most 10%",
-        "             more) and the test set are not.",
+        "             configurations that ran here for a moment, in one process without",
+        "             loading. Start, validation and all probes are in it, turns that",
+        "             decide the front (at most 10% more) and the test set are not.",
         "                 1,240 samples/s  batch=256 bf16",
         "                   302 samples/s  batch=64 fp32",
         "disk         about 0.02 GiB, for the checkpoints of a front of 10",
@@ -90,7 +90,7 @@ def test_what_the_user_calls_likely_is_said():
 def test_one_configuration_alone_is_called_one_and_what_cannot_run_is_listed():
     guess = RunEstimate((timed(256, "bf16", 1240.0), timed(64, "fp32", None)), None, (16, 16), None, (50.0, 50.0), 0.02)
     text = plan(guess)
-    assert "time         about 50 s: from 1 configuration that ran here for a moment; others" in text
+    assert "time         about 50 s: from 1 configuration that ran here for a moment, in" in text
     assert "    cannot run  batch=64 fp32: too large" in text
 
 
