@@ -49,19 +49,29 @@ def candidates(
 ) -> list[T]:
     """Trials that may be compared: complete, all objectives measured, all constraints met, `fully_trained`.
 
-    A probe is compared only in a run whose trials are probes. A constraint on a metric that was not measured, of the
-    trial or of the `baseline`, is not judged.
+    A probe is compared only in a run whose trials are probes.
     """
-    known = [given for constraint in constraints if (given := constraint.given(baseline))]
+    constraints = list(constraints)
     found = [
         trial
         for trial in trials
         if trial.state == "complete"
         and (is_probe_run or trial.kind != "probe")
         and measured(trial.metrics, objectives)
-        and not any(given.violation(trial.metrics.get(given.metric, math.nan)) > 0 for given in known)
+        and not violated(trial.metrics, constraints, baseline)
     ]
     return fully_trained(found)
+
+
+def violated(
+    metrics: Mapping[str, float], constraints: Iterable[Constraint], baseline: Mapping[str, float]
+) -> list[Constraint]:
+    """Return the constraints that these metrics violate.
+
+    One on a metric that was not measured, of the trial or of the `baseline`, is not judged.
+    """
+    pairs = [(constraint, constraint.given(baseline)) for constraint in constraints]
+    return [c for c, given in pairs if given and given.violation(metrics.get(c.metric, math.nan)) > 0]
 
 
 def fully_trained(trials: Iterable[T]) -> list[T]:

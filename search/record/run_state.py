@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search.front.candidates import candidates, pareto_front
+from search.front.candidates import candidates, pareto_front, violated
 from search.front.differences import Estimate
 from search.front.intervals import HALF_95, half_interval, least_value
 from search.front.objective import Constraint, Objective, losses, read_constraint, reference_metrics
@@ -350,6 +350,11 @@ class RunState:
         baseline = self.complete_baseline.metrics if self.complete_baseline else {}
         compared = self.trials.values() if among is None else among
         return candidates(compared, self.objectives, self.constraints, baseline, self.is_probe_run)
+
+    def violated(self, trial: Trial) -> list[str]:
+        """Return the constraints that a trial violates, as the space file has them."""
+        first = self.complete_baseline.metrics if self.complete_baseline else {}
+        return list(map(str, violated(trial.metrics, self.constraints, first)))
 
     def fronts_among(self, trial_ids: Iterable[str], layers: int) -> list[Trial]:
         """The first fronts of these trials alone."""

@@ -225,7 +225,10 @@ def _trials(run: Run) -> list[str]:
         took = format_duration(sum(t.seconds for t in preparing if t.seconds == t.seconds))
         blocks.append(wrap(f"{plural(len(preparing), 'probe')} of rates took {took} in total. {PROBES}"))
     if left := run.state.counts()["complete"] - len(run.state.candidates()):
-        blocks.append(wrap(f"Not compared: {plural(left, 'complete trial')}; each {NOT_COMPARED}."))
+        complete = [trial for trial in run.state.counted() if trial.state == "complete"]
+        beyond = [f"{t.trial_id} ({join_words(names)})" for t in complete if (names := run.state.violated(t))]
+        which = f" Violated: {join_words(first_few(beyond, MOST_NAMED))}." if beyond else ""
+        blocks.append(wrap(f"Not compared: {plural(left, 'complete trial')}; each {NOT_COMPARED}.{which}"))
     if retries := sum(trial.retries for trial in trials):
         blocks.append(f"{plural(retries, 'restart')} after workers died.")
     return [block for block in blocks if block]

@@ -39,7 +39,7 @@ from search.terminal.view import View
 from search.text.configurations import format_change, format_settings
 from search.text.durations import format_duration, rough_duration
 from search.text.markdown import wrap
-from search.text.numbers import format_number, format_ratio, plural, plus_minus
+from search.text.numbers import format_number, format_ratio, join_words, plural, plus_minus
 from search.text.unbreakable import Unbreakable
 
 QUIET_SECONDS = 60.0  # without a message, before one says what runs
@@ -150,6 +150,8 @@ def event_line(run_state: RunState, event: Event) -> str | None:
             metrics = _format_metrics(run_state, trial.metrics, trial)
             if trial.reason:
                 metrics = f": {trial.reason}{metrics.replace(':', ';', 1)}"
+            if trial.state == "complete" and (violated := run_state.violated(trial)):
+                metrics += f"; violates {join_words(violated)}"
             duration = format_duration(trial.seconds)
             return f"{name} {trial.state}{after}, {duration}{metrics}{_format_config(run_state, trial)}"
         case Repeat():

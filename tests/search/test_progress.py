@@ -194,6 +194,17 @@ def test_announcements_are_broken_between_words_and_a_path_stays_whole(monkeypat
     assert lines[3] == f"  {path}"
 
 
+def test_a_trial_that_violates_a_constraint_says_so_when_it_ends():
+    recorder = Recorder(constraints=["images_per_second >= 200", "val_accuracy >= 0.1"])
+    for number, rate in ((1, 150.0), (2, 250.0)):
+        recorder.complete(f"t000{number}", [0.5], rate, config(64 * number))
+    out, run_state = io.StringIO(), RunState()
+    show(Progress(run_state, Console(file=out, width=200)), run_state, recorder.events)
+    told = " ".join(out.getvalue().split())
+    ends = [text.partition("[")[0] for text in told.split(" complete after")[1:]]
+    assert [text.strip().endswith("; violates images_per_second >= 200") for text in ends] == [True, False]
+
+
 def test_no_color_means_no_color(monkeypatch):
     assert "\x1b[32m" in on_a_terminal(monkeypatch, {})
     assert "\x1b[32m" not in on_a_terminal(monkeypatch, {"NO_COLOR": "1"})

@@ -303,6 +303,14 @@ def test_a_constraint_on_what_was_not_measured_is_told(folder, measured, note):
     assert (f"latency_ms <= 5 ({note}, without which it is not judged)" in text) == bool(note)
 
 
+def test_trials_that_violate_a_constraint_are_named(folder):
+    recorder = Recorder(constraints=["images_per_second >= 200"])
+    for number, rate in ((1, 150.0), (2, 250.0)):
+        recorder.complete(f"t000{number}", [0.5], rate, config(64 * number))
+    text = flat(summary(folder, recorder.events))
+    assert "has fewer epochs than others. Violated: t0001 (images_per_second >= 200)." in text
+
+
 def test_a_baseline_that_violates_its_own_constraint_is_told(folder):
     goals = [{"metric": "val_elbo", "goal": "maximize"}, INFO["objectives"][1]]
     space = {**INFO["space"], "baseline": {"batch_size": 64}}
