@@ -68,8 +68,10 @@ class Step:
     def _add_gradients(self, inputs: Any, targets: Any, timeline: Timeline) -> Tensor:
         """Add the gradients of the whole batch, part by part; return the loss of this rank's share."""
         *firsts, last = self._micro_batches(inputs, targets)
-        with self._unsynchronised():
-            losses = [self._forward_and_backward(*each, timeline) for each in firsts]
+        losses = list[Tensor]()
+        for each in firsts:
+            with self._unsynchronised():
+                losses.append(self._forward_and_backward(*each, timeline))
         losses.append(self._forward_and_backward(*last, timeline))
         return torch.stack(losses).sum() if firsts else losses[0]
 

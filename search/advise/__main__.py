@@ -166,6 +166,7 @@ def _ruled_out(job: Job) -> Collection[str]:
     """Return settings that cannot matter to a user's network or that it cannot be trained with; takes some seconds."""
     if not (hasattr(job.trainable, "own_names") and job.trainable.STRATEGIES):
         return ()
+    _tell("builds the network")
     options = dict(zip(job.arguments[::2], job.arguments[1::2], strict=True))
     found = facts_of(Path(options["--trainable"]), options.get("--root"), "--ruled-out", *job.assignments)
     ruled_out: Collection[str] = found.get("ruled_out", ())  # an error of the file is told where it is trained
@@ -201,7 +202,6 @@ def _advise(job: Job, options: argparse.Namespace) -> int:
     layout = job.trainable.layout(job.config, machine.resources)
     arguments = [*job.arguments, *job.assignments]
     _changes(job, options.only, machine.resources)  # before anything runs
-    _tell("builds the network")
     ruled_out = _ruled_out(job)
     verdict, metrics = job.verdict, job.metrics
     if verdict is None or metrics is None or "peak_memory_fraction" not in metrics:

@@ -116,9 +116,8 @@ def outcomes(
             failed = condition.is_met(mean.low, mean.high)
             ends = f"{format_number(mean.mean)} ({format_number(mean.low)} to {format_number(mean.high)})"
             text = f"{letter} minus {base} is {ends}"
-            if not (side.run.state.knows_seeds and named[0].run.state.knows_seeds):
-                which = [each.letter for each in (named[0], side) if not each.run.state.knows_seeds]
-                differ = f"seeds of {join_words(which)} are taken to differ as much as samples"
+            if unknown := [each.letter for each in (named[0], side) if not each.run.state.knows_seeds]:
+                differ = f"seeds of {join_words(unknown)} are taken to differ as much as samples"
                 over += f"; {differ}, as their spread is not known"
         else:
             ratio, low, high = mean.ratio

@@ -29,8 +29,7 @@ def drawn_fronts(state: RunState) -> NDArray[np.bool_]:
     A candidate that violates a constraint in a draw is not on its front. There must be a candidate.
     """
     points, baseline = state.candidates(), state.complete_baseline
-    first = baseline.metrics if baseline else {}
-    judged = [constraint for constraint in state.constraints if constraint.given(first)]
+    judged = [constraint for constraint in state.constraints if constraint.given(state.baseline_metrics)]
     # the last row is that of the baseline, which may be one of the points
     drawn = _Drawn(state, [*points, *([baseline] if baseline else [])], judged)
     signs = np.array(list(drawn.signs.values()))

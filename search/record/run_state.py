@@ -6,7 +6,7 @@ import copy
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -307,6 +307,10 @@ class RunState:
         """The trials that the budget counts."""
         return [trial for trial in self.trials.values() if not self.is_preparing(trial)]
 
+    def complete(self) -> list[Trial]:
+        """The complete ones of them."""
+        return [trial for trial in self.counted() if trial.state == "complete"]
+
     @property
     def baseline(self) -> Trial | None:
         """The trial of the space's baseline; None: the space has none, or it was not started."""
@@ -316,6 +320,11 @@ class RunState:
     def complete_baseline(self) -> Trial | None:
         """The trial of the baseline, to which constraints refer; None: it is not complete, or there is none."""
         return self.baseline if self.baseline and self.baseline.state == "complete" else None
+
+    @property
+    def baseline_metrics(self) -> Mapping[str, float]:
+        """Metrics of the complete baseline; empty without one."""
+        return self.complete_baseline.metrics if self.complete_baseline else {}
 
     def preparing_probes(self) -> list[Trial]:
         """All trials that `is_preparing` is true for."""
@@ -347,14 +356,12 @@ class RunState:
         """Trials that may be compared, as `search.front.candidates`; `among`: only these."""
         if not self.objectives:  # the run has not begun
             return []
-        baseline = self.complete_baseline.metrics if self.complete_baseline else {}
         compared = self.trials.values() if among is None else among
-        return candidates(compared, self.objectives, self.constraints, baseline, self.is_probe_run)
+        return candidates(compared, self.objectives, self.constraints, self.baseline_metrics, self.is_probe_run)
 
     def violated(self, trial: Trial) -> list[str]:
         """Return the constraints that a trial violates, as the space file has them."""
-        first = self.complete_baseline.metrics if self.complete_baseline else {}
-        return list(map(str, violated(trial.metrics, self.constraints, first)))
+        return list(map(str, violated(trial.metrics, self.constraints, self.baseline_metrics)))
 
     def fronts_among(self, trial_ids: Iterable[str], layers: int) -> list[Trial]:
         """The first fronts of these trials alone."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from search.front.objective import measured, read_constraint
+from search.front.objective import measured
 from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
 from search.record.trial import Trial
@@ -111,10 +111,10 @@ def no_front(run: Run) -> str:
 
 def _violated(run: Run) -> Iterator[str]:
     """Yield how many of the complete trials violate each constraint, and which one the least."""
-    complete = [trial for trial in run.state.counted() if trial.state == "complete"]
-    for constraint in map(read_constraint, run.info.constraints):
+    complete = run.state.complete()
+    for constraint in run.state.constraints:
         known = {t.trial_id: t.metrics[constraint.metric] for t in complete if constraint.metric in t.metrics}
-        given = constraint.given(run.state.complete_baseline.metrics if run.state.complete_baseline else {})
+        given = constraint.given(run.state.baseline_metrics)
         excesses = {name: given.excess(value) for name, value in known.items()} if given else {}
         if beyond := [name for name, excess in excesses.items() if excess > 0]:
             nearest = min(beyond, key=excesses.__getitem__)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from search.front.candidates import NOT_COMPARED
-from search.front.objective import read_constraint
+from search.front.objective import Constraint
 from search.front.roles import has_test, sounds_learned
 from search.record.dataframes import Run
 from search.record.disk import write_text_atomically
@@ -225,8 +225,8 @@ def _trials(run: Run) -> list[str]:
         took = format_duration(sum(t.seconds for t in preparing if t.seconds == t.seconds))
         blocks.append(wrap(f"{plural(len(preparing), 'probe')} of rates took {took} in total. {PROBES}"))
     if left := run.state.counts()["complete"] - len(run.state.candidates()):
-        complete = [trial for trial in run.state.counted() if trial.state == "complete"]
-        beyond = [f"{t.trial_id} ({join_words(names)})" for t in complete if (names := run.state.violated(t))]
+        pairs = ((trial, run.state.violated(trial)) for trial in run.state.complete())
+        beyond = [f"{trial.trial_id} ({join_words(limits)})" for trial, limits in pairs if limits]
         which = f" Violated: {join_words(first_few(beyond, MOST_NAMED))}." if beyond else ""
         blocks.append(wrap(f"Not compared: {plural(left, 'complete trial')}; each {NOT_COMPARED}.{which}"))
     if retries := sum(trial.retries for trial in trials):
@@ -267,9 +267,9 @@ def _without_markup(text: str) -> str:
     return f"`{text.replace('`', chr(39))}`" if set(text) & set("*_<`") else text
 
 
-def _not_judged(run: Run, constraint: str) -> str:
+def _not_judged(run: Run, constraint: Constraint) -> str:
     """Return of how many complete trials it is not known whether they meet the constraint; empty: of none."""
-    metric, complete = read_constraint(constraint).metric, [t for t in run.state.counted() if t.state == "complete"]
+    metric, complete = constraint.metric, run.state.complete()
     unknown = sum(not math.isfinite(trial.metrics.get(metric, math.nan)) for trial in complete)
     if not unknown:
         return ""
@@ -293,14 +293,14 @@ def _conditions(run: Run) -> str:
         rule = "the worst compared values, moved away by a tenth of the range"
         hypervolume = f"{format_number(found[0])} ({' × '.join(metrics)}); reference point {point} ({rule})"
     given = run_state.budget.model_dump(exclude_none=True, exclude_unset=True)
-    asked = [*(o.metric for o in run_state.objectives), *(read_constraint(text).metric for text in info.constraints)]
+    asked = [*(o.metric for o in run_state.objectives), *(limit.metric for limit in run_state.constraints)]
     unused = ("epochs", "repeats") if run_state.is_probe_run else ("repeats",) * all(map(info.is_learned, asked))
     budget = [BUDGET[key](value) for key, value in given.items() if key not in unused]
     budget += [plural(info.grid_points, "grid point")] if info.grid_points else []
     budget += ["one probe per trial"] * run_state.is_probe_run
     lines = {
         "Objectives": ", ".join(f"{o.goal} {o.metric}" for o in run_state.objectives),
-        "Constraints": ", ".join(f"{constraint}{_not_judged(run, constraint)}" for constraint in info.constraints),
+        "Constraints": ", ".join(f"{limit}{_not_judged(run, limit)}" for limit in run_state.constraints),
         "Hypervolume": hypervolume,
         "Machine": str(info.machine),
         "Nodes": nodes_used(run_state.trials.values(), info.machine.num_nodes),

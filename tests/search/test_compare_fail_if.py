@@ -34,16 +34,22 @@ def code_of(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, st
     return code, " ".join((out + err).split())
 
 
+def runs_without_intervals(folder: Path, metric: str, unit: str, goal: str, values: tuple[float, float]) -> list[Path]:
+    """Two runs of one configuration, for which each measured another value of a probed metric."""
+    goals = [INFO["objectives"][0], {"metric": metric, "goal": goal, "probed": True}]
+    runs = []
+    for name, value in zip(("one", "two"), values, strict=True):
+        recorder = Recorder(name=name, objectives=goals, trainable="replay", metrics={metric: unit})
+        recorder.start("t0001", **config())
+        recorder.measure("t0001", 1, val_accuracy=0.5, **{metric: value})
+        recorder.finish("t0001")
+        runs.append(write_run(folder / name, recorder.events))
+    return runs
+
+
 @pytest.mark.parametrize(("condition", "code"), [("memory_gib>1.1", 1), ("memory_gib>2.1", 0)])
 def test_what_has_no_interval_is_compared_as_it_is(tmp_path, capsys, condition, code):
-    goals = [INFO["objectives"][0], {"metric": "memory_gib", "goal": "minimize", "probed": True}]
-    runs = []
-    for name, memory in (("one", 2.0), ("two", 4.0)):
-        recorder = Recorder(name=name, objectives=goals, trainable="replay", metrics={"memory_gib": "GiB"})
-        recorder.start("t0001", **config())
-        recorder.measure("t0001", 1, val_accuracy=0.5, memory_gib=memory)
-        recorder.finish("t0001")
-        runs.append(write_run(tmp_path / name, recorder.events))
+    runs = runs_without_intervals(tmp_path, "memory_gib", "GiB", "minimize", (2.0, 4.0))
     found, text = code_of(capsys, *runs, "--fail-if", condition)
     assert found == code
     assert "B has 2.00 times the memory_gib of A, over 1 shared configuration" in text
@@ -206,14 +212,7 @@ def test_rates_of_many_configurations_in_another_hour_are_no_surer_than_those_of
 
 
 def test_what_a_probe_measured_without_an_interval_is_known_to_15_percent(tmp_path, capsys):
-    goals = [INFO["objectives"][0], {"metric": "images_per_joule", "goal": "maximize", "probed": True}]
-    runs = []
-    for name, found in (("one", 10.0), ("two", 8.0)):
-        recorder = Recorder(name=name, objectives=goals, trainable="replay", metrics={"images_per_joule": "images/J"})
-        recorder.start("t0001", **config())
-        recorder.measure("t0001", 1, val_accuracy=0.5, images_per_joule=found)
-        recorder.finish("t0001")
-        runs.append(write_run(tmp_path / name, recorder.events))
+    runs = runs_without_intervals(tmp_path, "images_per_joule", "images/J", "maximize", (10.0, 8.0))
     assert code_of(capsys, *runs, "--fail-if", "images_per_joule<0.95")[0] == 0
     assert code_of(capsys, *runs, "--fail-if", "images_per_joule<1.3")[0] == 1
 

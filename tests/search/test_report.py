@@ -266,11 +266,16 @@ def test_the_only_complete_trial_is_not_chosen(folder):
     assert "nothing was chosen. A larger budget finds more." in flat(closing_lines(load(folder)))
 
 
-def test_which_constraint_leaves_no_front_is_told(folder):
-    recorder = Recorder(constraints=["images_per_second >= 1000"])
-    for number, rate in ((1, 100.0), (2, 900.0)):
+def with_rates(*rates, constraints):
+    """Events of equally accurate trials with these rates."""
+    recorder = Recorder(constraints=constraints)
+    for number, rate in enumerate(rates, start=1):
         recorder.complete(f"t{number:04d}", [0.5], rate, config(64 * number))
-    text = flat(summary(folder, recorder.events))
+    return recorder.events
+
+
+def test_which_constraint_leaves_no_front_is_told(folder):
+    text = flat(summary(folder, with_rates(100.0, 900.0, constraints=["images_per_second >= 1000"])))
     assert "images_per_second >= 1000 is violated by 2 of 2 complete trials, least by t0002 with 900" in text
 
 
@@ -304,10 +309,7 @@ def test_a_constraint_on_what_was_not_measured_is_told(folder, measured, note):
 
 
 def test_trials_that_violate_a_constraint_are_named(folder):
-    recorder = Recorder(constraints=["images_per_second >= 200"])
-    for number, rate in ((1, 150.0), (2, 250.0)):
-        recorder.complete(f"t000{number}", [0.5], rate, config(64 * number))
-    text = flat(summary(folder, recorder.events))
+    text = flat(summary(folder, with_rates(150.0, 250.0, constraints=["images_per_second >= 200"])))
     assert "has fewer epochs than others. Violated: t0001 (images_per_second >= 200)." in text
 
 

@@ -92,9 +92,16 @@ def process_settings(threads: int, allocator: Allocator, flush_denormals: bool) 
 
 def _set_flush_denormals(flush: bool) -> None:
     """Set the flag of this thread, and end its OpenMP threads: each has a flag of its own, that of its starter."""
+    if flush == _flushes_denormals():
+        return  # the threads stay
     torch.set_flush_denormal(flush)
     with contextlib.suppress(AttributeError, OSError):  # an OpenMP that cannot end its threads
         ctypes.CDLL(torch._C.__file__).omp_pause_resource_all(OMP_PAUSE_HARD)
+
+
+def _flushes_denormals() -> bool:
+    """Return the flag of this thread, which PyTorch does not tell."""
+    return not (torch.full((1,), 1e-30, dtype=torch.float32, device="cpu") * 1e-10).item()
 
 
 def check_device(error: BaseException) -> None:

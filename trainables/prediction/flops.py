@@ -20,8 +20,7 @@ def training_flops_per_sample(settings: Settings, shape: SampleShape, told: Told
     """Count forward and backward of convolutions and matrix products; a multiplication and an addition count as two.
 
     The count is that of the network before `Workload.tune`: another kernel does the same work in other steps, and its
-    gain must appear as a higher rate. None: the network cannot be counted, and
-    `told` gets the reason.
+    gain must appear as a higher rate. None: the network cannot be counted; `told` gets the reason.
     """
     workload = workload_of(settings)
     return counted_or_none(lambda: _counted(workload.plain(settings, "cpu"), shape), settings, told)

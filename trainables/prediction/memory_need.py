@@ -246,8 +246,10 @@ def _remedy(settings: Settings, job: Job) -> str:
     if STRATEGIES[settings.strategy].micro_batches or settings.cuda_graphs is True:
         return fits
     for parts in (fewest, 2 * fewest, 4 * fewest):  # the whole batch takes memory, too
+        if parts > samples_per_process(settings, job.processes):
+            break
         need = memory_need(replace(settings, accumulation_steps=parts), job)
-        if parts <= samples_per_process(settings, job.processes) and need and need.fits:
+        if need and need.fits:
             return f"{fits}, or accumulation_steps {parts}"
     return fits
 
