@@ -23,6 +23,7 @@ from trainables.contract import Data, Resources, load_trainable
 from trainables.local_worker import LocalWorker
 from trainables.machine.peak_memory import GIB
 from trainables.prediction import memory_need
+from trainables.workloads import sample_values
 
 LARGEST = 4096  # numbers of a tensor that is computed
 STEPS = 12  # enough for warm-up, a captured graph, profiled and measured steps
@@ -67,6 +68,7 @@ def main() -> None:
     with (
         emulated(LARGEST),
         mock.patch("math.isfinite", return_value=True),  # losses have no values
+        mock.patch.object(sample_values, "_depends_on_others", return_value=False),  # nor have measures
         mock.patch.object(memory_need, "machine_calibration", return_value=WITHOUT_CUDNN),
     ):
         for text in sys.argv[1:]:

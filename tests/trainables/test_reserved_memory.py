@@ -75,8 +75,9 @@ def test_the_prediction_is_within_a_tenth_for_all_kinds_of_training(tmp_path: Pa
 
 @pytest.mark.slow
 def test_little_is_beyond_the_count_where_there_is_no_cudnn(tmp_path: Path) -> None:
+    """Of 1.75 GiB in fp32 and 1.1 GiB in bf16; the simulated allocator leaves other gaps than the real one."""
     for excess in printed(["calibration"], tmp_path)[0].values():
-        assert abs(excess) < 100 * 2**20
+        assert abs(excess) < 128 * 2**20
 
 
 @pytest.mark.slow
