@@ -15,7 +15,7 @@ from search.record.trial import Trial
 from search.report.as_yaml import as_yaml
 from search.report.command import command, full_command, full_epochs
 from search.report.doubts import doubts_about
-from search.report.picks import Pick, against, no_front, outcome, picks_by_trial, praise
+from search.report.picks import Pick, against, lucky, no_front, outcome, picks_by_trial, praise
 from search.text.configurations import format_setting
 from search.text.metrics import CONTENDED
 from search.text.numbers import format_percent, join_words, plural
@@ -77,7 +77,8 @@ def _facts(run: Run, trial: Trial) -> dict[str, dict[str, str]]:
 
 
 def _why(run: Run, same: list[Pick]) -> str:
-    return " ".join([_sentence("; ".join(pick.why for pick in same)), *against(run, same[0].trial)])
+    trial = same[0].trial
+    return " ".join([*lucky(run, trial), _sentence("; ".join(pick.why for pick in same)), *against(run, trial)])
 
 
 def _sentence(words: str) -> str:

@@ -28,7 +28,7 @@ from search.record.run_end import is_wanted_end
 from search.report.as_yaml import as_yaml, trained_for
 from search.report.command import full_command, full_epochs
 from search.report.doubts import doubts_about
-from search.report.picks import Pick, against, outcome, picks
+from search.report.picks import Pick, against, lucky, outcome, picks
 from search.text.configurations import format_setting
 from search.text.durations import rough_duration
 from search.text.markdown import wrap
@@ -131,12 +131,13 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
         seeds = WITH_SEEDS if run.state.knows_seeds else VALIDATION_INTERVAL
         learned = [seeds] * any(map(sounds_learned, known))
         blocks.append(wrap(" ".join([PLUS_MINUS, *unknown_intervals(table), *learned])))
-    blocks.append(wrap(" ".join([f"Why: {pick.why}.", *against(run, trial)])))
+    blocks.append(wrap(" ".join([*lucky(run, trial), f"Why: {pick.why}.", *against(run, trial)])))
     if doubtful := doubts_about(run, trial):
         blocks.append(wrap(" ".join(doubtful)))
     if found := probabilities(run, trial, requirements):
         text = "; ".join(f"{words}: {format_percent(probability)}" for words, probability in found.items())
-        luck = f" {LUCK}" if requirements.constraints and len(run.state.candidates()) > FEW_TRIALS else ""
+        is_counted = all(trial.seed_deviation(each.metric) for each in requirements.constraints)
+        luck = "" if is_counted or len(run.state.candidates()) <= FEW_TRIALS else f" {LUCK}"
         blocks.append(wrap(f"Probability of meeting the requirement: {text}.{luck}"))
     if not is_wanted_end(run.state.end):
         compared = plural(len(run.state.candidates()), "trial")

@@ -90,17 +90,19 @@ def best(run: Run, requirements: Requirements) -> Pick:
 def probabilities(run: Run, trial: Trial, requirements: Requirements) -> dict[str, float]:
     """Return the probability that the trial meets each requirement, from the uncertainty of the measurements.
 
-    Requirements on metrics whose uncertainty is unknown are left out.
+    Requirements on metrics whose uncertainty is unknown are left out. What is known to be luck does not count.
     """
     found = {}
     for each in _resolve(run, requirements):
         metric = each.constraint.metric
+        value = trial.metrics[metric] - run.state.luck(trial, metric)
         if each.reference is None:
             deviation = (run.state.half_interval(trial, metric) or 0.0) / HALF_95
         else:
             deviation = run.state.difference(trial, each.reference, metric).deviation
+            value += run.state.luck(each.reference, metric)  # the bound is lower by it
         if deviation > 0 and trial is not each.reference:
-            found[each.words] = NormalDist().cdf(-each.constraint.violation(trial.metrics[metric]) / deviation)
+            found[each.words] = NormalDist().cdf(-each.constraint.violation(value) / deviation)
     return found
 
 

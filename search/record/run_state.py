@@ -42,6 +42,7 @@ from search.record.events import (
     Turn,
     Wait,
 )
+from search.record.expected import expected_again
 from search.record.trial import Group, Trial
 from search.record.turns import Turns
 from search.text.numbers import format_number, plus_minus
@@ -80,6 +81,7 @@ class RunState:
         self._resumed_at = self._last_at = math.nan
         self._front: list[Trial] | None = None
         self._draws: NDArray[np.bool_] | None = None
+        self._expected: dict[str, dict[str, float]] = {}  # by metric and trial
         self._shared: tuple[SharedMetrics, ...] = ()
         self._groups: dict[tuple[int | None, str], Group] = {}  # by length, None for rates, and settings
         self._alike: dict[str, list[Group]] = {}  # groups of learned metrics whose settings are nearly equal
@@ -100,14 +102,15 @@ class RunState:
         with self.lock:
             copied = copy.copy(self)
             copied.trials = {name: trial.copied() for name, trial in self.trials.items()}
-            copied._front, copied._draws, copied.turns = None, None, copy.deepcopy(self.turns)
+            copied._front, copied._draws, copied._expected = None, None, {}
+            copied.turns = copy.deepcopy(self.turns)
             copied._groups = {key: group.of(copied.trials) for key, group in self._groups.items()}
             return copied
 
     def apply(self, event: Event) -> None:
         """Take in the next event. An event that says nothing of trials, and an unknown one, only moves the clock."""
         with self.lock:
-            self._front = self._draws = None
+            self._front, self._draws, self._expected = None, None, {}
             match event:
                 case Opening() | Resume():
                     if isinstance(event, Opening):
@@ -400,6 +403,13 @@ class RunState:
         points = self.candidates()
         odds = self.front_draws().mean(axis=0) if points else []
         return {trial.trial_id: float(p) for trial, p in zip(points, odds, strict=True)}
+
+    def luck(self, trial: Trial, metric: str) -> float:
+        """Return by how much a metric of a trial is above what to expect of another training; 0: not known."""
+        if metric not in self._expected:
+            self._expected[metric] = expected_again(self, metric)
+        expected = self._expected[metric].get(trial.trial_id)
+        return 0.0 if expected is None else trial.metrics[metric] - expected
 
     def half_interval(self, trial: Trial, metric: str) -> float | None:
         """Half of the 95% interval of a trial's metric; None: not known, or the value is exact."""

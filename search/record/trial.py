@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -112,6 +112,11 @@ class Trial:
         sharing = next((group.trials for group in self.groups if metric in group.shares.names), [self])
         return sharing[0].trial_id
 
+    def seed_deviation(self, metric: str) -> float:
+        """Standard deviation of the metric between seeds, of a mean over the seeds of this trial; 0: not known."""
+        sharing = next((group for group in self.groups if metric in group.shares.names), None)
+        return sharing.seed_deviation(metric, self.epochs) if sharing else 0.0
+
     def samples(self, metric: str) -> str:
         """Values of the metric of single validation samples, of this trial or one that shares it; empty: unknown."""
         sharing = next((group.trials for group in self.groups if metric in group.shares.names), [])
@@ -190,7 +195,11 @@ class Group:
             self._merged[epochs] = {**merged, **self.settled}
         return self._merged[epochs]
 
-    def _of_other_seeds(self, epochs: int) -> Iterable[Mapping[str, float]]:
+    def seed_deviation(self, metric: str, epochs: int) -> float:
+        """Standard deviation between seeds, of a mean over those that were trained; 0: not known."""
+        return math.sqrt(self.seed_variances.get(metric, 0.0) / (1 + len(self._of_other_seeds(epochs))))
+
+    def _of_other_seeds(self, epochs: int) -> Collection[Mapping[str, float]]:
         """Metrics by seed: trials of the group with one seed are one training, of which the last counts."""
         trained = [trial for trial in self.trials if trial.epochs == epochs]
         return {event.seed: event.metrics for trial in trained for event in trial.again}.values()

@@ -32,8 +32,15 @@ ON_FRONT = "on the front"
 PROBABILITY = (
     f"{ON_FRONT.capitalize()}: the probability that a point belongs to the front and meets the constraints. It is "
     "computed from the 95% intervals and from the ratios of rates that were measured in turns; a rate without an "
-    "interval counts as known to 15%, another value as exact. Of many nearly equal trials it is too high, because "
-    "the lucky ones are on the front, with values that are rather too good."
+    "interval counts as known to 15%, another value as exact."
+)
+LUCK = (
+    "The best of many trials are so partly by luck. The probability takes this into account for what differs between "
+    "seeds."
+)
+TOO_LUCKY = (
+    "Of many nearly equal trials it is too high, because the lucky ones are on the front, with values that are rather "
+    "too good."
 )
 LEAST_NAMED = 0.01  # probability of a trial whose turns are named
 
@@ -65,7 +72,8 @@ def front_section(run: Run) -> list[str]:
         f" {t.trial_id} failed with seed {failed.seed}: {failed.reason}." for t in front for failed in t.failed_again
     )
     seeds = "" if state.is_probe_run else SEEDS if state.knows_seeds else NO_SEEDS
-    odds = f"{PROBABILITY} {seeds}".strip()
+    luck = LUCK if state.knows_seeds else TOO_LUCKY
+    odds = f"{PROBABILITY} {luck} {seeds}".strip()
     notes = [legend + same, at_ends(run), doubtful, f"{trained}{repeats}", _turns(run, front), odds]
     text = " ".join(itertools.chain(*measured.values(), *tested.values()))
     earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)

@@ -6,14 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from search.front.intervals import least_value
 from search.front.objective import measured
 from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
 from search.record.trial import Trial
-from search.text.numbers import format_difference, format_number, format_percent, format_ratio, plural
+from search.text.numbers import format_difference, format_number, format_percent, format_ratio, plural, plus_minus
 
 NEAREST = "nearest to the best values of all objectives, each scaled to what trials usually lack of its best"
 LIKELY = 0.5  # probability of a place on the front, below which a pick says so
+LUCKY = 0.1  # of half of a 95% interval: the least luck that is worth a sentence
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,18 @@ def improbable(run: Run, trial: Trial) -> list[str]:
     """Return a sentence where a picked trial is rather not on the front; none: it rather is."""
     odds = run.front_probabilities[trial.trial_id]
     return [f"{trial.trial_id} is on the front with a probability of {format_percent(odds)} only."] * (odds < LIKELY)
+
+
+def lucky(run: Run, trial: Trial) -> list[str]:
+    """Return a sentence on each objective that another training of a trial is expected not to reach."""
+    found = []
+    for objective in run.state.objectives:
+        metric = objective.metric
+        luck, half = run.state.luck(trial, metric), run.state.half_interval(trial, metric) or 0.0
+        if -objective.loss(luck) > LUCKY * half:
+            label, shown = run.state.label(metric), plus_minus(trial.metrics[metric] - luck, half, least_value(metric))
+            found.append(f"Its {label} is partly luck: if {trial.trial_id} is trained again, expect {shown}.")
+    return found
 
 
 def no_front(run: Run) -> str:

@@ -22,7 +22,7 @@ from search.record.trial import Trial
 from search.report.causes import where_time_goes
 from search.report.command import command, full_epochs
 from search.report.front_tables import front_section
-from search.report.picks import against, improbable, no_front, outcome, picks, picks_by_trial, praise
+from search.report.picks import against, improbable, lucky, no_front, outcome, picks, picks_by_trial, praise
 from search.report.scaling import nodes_used, scaling_tables, strategy_tables
 from search.report.sweeps import batch_tables, loader_tables
 from search.text.configurations import format_setting
@@ -109,7 +109,8 @@ def closing_lines(run: Run) -> str:
         head = f"Pareto front: {plural(len(run.state.front()), 'point')} from {complete}"
         names = {group[0].trial.trial_id: join_words([pick.name for pick in group]) for group in groups}
         lines = [f"  {name}  {words}: {_measured(run, run.state.trials[name])}" for name, words in names.items()]
-        lines += [f"  {text}" for name in names for text in improbable(run, run.state.trials[name])]
+        shown = [run.state.trials[name] for name in names]
+        lines += [f"  {text}" for trial in shown for text in [*lucky(run, trial), *improbable(run, trial)]]
         if others := [trial.trial_id for trial in run.state.front() if trial.trial_id not in names]:
             lines.append(f"  Also on the front: {join_words(others)}.")
         lines += [f"  {line}" for line in unknown_intervals("\n".join(lines))]
@@ -149,7 +150,7 @@ def _picks(run: Run) -> list[str]:
         blocks += [
             f"### {names[0].upper()}{names[1:]}: {trial.trial_id}",
             wrap(f"**{_measured(run, trial)}**"),
-            wrap(" ".join([*improbable(run, trial), f"{why}.", *against(run, trial)])),
+            wrap(" ".join([*lucky(run, trial), *improbable(run, trial), f"{why}.", *against(run, trial)])),
             wrap(f"Configuration: {settings}."),
             f"```sh\n{command(run, trial)}\n```",
         ]
