@@ -23,8 +23,8 @@ Judge = Callable[[Sequence[float]], dict[str, float]]
 FEWEST_TRIALS = 10  # below that the best of them are too few
 MOST_TRIALS = 200  # 0.07 s for each evaluation
 SHUFFLES = 19  # of which the largest is exceeded by chance in one of 20 runs
-FEWEST_BEST = 5  # trials, as Optuna advises
-BEST_SHARE = 0.1
+BEST_SHARE = 0.1  # of the trials
+FEWEST_BEST = 20  # as far as they are at most half of the trials: of fewer, chance explains nearly everything
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def importance(run_state: RunState, objective: Objective) -> Importance | str:
 
 
 def _number_of_best(trials: int) -> int:
-    return max(FEWEST_BEST, math.ceil(BEST_SHARE * trials))
+    return max(min(FEWEST_BEST, trials // 2), math.ceil(BEST_SHARE * trials))
 
 
 def _judge(run_state: RunState, trials: Sequence[Trial], names: list[str]) -> Judge:

@@ -34,7 +34,9 @@ def test_what_is_stored_names_the_choice_of_the_example_and_no_folder_of_a_machi
     choice = best(load(DOCS / "example"), Requirements()).trial.trial_id
     assert f"{choice} of example: the best compromise" in text
     assert figures(stored) == 4
-    assert not [path for path in ("/root", "/home", "/tmp", "/work", str(DOCS)) if path in NOTEBOOK.read_text()]
+    for output in (o for cell in stored["cells"] for o in cell.get("outputs", [])):
+        output.get("data", {}).pop("image/png", None)  # its letters may be those of a path by chance
+    assert not [path for path in ("/root", "/home", "/tmp", "/work", str(DOCS)) if path in json.dumps(stored)]
 
 
 def test_the_example_is_of_the_recorded_tables(stored):

@@ -1,5 +1,7 @@
 import random
 from html import escape
+from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from search.page.render import ENVIRONMENT, render
 from search.page.setting_axes import setting_axes
 from search.record.run_state import RunState
 from search.report.importance import Importance, importance
+from search.results import load
 from tests.search.runs import INFO, Recorder, config, story, typed
 
 numbers = st.floats(-1e9, 1e9, allow_nan=False)
@@ -167,6 +170,13 @@ def test_the_setting_that_decides_is_told_from_chance_and_the_others_are_not():
     assert next(iter(found.shares)) == "batch_size"
     assert sum(found.shares.values()) == pytest.approx(1.0)
     assert found.shares["precision"] < found.chance < found.shares["batch_size"]
+
+
+def test_what_decides_in_the_recorded_example_is_found():
+    """40 trials of seven settings; the learning rate decides the accuracy, one process or two decide the rate."""
+    state = load(Path(__file__).parents[2] / "docs" / "example").state
+    first = [next(iter(cast(Importance, importance(state, objective)).shares)) for objective in state.objectives]
+    assert first == ["learning_rate", "strategy"]
 
 
 @pytest.mark.parametrize(("goal", "first"), [("minimize", "precision"), ("maximize", "batch_size")])
