@@ -26,7 +26,6 @@ def drawn_fronts(state: RunState) -> NDArray[np.bool_]:
     """Return which candidates are on the front in draws from the 95% intervals, shape (draws, candidates).
 
     A metric without an interval is taken as exact, but for the rate. Rates are drawn as logarithms: none is below zero.
-    Metrics that differ between seeds are drawn around the values to expect of another training.
     A candidate that violates a constraint in a draw is not on its front. There must be a candidate.
     """
     points, baseline = state.candidates(), state.complete_baseline
@@ -61,9 +60,7 @@ class _Drawn:
         self.deviations = np.array([[self._deviation(t, metric, log) for metric, log in columns] for t in trials])
 
     def _value(self, trial: Trial, metric: str, in_logarithms: bool) -> float:
-        if in_logarithms:
-            return trial.log_rate.mean
-        return trial.metrics.get(metric, math.nan) - self._state.luck(trial, metric)
+        return trial.log_rate.mean if in_logarithms else trial.metrics.get(metric, math.nan)
 
     def _deviation(self, trial: Trial, metric: str, in_logarithms: bool) -> float:
         return (

@@ -19,7 +19,7 @@ from search.front.objective import Constraint, Objective, losses, read_constrain
 from search.front.paired import correlations as sample_correlations
 from search.front.pareto import hypervolume, knee
 from search.front.roles import FIRST_RATE, metric_label, rate_metric
-from search.front.seeds import spread_of
+from search.front.seeds import Spread, spread_of
 from search.front.shared import SharedMetrics, shared_metrics
 from search.front.targets import Target, is_duration, target_of
 from search.record.drawn_fronts import drawn_fronts
@@ -85,7 +85,7 @@ class RunState:
         self._shared: tuple[SharedMetrics, ...] = ()
         self._groups: dict[tuple[int | None, str], Group] = {}  # by length, None for rates, and settings
         self._alike: dict[str, list[Group]] = {}  # groups of learned metrics whose settings are nearly equal
-        self._seed_variances: dict[str, float] = {}  # between seeds, by metric
+        self._seed_spreads: dict[str, Spread] = {}  # by metric
         self._num_alike, self._next_comparison = 0, 1  # complete trials of such groups; at how many to compare again
         self.turns = Turns()
         for event in events:
@@ -195,23 +195,23 @@ class RunState:
             nearly.append([trial.curve[longest].metrics for trial in complete if trial.epochs == longest])
         learned = {name for group in groups for name in group.shares.names}
         goals = {objective.metric: objective.goal for objective in self.objectives if objective.metric in learned}
-        variances = {name: spread_of(name, goal, trained, nearly) for name, goal in goals.items()}
-        self._seed_variances = {name: variance for name, variance in variances.items() if variance is not None}
+        spreads = {name: spread_of(name, goal, trained, nearly) for name, goal in goals.items()}
+        self._seed_spreads = {name: spread for name, spread in spreads.items() if spread is not None}
         for group in groups:
-            group.seed_variances = self._seed_variances
+            group.seed_spreads = self._seed_spreads
             group.invalidate()
 
     @property
     def knows_seeds(self) -> bool:
         """True if the spread between seeds was estimated, so that intervals have it."""
-        return bool(self._seed_variances)
+        return bool(self._seed_spreads)
 
     def _join(self, trial: Trial) -> None:
         """Add a trial to the groups with which it shares metrics, and take it out of those that it was in."""
         trial.length = self.length(trial)  # on which the schedule depends; a later `budget.epochs` may be another one
         keys = [(trial.length if shares.learned else None, shares.key(trial.config)) for shares in self._shared]
         groups = tuple(
-            self._groups.setdefault(key, Group(shares, seed_variances=self._seed_variances))
+            self._groups.setdefault(key, Group(shares, seed_spreads=self._seed_spreads))
             for key, shares in zip(keys, self._shared, strict=True)
         )
         before, trial.groups = trial.groups, groups

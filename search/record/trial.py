@@ -12,7 +12,7 @@ from search.front.differences import Estimate
 from search.front.intervals import merge_repeats, relative_deviation
 from search.front.neighbour import Neighbour, updated
 from search.front.roles import FIRST_RATE
-from search.front.seeds import over_seeds
+from search.front.seeds import Spread, over_seeds
 from search.front.shared import SharedMetrics
 from search.record.events import Again, BesideNeighbour, Finish, Measurement, OnTestSet, Repeat, Retry
 from trainables.contract import STAGES, Scalar, Verdict
@@ -172,7 +172,7 @@ class Group:
     shares: SharedMetrics
     trials: list[Trial] = field(default_factory=list)
     settled: dict[str, float] = field(default_factory=dict)  # metrics as turns against other groups have settled them
-    seed_variances: Mapping[str, float] = field(default_factory=dict)  # by metric, as far as seeds were compared
+    seed_spreads: Mapping[str, Spread] = field(default_factory=dict)  # by metric, as far as seeds were compared
     _merged: dict[int, dict[str, float]] = field(default_factory=dict)  # by number of epochs
 
     @property
@@ -191,13 +191,14 @@ class Group:
                 measured = [metrics for trial in self.measured for metrics in trial.measurements]
             merged = self.shares.merge(measured)
             if learned and measured:
-                merged |= over_seeds([merged or measured[0], *self._of_other_seeds(epochs)], self.seed_variances)
+                merged |= over_seeds([merged or measured[0], *self._of_other_seeds(epochs)], self.seed_spreads)
             self._merged[epochs] = {**merged, **self.settled}
         return self._merged[epochs]
 
     def seed_deviation(self, metric: str, epochs: int) -> float:
         """Standard deviation between seeds, of a mean over those that were trained; 0: not known."""
-        return math.sqrt(self.seed_variances.get(metric, 0.0) / (1 + len(self._of_other_seeds(epochs))))
+        spread, value = self.seed_spreads.get(metric), self.metrics(epochs).get(metric, math.nan)
+        return spread.deviation(value, 1 + len(self._of_other_seeds(epochs))) if spread else 0.0
 
     def _of_other_seeds(self, epochs: int) -> Collection[Mapping[str, float]]:
         """Metrics by seed: trials of the group with one seed are one training, of which the last counts."""

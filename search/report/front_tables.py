@@ -34,14 +34,8 @@ PROBABILITY = (
     "computed from the 95% intervals and from the ratios of rates that were measured in turns; a rate without an "
     "interval counts as known to 15%, another value as exact."
 )
-LUCK = (
-    "The best of many trials are so partly by luck. The probability takes this into account for what differs between "
-    "seeds."
-)
-TOO_LUCKY = (
-    "Of many nearly equal trials it is too high, because the lucky ones are on the front, with values that are rather "
-    "too good."
-)
+LUCK = "Of many nearly equal trials it is too high, because the lucky ones are on the front"
+TOO_GOOD = ", with values that are rather too good"  # where seeds have no known spread, which tells how much
 LEAST_NAMED = 0.01  # probability of a trial whose turns are named
 
 
@@ -72,8 +66,8 @@ def front_section(run: Run) -> list[str]:
         f" {t.trial_id} failed with seed {failed.seed}: {failed.reason}." for t in front for failed in t.failed_again
     )
     seeds = "" if state.is_probe_run else SEEDS if state.knows_seeds else NO_SEEDS
-    luck = LUCK if state.knows_seeds else TOO_LUCKY
-    odds = f"{PROBABILITY} {luck} {seeds}".strip()
+    luck = LUCK + TOO_GOOD * (not state.knows_seeds)
+    odds = f"{PROBABILITY} {luck}. {seeds}".strip()
     notes = [legend + same, at_ends(run), doubtful, f"{trained}{repeats}", _turns(run, front), odds]
     text = " ".join(itertools.chain(*measured.values(), *tested.values()))
     earlier_version = any(f"{trial.rate_metric}_std" in trial.metrics for trial in front)

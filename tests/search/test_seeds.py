@@ -1,5 +1,6 @@
 """Trials that were trained with several seeds: mean, spread, and what it means for the others."""
 
+import itertools
 import math
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from search.front.intervals import HALF_95
-from search.front.seeds import PRIOR_SEEDS, over_seeds, spread_of
+from search.front.seeds import PRIOR_SEEDS, Spread, over_seeds, spread_of
 from search.front.shared import SharedMetrics
 from search.record.run_state import RunState
 from search.report.front_tables import front_section
@@ -22,7 +23,8 @@ def metrics(value, half=0.01):
 
 
 def variance(again=(), alike=(), metric="val_accuracy", goal="maximize"):
-    return spread_of(metric, goal, again, alike)
+    found = spread_of(metric, goal, again, alike)
+    return None if found is None else found.variance
 
 
 def widened(squares, freedom):
@@ -61,15 +63,35 @@ def test_an_interval_over_seeds_holds_the_mean_whatever_it_was_estimated_from(si
     for _ in range(1000):
         again, alike = ([[metrics(x) for x in rng.normal(0, ratio * deviation, n)] for n in each] for each in sizes)
         found = over_seeds(
-            [metrics(rng.normal(0, math.hypot(1, ratio) * deviation))], {"val_accuracy": variance(again, alike)}
+            [metrics(rng.normal(0, math.hypot(1, ratio) * deviation))], {"val_accuracy": Spread(variance(again, alike))}
         )
         holds += found["val_accuracy_low"] <= 0 <= found["val_accuracy_high"]
     assert holds > least
 
 
+def test_a_little_more_scatter_makes_the_spread_a_little_larger():
+    for measured in ("again", "alike"):
+        found = [
+            math.sqrt(variance(**{measured: [[metrics(0.5), metrics(0.5 + gap / 1e4)]]})) for gap in range(10, 990)
+        ]
+        assert all(0 <= after - before < 0.03 * before for before, after in itertools.pairwise(found))
+
+
+def test_losses_that_differ_by_factors_have_a_relative_spread():
+    """Seeds change a loss of 8 by more than one of 0.03."""
+    again = [[{"val_loss": 8.0}, {"val_loss": 8.4}, {"val_loss": 7.6}], [{"val_loss": 0.030}, {"val_loss": 0.031}]]
+    spread = spread_of("val_loss", "minimize", again, [])
+    assert spread is not None
+    found = over_seeds([{"val_loss": 0.03}], {"val_loss": spread})
+    assert 0.02 < found["val_loss_low"] < 0.03 < found["val_loss_high"] < 0.04
+    signed = spread_of("reward", "minimize", [[{"reward": -1.0}, {"reward": 0.5}]], [])
+    assert signed is not None
+    assert not signed.is_relative
+
+
 def test_a_mean_over_seeds_is_surer_of_the_seed_but_not_of_the_samples():
-    variances = {"val_accuracy": 0.02**2}
-    one, four = (over_seeds([metrics(0.7)] * number, variances) for number in (1, 4))
+    spreads = {"val_accuracy": Spread(0.02**2)}
+    one, four = (over_seeds([metrics(0.7)] * number, spreads) for number in (1, 4))
     half = [found["val_accuracy_high"] - found["val_accuracy"] for found in (one, four)]
     assert half == pytest.approx([math.hypot(0.01, HALF_95 * 0.02), math.hypot(0.01, HALF_95 * 0.01)])
 
