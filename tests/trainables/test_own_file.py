@@ -633,6 +633,14 @@ def test_a_mistake_is_one_line_with_the_users_file_and_line(tmp_path: Path, name
     assert "\n" not in str(raised.value)
 
 
+def test_measures_that_compare_samples_are_found_after_batches_too_small_to_tell(tmp_path: Path, name: str) -> None:
+    old, new, message = MISTAKES["measures that compare samples"]
+    path = written(tmp_path, name, (old, new))
+    trained(path, tmp_path / "pairs", epochs=1, batch_size=2)
+    with pytest.raises(OwnCodeError, match=message):
+        trained(path, tmp_path / "trial", epochs=1)
+
+
 SQUEEZED = (ITEM, "return self.x[i], self.y[i][0]"), (MEASURES, MEASURES.replace("outputs", "outputs[:, 0]"))
 
 
