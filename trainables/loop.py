@@ -213,7 +213,7 @@ def _step_work(
     flops, traffic = training_flops_per_sample(settings, shape), memory_traffic(settings, shape, device)
     return StepWork(
         unit=workload.UNIT,
-        units=round(batch_size * workload.units_per_sample(worker.data)),
+        units=batch_size * workload.units_per_sample(worker.data),
         flops=None if flops is None else batch_size * flops,
         moved_bytes=None if traffic is None else traffic.of_step(batch_size, networks),
         peak_bytes=None if need is None else need.total,

@@ -16,11 +16,11 @@ from trainables.contract import AlternativeError, InfeasibleError, Measurement, 
 from trainables.loop import Training, open_probe
 from trainables.machine.devices import synchronize
 from trainables.machine.isolation import check_device, process_settings
-from trainables.measure.instruments import MAX_WARMUP_STEPS
+from trainables.measure.instruments import MAX_WARMUP_STEPS, warmup_steps
+from trainables.measure.throughput import MIN_WARMUP_STEPS
 from trainables.parallel import peers, ranks
 from trainables.plan import Batch
 from trainables.samples.paused_loaders import PausedLoaders
-from trainables.samples.worker_batches import PREFETCHED_BATCHES
 from trainables.settings import Settings
 
 TURN_SECONDS = 0.5  # of counted steps; on 2 virtual cores shorter turns spread more, longer ones let more drift in
@@ -84,10 +84,11 @@ class _Runner:
         self._steps = 1  # counted, of a turn
 
     def warm_up(self) -> None:
-        """Run until the allocator, the kernels and the loader are warm; choose the number of steps of a turn."""
-        loader_processes = self._training.settings.loader_processes
+        """Run until allocator, kernels and loader are warm, and a step is captured; choose the steps of a turn."""
+        settings, device_type = self._training.settings, self._training.device.type
+        loader_processes, (fewest, _) = settings.loader_processes, warmup_steps(settings, device_type)
         with self._set_up():
-            self._seconds_of(PREFETCHED_BATCHES * loader_processes)  # made while nothing was trained
+            self._seconds_of(fewest - MIN_WARMUP_STEPS)  # at least MIN_WARMUP_STEPS follow
             first = min(self._seconds_of(1) for _ in range(3))
             steps = self._agreed(min(WARMUP_SECONDS / first, MAX_WARMUP_STEPS))
             self._steps = self._agreed(steps_of_a_turn(steps / self._seconds_of(steps), loader_processes))

@@ -131,6 +131,22 @@ def test_only_pictures_that_are_used_are_decoded(root: Path, monkeypatch: pytest
     assert len(read) == len(set(read)) == 12
 
 
+def test_without_a_disk_cache_pictures_are_decoded_once_in_a_training(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TRAINING_SEARCH_CACHE", str(tmp_path / "file" / "cache"))
+    data, read, decoded = trainable.locate_data(Data(root=str(root))), list[Path](), image_folder.decoded
+    monkeypatch.setattr(image_folder, "decoded", lambda path, size: read.append(path) or decoded(path, size))
+    own = ImageFolderSettings(image_size=32, batch_size=4, loader="memory")
+    indices = image_folder.training_indices(data)
+    batches = image_folder.training_batches(own, data, Plan(indices, 4, seed=0), CPU)
+    for _ in range(2):
+        assert len(list(image_folder.evaluation_batches(own, data, "validation", CPU, 0, 1))) == 1
+    assert len(read) == len(set(read)) == 24
+    batches.close()
+
+
 def test_evaluation_finds_its_pictures_before_the_first_batch_as_the_ranks_meet_in_between(root: Path) -> None:
     data, settings = trainable.locate_data(Data(root=str(root))), trainable._settings(SMALL)
     shutil.rmtree(root)

@@ -104,6 +104,15 @@ def test_the_units_of_a_sample_are_the_mean_over_samples(tmp_path: Path, name: s
     assert workload_of(settings).units_per_sample(Data(train_images=1)) in (1, 2)
 
 
+def test_a_step_may_have_a_fraction_of_a_unit(tmp_path: Path, name: str) -> None:
+    units = ("def loss(", "def units(inputs, targets):\n    return int(inputs[0])\n\n\ndef loss(")
+    of_sample = (ITEM, "return torch.full((4,), 1.0 * (i % 24 == 0)), self.y[i]")
+    worker = trained(written(tmp_path, name, units, of_sample), tmp_path / "trial", epochs=12, batch_size=6)
+    last = worker.reported[-1].metrics
+    assert last["rows_per_second"] > 0
+    assert last["throughput_rows"] == pytest.approx(round(4 * last["throughput_rows"]) / 4)
+
+
 def test_the_units_of_a_sample_are_averaged_over_the_same_samples_in_each_process(tmp_path: Path, name: str) -> None:
     units = ("def loss(", "def units(inputs, targets):\n    return int(inputs[0])\n\n\ndef loss(")
     many, of_sample = ("48 if part", "900 if part"), (ITEM, "return torch.full((4,), i), self.y[i]")
@@ -622,6 +631,14 @@ def test_a_mistake_is_one_line_with_the_users_file_and_line(tmp_path: Path, name
     with pytest.raises((OwnCodeError, DataError, FloatingPointError), match=message) as raised:
         trained(path, tmp_path / "trial")
     assert "\n" not in str(raised.value)
+
+
+def test_measures_that_compare_samples_are_found_after_batches_too_small_to_tell(tmp_path: Path, name: str) -> None:
+    old, new, message = MISTAKES["measures that compare samples"]
+    path = written(tmp_path, name, (old, new))
+    trained(path, tmp_path / "pairs", epochs=1, batch_size=2)
+    with pytest.raises(OwnCodeError, match=message):
+        trained(path, tmp_path / "trial", epochs=1)
 
 
 SQUEEZED = (ITEM, "return self.x[i], self.y[i][0]"), (MEASURES, MEASURES.replace("outputs", "outputs[:, 0]"))

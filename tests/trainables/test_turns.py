@@ -1,10 +1,12 @@
 """Turns: configurations train in short turns in one process group, and report their rates round by round."""
 
+import itertools
 import math
 import multiprocessing
 import time
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +18,9 @@ from trainables.contract import AlternativeError, Data, Measurement, PeerLostErr
 from trainables.local_worker import LocalWorker
 from trainables.machine import allocator
 from trainables.samples.paused_loaders import PausedLoaders
+from trainables.strategy_table import STRATEGIES
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
+from trainables.vgg19_settings import Vgg19Settings
 
 TINY = {"width": 0.01, "batch_size": 24, "conv_kernel": "library"}
 
@@ -69,6 +73,23 @@ def test_each_turn_has_the_threads_and_the_allocator_of_its_configuration(
     assert set(seen) == {1, 2}
     assert options[:2] == [allocator.RETAIN, allocator.SYSTEM]
     assert torch.get_num_threads() == before
+
+
+def test_a_step_is_captured_before_the_first_turn(folder: Path) -> None:
+    """However long a step takes: DDP times its first ten, and the next but one is captured."""
+    settings, steps = Vgg19Settings(strategy="ddp", cuda_graphs=True), list[int]()
+    instruments = SimpleNamespace(timeline=None, units_per_step=1)
+    training: Any = SimpleNamespace(
+        settings=settings,
+        worker=LocalWorker(folder, resources=Resources(1)),
+        device=torch.device("cpu"),
+        step=lambda *_: steps.append(1) or time.sleep(0.02),
+        instruments=instruments,
+    )
+    before = torch.get_num_threads()
+    turns._Runner(training, itertools.repeat((None, None))).warm_up()
+    torch.set_num_threads(before)
+    assert len(steps) > STRATEGIES["ddp"].eager_steps
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ class StepWork:
     """Work of a training step of the whole job; None: it could not be counted."""
 
     unit: str  # such as images
-    units: int
+    units: float
     flops: int | None
     moved_bytes: int | None  # read and written, on all devices
     peak_bytes: int | None  # predicted, of memory
@@ -94,7 +94,7 @@ class Instruments:
         self._telemetry = Telemetry(devices, cores, self._peak_memory.sample)
         self._telemetry.start()
         self._telemetry.pause()
-        self._units = 0
+        self._units = 0.0
         self._active: _Recorder | ThroughputMeter = self.meter
 
     def resume(self) -> None:
@@ -107,7 +107,7 @@ class Instruments:
         self._active.pause()
         self._telemetry.pause()
 
-    def step(self, units: int | None = None) -> None:
+    def step(self, units: float | None = None) -> None:
         """Count a step that the host has finished; `units` of the whole job, by default those of the work."""
         units = self._work.units if units is None else units
         self._units += units
@@ -149,7 +149,7 @@ class Instruments:
         return {name: value for name, value in known.items() if not math.isnan(value)}
 
     @property
-    def units_per_step(self) -> int:
+    def units_per_step(self) -> float:
         """Units of the whole job in a step."""
         return self._work.units
 

@@ -88,7 +88,7 @@ class Telemetry:
                 self._count()
                 self._before, self._paused_at = None, time.perf_counter()
 
-    def means(self, units: int) -> dict[str, float]:
+    def means(self, units: float) -> dict[str, float]:
         """Return the metrics so far, by name; `units` is what this process's devices trained on in that time.
 
         Energy is that of the GPUs in a trial with a GPU, otherwise that of all CPU packages of the machine.

@@ -30,7 +30,7 @@ STILL_WARMING = 0.9  # warm-up goes on while two steps take less than this share
 class Window:
     """Successive steps between two edges at which the device was synchronized."""
 
-    units: int = 0
+    units: float = 0
     steps: int = 0
     seconds: float = 0.0
     interference_seconds: float = 0.0  # CPU time that others took from the trial's cores
@@ -42,7 +42,7 @@ class Window:
 class Throughput:
     """Rate of the whole job over the counted windows, with its 95% interval."""
 
-    units: int
+    units: float
     seconds: float
     steps: int
     windows: int  # whole ones; 0: the measurement is shorter than a window
@@ -141,7 +141,7 @@ class ThroughputMeter:
                 interference_seconds=self._open.interference_seconds + interference_now - interference_opened,
             )
 
-    def step(self, units: int) -> None:
+    def step(self, units: float) -> None:
         """Count one finished step of `units` units, summed over the job's processes."""
         assert self._opened is not None, "a step in a pause"
         if not self._warm:

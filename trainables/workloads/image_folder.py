@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -276,7 +278,8 @@ def _cut(pixels: Bytes, top: int, left: int, flipped: bool, size: int) -> Bytes:
     return square[:, ::-1] if flipped else square
 
 
-class _Decoded(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Decoded:
     """Decoded pictures. `rows`, (num_files,): their places in `images`; `labels`, (num_files,), of all files."""
 
     images: Bytes
@@ -289,8 +292,20 @@ class _Decoded(NamedTuple):
         return found
 
 
+_held: WeakValueDictionary[tuple[Data, int], _Decoded] = WeakValueDictionary()
+
+
 def _decoded_once(data: Data, image_size: int) -> _Decoded:
-    """Return the pictures to train on and to validate with as bytes, from the disk cache if they are there."""
+    """Return the pictures to train on and to validate with as bytes: those that somebody holds, or the disk cache's.
+
+    Where the disk cache cannot be written, they are decoded into memory.
+    """
+    if (found := _held.get((data, image_size))) is None:
+        _held[data, image_size] = found = _decode(data, image_size)
+    return found
+
+
+def _decode(data: Data, image_size: int) -> _Decoded:
     every, labels = _files(data.root or "", "train")[0], _labels(data, "train")
     used = np.sort(np.concatenate(split(labels, data)))
     files, rows = [every[i] for i in used], np.full(len(every), -1)

@@ -28,8 +28,8 @@ from trainables.samples.worker_batches import Choices, Collate, LoadError, LoadF
 from trainables.seeding import restored_random_state, seed_all
 from trainables.settings import Settings
 from trainables.stages import Timeline
-from trainables.workload import EvaluationPart
-from trainables.workloads.sample_values import mistake_of, mixed_samples
+from trainables.workload import EvaluationPart, num_samples
+from trainables.workloads.sample_values import MOST_SAMPLES, mistake_of, mixed_samples
 
 SUBSET_SEED = 20090408  # fixed, so that all trials of all runs see the same part of the samples
 UNITS_OF_SAMPLES = 256  # over which the units of a sample are averaged, in each process over the same ones
@@ -58,7 +58,8 @@ class OwnFile:
         self._shapes: dict[str | None, SampleShape] = {}
         self._units: dict[tuple[str | None, int | None], float] = {}
         self._loss_is_checked = False
-        self._measured_shapes: set[tuple[torch.Size, ...]] = set()  # of outputs and targets; those that were checked
+        # shapes of outputs and targets that were checked, and whether there were samples beside those measured alone
+        self._measured_shapes: set[tuple[Any, ...]] = set()
         self._kept_bytes = 0
 
     def training_indices(self, data: Data) -> Indices:
@@ -136,7 +137,8 @@ class OwnFile:
     def measures(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
         """Return the file's measures, which are those that it declares, and values of each sample."""
         found = self._measured(outputs, targets)
-        shapes = tuple(leaf.shape[1:] for leaf in tree_leaves((outputs, targets)) if isinstance(leaf, Tensor))
+        leaves = (leaf for leaf in tree_leaves((outputs, targets)) if isinstance(leaf, Tensor))
+        shapes = num_samples(targets) > MOST_SAMPLES, *(leaf.shape[1:] for leaf in leaves)
         if shapes not in self._measured_shapes:
             if mistake := mistake_of(self._measured, outputs, targets, found):
                 raise TypeError(f"{self._path.name}: measures: {mistake}")
