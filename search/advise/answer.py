@@ -72,8 +72,9 @@ def _conclusion(tried: Sequence[Neighbour], number: int, command: Sequence[str],
     if not number:
         return "Nothing was measured in the time; --minutes gives it more."
     if not best:
-        which = "The one change" if number == 1 else f"None of the {number} changes"
-        return wrap(f"{which} that {'was' if number == 1 else 'were'} measured surely gains more than {MIN_GAIN:.0%}.")
+        if number == 1:
+            return wrap(f"The one change that was measured does not surely gain more than {MIN_GAIN:.0%}.")
+        return wrap(f"None of the {number} changes that were measured surely gains more than {MIN_GAIN:.0%}.")
     first, estimate = best[0], best[0].estimate
     assert estimate is not None
     more = "" if len(best) == 1 else " Gains of several changes together are not known; go on from the first:"

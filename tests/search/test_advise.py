@@ -286,6 +286,8 @@ def test_without_a_gain_it_says_so() -> None:
     assert "None of the 2 changes that were measured surely gains more than 3%." in as_text(
         list(found.values()), [], {}
     )
+    text = as_text([found["slower"]], [], {})
+    assert text.endswith("The one change that was measured does not surely gain more than 3%.")
 
 
 def test_without_a_measurement_it_recommends_more_time() -> None:
