@@ -263,7 +263,7 @@ def _shared(named: Sequence[Side], metric: str) -> list[str]:
     else:  # numbered rows and a second table of settings
         chosen = {n: [format_setting(row.config[n]) if n in row.config else "" for row in shown] for n in names}
         tables = format_tables({"no.": [f"{n}" for n in range(1, len(shown) + 1)]}, columns, chosen)
-    legend = " ".join([_legend(named, rows, names, learned), *unknown_intervals("\n".join(tables))])
+    legend = " ".join([_legend(named, shown, names, learned), *unknown_intervals("\n".join(tables))])
     return [f"## {label} of shared configurations", *tables, *more, *means, wrap(legend)]
 
 

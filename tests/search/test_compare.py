@@ -86,6 +86,20 @@ def test_the_interval_of_what_may_be_below_zero_is_told_where_it_reaches_zero(tm
     assert "?" not in text
 
 
+def test_a_legend_explains_only_marks_that_are_shown(tmp_path):
+    """Of 17 configurations the last one, which has no room, has equal rates."""
+    folders = []
+    for name, factor in (("one", 1.0), ("two", 2.0)):
+        recorder = Recorder(name=name, constraints=[])
+        for number in range(1, 18):
+            rate = (1000.0 - number) * (factor if number < 17 else 1.0)
+            recorder.complete(f"t{number:04d}", [0.1, 0.2, 0.3], rate, config(number))
+        folders.append(write_run(tmp_path / name, recorder.events))
+    text = comparison(named(*folders))
+    assert "and 1 more." in text
+    assert "~" not in text
+
+
 def test_rates_are_compared_where_only_what_bears_on_accuracy_differs(folders):
     rows = {row.config["batch_size"]: row for row in shared(named(*folders), "images_per_second")}
     assert sorted(rows) == [64, 128, 512]
