@@ -38,6 +38,8 @@ def _answer(arguments: Sequence[str] | None) -> str:
     options = parser.parse_args(arguments)
     run = load_run(options.run)
     folder: Path = options.to or options.run / "figures"
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--to {folder}: is a file; expected a folder, or a new name")
     try:
         from matplotlib.figure import Figure
     except ImportError:

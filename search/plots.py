@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from search.front.intervals import interval
+from search.front.intervals import interval, least_value
 from search.front.objective import Objective, measured
 from search.record.dataframes import Run
 from search.record.trial import Trial
@@ -96,7 +96,7 @@ def plot_fronts(runs: Mapping[str, Run], ax: Axes | None = None) -> Axes:
     _first_two(first)
     ax = _axes(ax)
     for number, (name, run) in enumerate(runs.items()):
-        _draw_front(ax, run, run.state.front(), first.state.objectives, number, name)
+        _draw_front(ax, run, run.state.front(), first.state.objectives, number, _plain(name))
     _finish(ax, first, "")
     return ax
 
@@ -145,8 +145,8 @@ def plot_curves(run: Run, ax: Axes | None = None, metric: str | None = None) -> 
 def plot_parallel(run: Run, ax: Axes | None = None) -> Axes:
     """Plot each compared trial as a line through its varied settings and its objectives; the front in colour.
 
-    Numbers run from low to high, logarithmic where the space file says so. Words have equal distances, and an inactive
-    setting is at the bottom.
+    A range runs from low to high, logarithmic where the space file says so. The values of a list have equal distances,
+    in the order of the space file; an inactive setting is at the bottom.
 
     Raises:
         NothingToDrawError: fewer than two trials are compared, or no setting varies.
@@ -253,7 +253,7 @@ class _Scale(NamedTuple):
 
 
 def _setting_scale(run: Run, name: str, trials: Sequence[Trial]) -> _Scale:
-    """Return numbers by size; words by their order in the space file; inactive values (None) below."""
+    """Return numbers of a range by size, values of a list by their order in the space file, None (inactive) below."""
     found: list[Any] = [t.config.get(name) for t in trials]
     stated = run.info.parameters.get(name, {})
     active = [value for value in found if value is not None]
@@ -289,9 +289,9 @@ def _draw_front(
 
 
 def _bar(run: Run, trial: Trial, metric: str) -> tuple[float, float]:
-    """Return how far the 95% interval reaches below and above; zeros where it is as large as the value, or unknown."""
+    """Return how far the 95% interval reaches below and above; zeros where it is not known, or is a question mark."""
     value, half = trial.metrics[metric], run.state.half_interval(trial, metric)
-    if not half or half >= abs(value):
+    if not half or value - half <= least_value(metric):
         return 0.0, 0.0
     low, high = interval(trial.metrics, metric, half)
     return max(0.0, value - low), max(0.0, high - value)

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from search.front.neighbour import MIN_GAIN, Neighbour, gains
 from search.text.configurations import DEFAULT, assignments, with_all_digits
 from search.text.markdown import WIDTH, format_tables, wrap
-from search.text.numbers import format_ratio
+from search.text.numbers import format_ratio, unknown_intervals
 from search.text.reasons import without_rank
 from search.text.shell import continued
+from search.text.shorten import shorten
 from trainables.contract import Scalar
 
 Settings = Mapping[str, Scalar | None]
@@ -36,10 +37,14 @@ def as_text(tried: Sequence[Neighbour], command: Sequence[str], given: Settings)
             "times the rate": [format_ratio(*e.ratio) for each in measured if (e := each.estimate)],
             "": [_verdict(each) for each in measured],
         }
-        legend = HOW + (f" {LEARNED}" if "*" in "".join(change["change"]) else "")
-        parts += [*format_tables(change, found), wrap(legend)]
+        tables = format_tables(change, found)
+        learned = [LEARNED] * ("*" in "".join(change["change"]))
+        parts += [*tables, wrap(" ".join([HOW, *learned, *unknown_intervals("\n".join(tables))]))]
     impossible = [each for each in tried if each.reason is not None]
-    parts += [wrap(f"{_words(each)}: not possible here: {_short(each.reason or '')}") for each in impossible]
+    reasons = [shorten(without_rank(each.reason or ""), 2 * WIDTH) for each in impossible]
+    parts += [
+        wrap(f"{_words(each)}: not possible here: {reason}") for each, reason in zip(impossible, reasons, strict=True)
+    ]
     if waiting := [_words(each) for each in tried if each.reason is None and each.estimate is None]:
         parts.append(wrap(f"Not tried, because the time was too short (--minutes): {', '.join(waiting)}."))
     parts.append(_conclusion(tried, len(measured), command, given))
@@ -72,8 +77,9 @@ def _conclusion(tried: Sequence[Neighbour], number: int, command: Sequence[str],
     if not number:
         return "Nothing was measured in the time; --minutes gives it more."
     if not best:
-        which = "The one change" if number == 1 else f"None of the {number} changes"
-        return wrap(f"{which} that {'was' if number == 1 else 'were'} measured surely gains more than {MIN_GAIN:.0%}.")
+        if number == 1:
+            return wrap(f"The one change that was measured does not surely gain more than {MIN_GAIN:.0%}.")
+        return wrap(f"None of the {number} changes that were measured surely gains more than {MIN_GAIN:.0%}.")
     first, estimate = best[0], best[0].estimate
     assert estimate is not None
     more = "" if len(best) == 1 else " Gains of several changes together are not known; go on from the first:"
@@ -104,8 +110,3 @@ def _verdict(tried: Neighbour) -> str:
 def _words(change: Neighbour) -> str:
     old = DEFAULT if change.old is None else with_all_digits(change.old)
     return f"{change.parameter} {old} -> {with_all_digits(change.new)}"
-
-
-def _short(reason: str) -> str:
-    text = without_rank(reason)
-    return text if len(text) <= 2 * WIDTH else f"{text[: 2 * WIDTH]} ..."

@@ -37,6 +37,7 @@ from search.compare.comparison import (
 from search.compare.fail_if import EXAMPLE, HYPERVOLUME, Outcome, outcomes, parsed
 from search.compare.settled import Settled, settle, trainings
 from search.exit_codes import DONE, FAILED, InputError
+from search.front.intervals import least_value
 from search.front.roles import metric_label
 from search.front.targets import is_duration
 from search.record.disk import describe_os_error
@@ -235,7 +236,7 @@ def _shared(named: Sequence[Side], metric: str) -> list[str]:
         what = "trained" if learned else "measured"
         return [f"## {label} of shared configurations", f"No configuration was {what} in two runs."]
     shown = rows[:MOST_ROWS]
-    columns = {side.letter: [_cell(row.readings.get(side.letter)) for row in shown] for side in named}
+    columns = {side.letter: [_cell(row.readings.get(side.letter), metric) for row in shown] for side in named}
     base = named[0].letter
     for side in named[1:]:
         columns[f"{side.letter} {'-' if learned else '/'} {base}"] = [
@@ -262,12 +263,14 @@ def _shared(named: Sequence[Side], metric: str) -> list[str]:
     else:  # numbered rows and a second table of settings
         chosen = {n: [format_setting(row.config[n]) if n in row.config else "" for row in shown] for n in names}
         tables = format_tables({"no.": [f"{n}" for n in range(1, len(shown) + 1)]}, columns, chosen)
-    legend = " ".join([_legend(named, rows, names, learned), *unknown_intervals("\n".join(tables))])
+    legend = " ".join([_legend(named, shown, names, learned), *unknown_intervals("\n".join(tables))])
     return [f"## {label} of shared configurations", *tables, *more, *means, wrap(legend)]
 
 
-def _cell(reading: Reading | None) -> str:
-    return "–" if reading is None else plus_minus(reading.value, reading.half) + CONTENDED_MARK * reading.contended
+def _cell(reading: Reading | None, metric: str) -> str:
+    if reading is None:
+        return "–"
+    return plus_minus(reading.value, reading.half, least_value(metric)) + CONTENDED_MARK * reading.contended
 
 
 def _difference(row: Shared, letter: str, base: str, learned: bool) -> str:
@@ -317,7 +320,8 @@ def _settled(named: Sequence[Side], num_shared: int, found: Sequence[Settled]) -
         "rounds": [f"{each.rounds}" for each in found],
         **{f"{side.letter} / {letters[0]}": [_in_words(each, side.letter) for each in found] for side in named[1:]},
     }
-    yield from format_tables({}, columns)
+    tables = format_tables({}, columns)
+    yield from tables
     decided = [ratio.is_decided for each in found for ratio in each.ratios.values()]
     notes = []
     if decided:
@@ -326,6 +330,7 @@ def _settled(named: Sequence[Side], num_shared: int, found: Sequence[Settled]) -
     if num_shared > len(found):
         notes.append(f"{num_shared - len(found)} more had no time; --minutes gives more.")
     notes += dict.fromkeys(f"Not measured: {each.reason}." for each in found if each.reason)
+    notes += unknown_intervals("\n".join(tables))
     yield wrap(" ".join(notes))
 
 

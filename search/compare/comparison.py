@@ -68,7 +68,7 @@ def sides(runs: Sequence[Run]) -> list[Side]:
         InputError: fewer than two runs, too many, or runs with different trainables or objectives.
     """
     if not 2 <= len(runs) <= len(LETTERS):
-        raise InputError(f"found {plural(len(runs), 'run')}; expected two to {len(LETTERS)}")
+        raise InputError(f"found {plural(len(runs), 'run')}; expected 2 to {len(LETTERS)}")
     if single := next((run for run in runs if len(run.state.objectives) < 2), None):
         raise InputError(f"{single.name}: has one objective; a comparison needs two")
     named = [Side(letter, run) for letter, run in zip(LETTERS, runs, strict=False)]

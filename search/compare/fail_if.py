@@ -22,7 +22,7 @@ from search.front.differences import Estimate
 from search.front.intervals import HALF_95
 from search.front.targets import is_duration
 from search.record.trial import UNKNOWN_DEVIATION
-from search.text.numbers import format_number, format_percent, format_ratio, join_words, plural
+from search.text.numbers import format_number, format_ratio, join_words, plural
 
 HYPERVOLUME = "hypervolume"
 EXAMPLE = '"images_per_second<0.95", "val_accuracy<-0.01" or "hypervolume<0.98"'
@@ -98,7 +98,8 @@ def outcomes(
                 continue
             share = volumes[0][named.index(side)] / volumes[0][0]
             failed = condition.is_met(share, share)
-            yield Outcome(f"`{condition}`: {letter} has {format_percent(share)} of {base}'s{_fails(failed)}", failed)
+            text = f"{letter} has {share:.4g} times the hypervolume of {base}"
+            yield Outcome(f"`{condition}`: {text}{_fails(failed)}", failed)
             continue
         both = [row for row in rows if {letter, base} <= row.readings.keys()]
         learned, in_turns = _is_learned(metric, named), ratios.get(letter, [])

@@ -210,7 +210,7 @@ def _causes(run: Run) -> dict[str, list[str]]:
         "Strategies": strategy_tables(trials, timed, strategies, timeless, run.state.rate_ratio),
         "Scaling": scaling_tables(trials, timed, cores, gpus, strategies, timeless, run.state.rate_ratio),
     }
-    return {title: blocks for title, blocks in found.items() if blocks}
+    return {title: [*blocks, *unknown_intervals("\n".join(blocks))] for title, blocks in found.items() if blocks}
 
 
 def _trials(run: Run) -> list[str]:

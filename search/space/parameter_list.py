@@ -8,7 +8,7 @@ from search.text.configurations import format_setting
 from search.text.markdown import WIDTH
 from trainables.contract import Affects, Parameter, load_trainable
 
-INDENT = 22  # columns
+INDENT = 23  # columns, one more than the longest name
 AFFECTS: dict[Affects, str] = {"all": "all metrics", "probed": "the rate alone", "trained": "what is learned alone"}
 
 

@@ -286,6 +286,16 @@ def test_without_a_gain_it_says_so() -> None:
     assert "None of the 2 changes that were measured surely gains more than 3%." in as_text(
         list(found.values()), [], {}
     )
+    text = as_text([found["slower"]], [], {})
+    assert text.endswith("The one change that was measured does not surely gain more than 3%.")
+
+
+def test_a_question_mark_is_explained() -> None:
+    unsteady = replace(measured(1.0), rounds=[(rate, 100.0) for rate in (2.0, 5000.0) * 10])
+    text = " ".join(as_text([unsteady], [], {}).split())
+    assert "1.00 ± ?" in text
+    assert "A question mark: no interval is known" in text
+    assert "A question mark" not in as_text([measured(1.0)], [], {})
 
 
 def test_without_a_measurement_it_recommends_more_time() -> None:

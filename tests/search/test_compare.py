@@ -76,6 +76,30 @@ def test_a_rate_is_the_one_that_the_run_itself_has(tmp_path):
     assert "1.00 ± ?" in text
 
 
+def test_the_interval_of_what_may_be_below_zero_is_told_where_it_reaches_zero(tmp_path):
+    recorder = Recorder(objectives=[{"metric": "val_r2", "goal": "maximize"}, INFO["objectives"][1]], constraints=[])
+    recorder.start("t0001", **config())
+    recorder.measure("t0001", 3, val_r2=0.1, val_r2_low=-0.1, val_r2_high=0.3, **interval(100.0, 2.0))
+    recorder.finish("t0001")
+    text = comparison(named(*(write_run(tmp_path / name, recorder.events) for name in "ab")))
+    assert text.count("0.1000 ± 0.2") == 4  # of the front and of shared configurations
+    assert "?" not in text
+
+
+def test_a_legend_explains_only_marks_that_are_shown(tmp_path):
+    """Of 17 configurations the last one, which has no room, has equal rates."""
+    folders = []
+    for name, factor in (("one", 1.0), ("two", 2.0)):
+        recorder = Recorder(name=name, constraints=[])
+        for number in range(1, 18):
+            rate = (1000.0 - number) * (factor if number < 17 else 1.0)
+            recorder.complete(f"t{number:04d}", [0.1, 0.2, 0.3], rate, config(number))
+        folders.append(write_run(tmp_path / name, recorder.events))
+    text = comparison(named(*folders))
+    assert "and 1 more." in text
+    assert "~" not in text
+
+
 def test_rates_are_compared_where_only_what_bears_on_accuracy_differs(folders):
     rows = {row.config["batch_size"]: row for row in shared(named(*folders), "images_per_second")}
     assert sorted(rows) == [64, 128, 512]
@@ -256,7 +280,7 @@ def test_runs_of_other_questions_are_refused(capsys, tmp_path, folders, changed,
 
 
 def test_one_run_and_a_figure_of_no_known_kind_are_refused(capsys, tmp_path, folders):
-    assert "found 1 run; expected two to 8" in told(capsys, folders[0])[2]
+    assert "found 1 run; expected 2 to 8" in told(capsys, folders[0])[2]
     code, _, err = told(capsys, *folders, "--figure", tmp_path / "fronts.doc")
     assert (code, "expected a name that ends in .png, .svg, .pdf" in err) == (2, True)
     code, _, err = told(capsys, *folders, "--figure", tmp_path / "nowhere" / "a.png")

@@ -69,8 +69,8 @@ def test_what_has_no_interval_is_compared_as_it_is(tmp_path, capsys, condition, 
             " differ as much as samples, as their spread is not known: **failed**",
         ),
         ("val_accuracy<-0.03", 0, "B minus A is -0.0400"),
-        ("hypervolume<0.9", 1, "of A's: **failed**"),
-        ("hypervolume<0.01", 0, "of A's"),
+        ("hypervolume<0.9", 1, "times the hypervolume of A: **failed**"),
+        ("hypervolume<0.01", 0, "times the hypervolume of A"),
     ],
 )
 def test_a_condition_fails_where_it_surely_holds(

@@ -107,6 +107,7 @@ def test_a_dollar_begins_no_formula(tmp_path, ax):
     run = load(write_run(tmp_path, recorder.events))
     plot_parallel(run, ax)
     plot_front(run, ax)
+    plot_fronts({run.name: run}, ax)
     ax.figure.savefig(tmp_path / "figure.svg")
 
 
@@ -141,6 +142,18 @@ def test_bars_reach_to_the_ends_that_were_measured(tmp_path, ax):
     plot_front(load(write_run(tmp_path, recorder.events)), ax)
     (bars,) = ax.containers
     assert bars[2][0].get_segments()[0][:, 0].tolist() == [190.0, 240.0]
+
+
+def test_an_interval_that_reaches_zero_is_drawn_where_the_metric_may_be_below_it(tmp_path, ax):
+    recorder = Recorder(objectives=[{"metric": "val_r2", "goal": "maximize"}, INFO["objectives"][1]], constraints=[])
+    recorder.start("t0001", **config())
+    recorder.measure("t0001", 3, val_r2=0.1, val_r2_low=-0.1, val_r2_high=0.3, **interval(100.0, 110.0))
+    recorder.finish("t0001")
+    plot_front(load(write_run(tmp_path, recorder.events)), ax)
+    (bars,) = ax.containers
+    across, upward = (lines.get_segments()[0].tolist() for lines in bars[2])
+    assert across == [[100.0, 0.1], [100.0, 0.1]]
+    assert upward == [[100.0, -0.1], [100.0, 0.3]]
 
 
 def test_a_range_that_is_inactive_in_some_trials_is_still_by_size(tmp_path, ax):
@@ -240,6 +253,14 @@ def test_the_command_writes_png_and_svg_and_says_what_it_left_out(tmp_path, caps
     first = (folder / "figures" / "front.svg").read_bytes()
     assert main([str(folder), "--to", str(tmp_path / "again")]) == 0
     assert b"<svg" in first
+
+
+def test_figures_into_a_file_are_refused_in_one_line(tmp_path, capsys):
+    (tmp_path / "notes").write_text("kept")
+    assert main([str(write_run(tmp_path / "run", story())), "--to", str(tmp_path / "notes")]) == 2
+    assert capsys.readouterr().err == (
+        f"search.figures: --to {tmp_path / 'notes'}: is a file; expected a folder, or a new name\n"
+    )
 
 
 def test_names_do_not_cover_each_other(tmp_path, ax):

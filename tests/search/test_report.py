@@ -122,6 +122,18 @@ def test_a_spread_as_large_as_its_value_is_a_question_mark():
     assert plus_minus(0.02, 0.05, least=-math.inf) == "0.0200 ± 0.05"
 
 
+def test_a_question_mark_is_explained_in_the_section_that_has_it(folder):
+    recorder = Recorder(constraints=[])
+    recorder.complete("t0001", [0.5], 200.0, config(64))
+    for trial_id, size, accuracy in (("t0002", 128, 0.4), ("t0003", 256, 0.3)):  # without an interval, dominated
+        recorder.start(trial_id, **config(size))
+        recorder.measure(trial_id, 1, val_accuracy=accuracy, images_per_second=150.0)
+        recorder.finish(trial_id)
+    section = summary(folder, recorder.events).partition("## Batch size")[2].partition("\n## ")[0]
+    assert "150 ± ?" in section
+    assert "A question mark: no interval is known" in section
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

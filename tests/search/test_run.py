@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from search.results import load
 from search.run import main
 from search.run_options import space_path
 from search.space.machine import Machine
+from search.space.parameter_list import INDENT
 from search.study import job
 from search.study.interrupt import Interrupts
 from tests.faults.processes import gone, printed, running, wait_for, with_pids
@@ -168,6 +170,7 @@ def test_the_parameters_of_a_training_are_listed(tmp_path: Path, capsys: pytest.
     assert "num_workers int from 0; default 0; affects the rate alone: loader processes" in flat
     assert "optimizer one of sgd, adamw; default sgd; affects all metrics" in flat
     assert "world_size int from 1; default null; " in flat
+    assert {len(line) - len(re.sub(r"^\S* +", "", line)) for line in out.splitlines()} == {INDENT}
     assert main(["--parameters", "vgg19"]) == 2
     assert capsys.readouterr().err.startswith('--parameters: no trainable "vgg19"; there are vgg19_cifar10')
 
