@@ -1,5 +1,6 @@
 """Share of a run's budget that is used, and the time left at the pace so far."""
 
+import math
 from dataclasses import dataclass, replace
 
 from search.record.run_state import AFTER_SEARCH, RunState
@@ -36,8 +37,9 @@ def budget_use(run_state: RunState, now: float) -> BudgetUse | None:
         (len(ended) + parts, most, f"{len(ended)} of {most} trials"),
         (epochs, most_epochs, f"{epochs} of {most_epochs} epochs"),
     )
+    on_trials = working * _share_of_trials(run_state)
     known = [
-        BudgetUse(text, min(done / limit, 1.0), max(limit - done, 0.0) * working / done)
+        BudgetUse(text, min(done / limit, 1.0), max(limit - done, 0.0) * on_trials / done)
         for done, limit, text in amounts
         if limit and done
     ]
@@ -52,6 +54,18 @@ def budget_use(run_state: RunState, now: float) -> BudgetUse | None:
     if use and run_state.latest in AFTER_SEARCH:  # the budget does not tell how long the front is measured
         return replace(use, seconds_left=0.0)
     return use
+
+
+def _share_of_trials(run_state: RunState) -> float:
+    """Return the trials' share of the time on workers; the rest is of probes that prepare them, most before the first.
+
+    How many more probes there will be is not known, so that the time left has none.
+    """
+    trials, probes = (
+        math.fsum(trial.seconds for trial in some if trial.seconds > 0)
+        for some in (run_state.counted(), run_state.preparing_probes())
+    )
+    return trials / (trials + probes) if trials else 1.0
 
 
 def max_trials(run_state: RunState) -> int | None:
