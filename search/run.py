@@ -63,6 +63,7 @@ if TYPE_CHECKING:  # Ray is imported when the input is known to be good
     from search.execution.cluster import Cluster
 
 COMMAND = ("python", "-m", "search.run")
+NOT_BEGUN = "interrupted before the search began"
 BEFORE_THE_FIRST_EVENT = {FILE_NAME, LOCK_NAME, "source"}  # in the folder of a run
 
 Fitted = tuple[Space, Data, list[str]]
@@ -72,25 +73,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     open_missing_streams()
-    try:
-        options = parser().parse_args(words, argparse.Namespace(words=words))
-        if options.parameters is not None:
-            return _list_parameters(options.parameters)
-        if options.on and not options.dry_run:
-            raise InputError("--on: belongs to --dry-run; a search runs on this machine or at --address")
-        with Interrupts() as interrupts, _claimed_mirror(options) as mirror:
-            if options.go_on:
-                options = _resuming_if_begun(options, mirror)
-            run = _resume if options.resume else _start
-            return run(options, interrupts, mirror)
-    except (SpaceError, DataError, InputError, RunLockedError, MirrorError) as error:
-        print(error, file=sys.stderr)
-        return BAD_INPUT
-    except OSError as error:
-        print(describe_os_error(error), file=sys.stderr)
-        return OUT_OF_DISK if is_out_of_space(error) else FAILED
-    except Interrupted as interrupted:
-        return interrupted.exit_code  # before the run started
+    with Interrupts() as interrupts:
+        try:
+            return _run(words, interrupts)
+        except (SpaceError, DataError, InputError, RunLockedError, MirrorError) as error:
+            print(error, file=sys.stderr)
+            return BAD_INPUT
+        except OSError as error:
+            print(describe_os_error(error), file=sys.stderr)
+            return OUT_OF_DISK if is_out_of_space(error) else FAILED
+        except Interrupted as interrupted:
+            if not interrupts.exit_message:  # else the run has said it
+                print(NOT_BEGUN, file=sys.stderr)
+            return interrupted.exit_code
+
+
+def _run(words: list[str], interrupts: Interrupts) -> int:
+    options = parser().parse_args(words, argparse.Namespace(words=words))
+    if options.parameters is not None:
+        return _list_parameters(options.parameters)
+    if options.on and not options.dry_run:
+        raise InputError("--on: belongs to --dry-run; a search runs on this machine or at --address")
+    with _claimed_mirror(options) as mirror:
+        if options.go_on:
+            options = _resuming_if_begun(options, mirror)
+        run = _resume if options.resume else _start
+        return run(options, interrupts, mirror)
 
 
 def _list_parameters(trainable: str) -> int:
@@ -117,8 +125,8 @@ def _claimed_mirror(options: argparse.Namespace) -> Iterator[Mirror | None]:
     mirror = Mirror(options.mirror, name)
     if mirror.is_in(folder := options.resume or options.results / name):
         raise InputError(f"--mirror {options.mirror}: {folder} is the run's own folder; name another one")
-    mirror.claim()
     try:
+        mirror.claim()
         yield mirror
     finally:
         mirror.release()
@@ -198,7 +206,7 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
         return _print_plan(space, options.on or machine, options)
     # bad input is reported before Ray starts
     fitted = None if options.address else _fitted(space, machine.resources, options)
-    with _connected(options, machine, interrupts) as cluster:
+    with _connected(options, machine, interrupts, mirror) as cluster:
         from search.study.job import Job, run_job
 
         space, data, left_out = fitted or _fitted(space, cluster.resources, options)
@@ -275,7 +283,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
             if mirror:
                 Mirroring(mirror, folder, run_state).copy(everything=True)
             return code
-        with _connected(options, machine, interrupts, run_state.info.machine.resources) as cluster:
+        with _connected(options, machine, interrupts, mirror, run_state.info.machine.resources) as cluster:
             resumed = cluster.resumed(run_state.info.machine)
             check_same_machine(run_state.info.machine, resumed.machine)
             needed, found = space.resources_per_trial(resumed.resources).nodes, cluster.machine.num_nodes
@@ -313,10 +321,19 @@ def _located(space: Space, options: argparse.Namespace) -> Data:
 
 @contextmanager
 def _connected(
-    options: argparse.Namespace, machine: Machine, interrupts: Interrupts, size: Resources | None = None
+    options: argparse.Namespace,
+    machine: Machine,
+    interrupts: Interrupts,
+    mirror: Mirror | None,
+    size: Resources | None = None,
 ) -> Iterator[Cluster]:
     """Connect to Ray, with signals deferred. `size`: what a run that goes on has used of each node."""
     from search.execution.cluster import ClusterError, connect
+
+    def last_act() -> None:
+        print(NOT_BEGUN, file=sys.stderr, flush=True)
+        if mirror:
+            mirror.release()
 
     labels, wait_seconds = wanted_nodes(options)
     interrupts.deferred = True
@@ -325,7 +342,7 @@ def _connected(
         print(f"joining Ray at {options.address}" if options.address else "starting Ray", file=sys.stderr)
     try:
         with interrupts.attributed_to_signal(), contextlib.ExitStack() as stack:
-            with interrupts.ending_at_once():
+            with interrupts.ending_at_once(last_act):
                 cluster = stack.enter_context(
                     connect(
                         options.address,
