@@ -321,12 +321,12 @@ def test_a_runs_name_is_no_path(name: str, tmp_path: Path, capsys: pytest.Captur
 def test_whatever_a_space_file_is_called_its_run_is_within_the_results(
     stem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from search.run import _new_folder
     from search.run_options import parser
+    from search.study.run_folder import new_folder
 
     path = tmp_path / f"{stem}.yaml"
     path.write_text(SPACE)
-    folder = _new_folder(parser().parse_args(["--results", str(tmp_path / "results"), "--", str(path)]))
+    folder = new_folder(parser().parse_args(["--results", str(tmp_path / "results"), "--", str(path)]))
     assert folder.resolve().parent == tmp_path / "results"
 
 
