@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import importlib
-import itertools
 import json
 import os
 import shlex
-import shutil
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -28,9 +25,7 @@ from search.commandline import open_missing_streams, print_output
 from search.exit_codes import BAD_INPUT, DONE, FAILED, OUT_OF_DISK, InputError
 from search.record.columns import COLUMNS
 from search.record.disk import check_writable, describe_os_error, is_out_of_space
-from search.record.journal import FILE_NAME
 from search.record.mirror import Mirror, MirrorError, Mirroring
-from search.record.run_lock import FILE_NAME as LOCK_NAME
 from search.record.run_lock import RunLockedError, lock_run
 from search.record.run_state import RunState
 from search.record.source import save_source
@@ -55,6 +50,7 @@ from search.study.resumed import (
     read_run,
     resume_space,
 )
+from search.study.run_folder import cannot_be_made, has_begun, made_folder, new_folder, remove_what_never_began
 from search.study.shutdown import finish_run
 from trainables.contract import Data, DataError, Resources, source_of
 from trainables.thread_waiting import thread_waiting
@@ -63,7 +59,7 @@ if TYPE_CHECKING:  # Ray is imported when the input is known to be good
     from search.execution.cluster import Cluster
 
 COMMAND = ("python", "-m", "search.run")
-BEFORE_THE_FIRST_EVENT = {FILE_NAME, LOCK_NAME, "source"}  # in the folder of a run
+NOT_BEGUN = "interrupted before the search began"
 
 Fitted = tuple[Space, Data, list[str]]
 
@@ -72,25 +68,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     open_missing_streams()
-    try:
-        options = parser().parse_args(words, argparse.Namespace(words=words))
-        if options.parameters is not None:
-            return _list_parameters(options.parameters)
-        if options.on and not options.dry_run:
-            raise InputError("--on: belongs to --dry-run; a search runs on this machine or at --address")
-        with Interrupts() as interrupts, _claimed_mirror(options) as mirror:
-            if options.go_on:
-                options = _resuming_if_begun(options, mirror)
-            run = _resume if options.resume else _start
-            return run(options, interrupts, mirror)
-    except (SpaceError, DataError, InputError, RunLockedError, MirrorError) as error:
-        print(error, file=sys.stderr)
-        return BAD_INPUT
-    except OSError as error:
-        print(describe_os_error(error), file=sys.stderr)
-        return OUT_OF_DISK if is_out_of_space(error) else FAILED
-    except Interrupted as interrupted:
-        return interrupted.exit_code  # before the run started
+    with Interrupts() as interrupts:
+        try:
+            return _run(words, interrupts)
+        except (SpaceError, DataError, InputError, RunLockedError, MirrorError) as error:
+            print(error, file=sys.stderr)
+            return BAD_INPUT
+        except OSError as error:
+            print(describe_os_error(error), file=sys.stderr)
+            return OUT_OF_DISK if is_out_of_space(error) else FAILED
+        except Interrupted as interrupted:
+            if not interrupts.exit_message:  # else the run has said it
+                print(NOT_BEGUN, file=sys.stderr)
+            return interrupted.exit_code
+
+
+def _run(words: list[str], interrupts: Interrupts) -> int:
+    options = parser().parse_args(words, argparse.Namespace(words=words))
+    if options.parameters is not None:
+        return _list_parameters(options.parameters)
+    if options.on and not options.dry_run:
+        raise InputError("--on: belongs to --dry-run; a search runs on this machine or at --address")
+    with _claimed_mirror(options) as mirror:
+        if options.go_on:
+            options = _resuming_if_begun(options, mirror)
+        run = _resume if options.resume else _start
+        return run(options, interrupts, mirror)
 
 
 def _list_parameters(trainable: str) -> int:
@@ -117,8 +120,8 @@ def _claimed_mirror(options: argparse.Namespace) -> Iterator[Mirror | None]:
     mirror = Mirror(options.mirror, name)
     if mirror.is_in(folder := options.resume or options.results / name):
         raise InputError(f"--mirror {options.mirror}: {folder} is the run's own folder; name another one")
-    mirror.claim()
     try:
+        mirror.claim()
         yield mirror
     finally:
         mirror.release()
@@ -131,9 +134,9 @@ def _resuming_if_begun(options: argparse.Namespace, mirror: Mirror | None) -> ar
     folder = options.results / options.name
     _fetch(mirror, folder)
     asked = load_space(options.space, options.set)
-    if not _has_begun(folder):
+    if not has_begun(folder):
         if folder.is_dir() and not options.dry_run:
-            _remove_what_never_began(folder)
+            remove_what_never_began(folder)
         return options
     began = RunState(read_run(folder)).info
     check_same_space(folder, began, asked)
@@ -142,20 +145,6 @@ def _resuming_if_begun(options: argparse.Namespace, mirror: Mirror | None) -> ar
     kept = [*changed_budget(began, asked), *moved]
     as_resume = {"space": None, "name": None, "warm_start": [], "resume": folder, "set": kept}
     return argparse.Namespace(**{**vars(options), **as_resume})
-
-
-def _has_begun(folder: Path) -> bool:
-    """Return whether the folder has the first event of a run."""
-    journal = folder / FILE_NAME
-    return journal.is_file() and journal.stat().st_size > 0
-
-
-def _remove_what_never_began(folder: Path) -> None:
-    """Remove the folder of a run that ended before its first event; leave any other as it is."""
-    names = {path.name for path in folder.iterdir()}
-    if names <= BEFORE_THE_FIRST_EVENT and (LOCK_NAME in names or "source" not in names):
-        with lock_run(folder):
-            shutil.rmtree(folder)
 
 
 def _fetch(mirror: Mirror | None, folder: Path) -> None:
@@ -184,13 +173,13 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
     if taken := COLUMNS.keys() & (space.loaded_trainable.METRICS or {}).keys():
         what = f"reports {', '.join(sorted(taken))}, which the tables of results have already"
         raise InputError(f"{options.space}: trainable: {space.trainable}: {what}; choose another name")
-    folder = _new_folder(options)
+    folder = new_folder(options)
     if mirror and mirror.has_run():
         raise InputError(f"{mirror.uri}: has a run {folder.name} already; choose another --name, or give --go-on, too")
     try:
         check_writable(folder)  # fail before starting Ray
     except OSError as error:
-        raise _cannot_be_made(folder, error) from error
+        raise cannot_be_made(folder, error) from error
     for earlier in options.warm_start:
         read_run(earlier)
     machine = describe_machine()
@@ -198,7 +187,7 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
         return _print_plan(space, options.on or machine, options)
     # bad input is reported before Ray starts
     fitted = None if options.address else _fitted(space, machine.resources, options)
-    with _connected(options, machine, interrupts) as cluster:
+    with _connected(options, machine, interrupts, mirror) as cluster:
         from search.study.job import Job, run_job
 
         space, data, left_out = fitted or _fitted(space, cluster.resources, options)
@@ -214,7 +203,7 @@ def _start(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror |
             "auto": space.meanings_of_auto(space.resources_per_trial(cluster.resources)),
         }
         known = known_measurements(space, opening, options.results, options.warm_start)
-        folder = _made_folder(options)
+        folder = made_folder(options)
         opening["name"] = folder.name
         command = _resume_command(folder, options)
         with lock_run(folder):
@@ -275,7 +264,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
             if mirror:
                 Mirroring(mirror, folder, run_state).copy(everything=True)
             return code
-        with _connected(options, machine, interrupts, run_state.info.machine.resources) as cluster:
+        with _connected(options, machine, interrupts, mirror, run_state.info.machine.resources) as cluster:
             resumed = cluster.resumed(run_state.info.machine)
             check_same_machine(run_state.info.machine, resumed.machine)
             needed, found = space.resources_per_trial(resumed.resources).nodes, cluster.machine.num_nodes
@@ -313,10 +302,19 @@ def _located(space: Space, options: argparse.Namespace) -> Data:
 
 @contextmanager
 def _connected(
-    options: argparse.Namespace, machine: Machine, interrupts: Interrupts, size: Resources | None = None
+    options: argparse.Namespace,
+    machine: Machine,
+    interrupts: Interrupts,
+    mirror: Mirror | None,
+    size: Resources | None = None,
 ) -> Iterator[Cluster]:
     """Connect to Ray, with signals deferred. `size`: what a run that goes on has used of each node."""
     from search.execution.cluster import ClusterError, connect
+
+    def last_act() -> None:
+        print(NOT_BEGUN, file=sys.stderr, flush=True)
+        if mirror:
+            mirror.release()
 
     labels, wait_seconds = wanted_nodes(options)
     interrupts.deferred = True
@@ -325,7 +323,7 @@ def _connected(
         print(f"joining Ray at {options.address}" if options.address else "starting Ray", file=sys.stderr)
     try:
         with interrupts.attributed_to_signal(), contextlib.ExitStack() as stack:
-            with interrupts.ending_at_once():
+            with interrupts.ending_at_once(last_act):
                 cluster = stack.enter_context(
                     connect(
                         options.address,
@@ -342,39 +340,6 @@ def _connected(
             yield cluster
     except ClusterError as error:
         raise InputError(str(error)) from error
-
-
-def _new_folder(options: argparse.Namespace) -> Path:
-    """Return the folder of the new run; it must not exist yet."""
-    if options.name is not None:
-        folder: Path = options.results / options.name
-        if os.path.lexists(folder):
-            resume = f"go on with it: --resume {shlex.quote(str(folder))}"
-            other = resume if _has_begun(folder) else "remove it: no run began there"
-            raise InputError(f"{folder}: exists already; choose another --name, or {other}")
-        return folder
-    stem = f"{options.space.stem}-{datetime.date.today().isoformat()}"
-    folders = (Path(options.results, f"{stem}-{number}") for number in itertools.count(1))
-    return next(folder for folder in folders if not os.path.lexists(folder))
-
-
-def _made_folder(options: argparse.Namespace) -> Path:
-    """Make the folder of the new run; another run that starts at the same moment may take the number."""
-    while True:
-        folder = _new_folder(options)
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir()
-                return folder
-        except OSError as error:
-            if is_out_of_space(error):
-                raise
-            raise _cannot_be_made(folder, error) from error
-
-
-def _cannot_be_made(folder: Path, error: OSError) -> InputError:
-    return InputError(f"{folder}: cannot be made: {describe_os_error(error)}; --results DIR says where else")
 
 
 def _resume_command(folder: Path, options: argparse.Namespace) -> str:

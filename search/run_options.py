@@ -51,6 +51,31 @@ def parser() -> argparse.ArgumentParser:
         help="learn from the measurements of this earlier run; what is worth it is trained again",
     )
     known.add_argument(
+        "--mirror",
+        metavar="URI",
+        help="keep a copy of the run in a folder there, e.g. s3://BUCKET/runs; with --go-on, get it from there",
+    )
+    known.add_argument("--dry-run", action="store_true", help="print the plan, with short timings here; create no run")
+    known.add_argument(
+        "--on",
+        metavar="MACHINE",
+        type=stated_machine,
+        help="with --dry-run: plan for another machine, e.g. 8xH100 or 2x8xH100 (two nodes); nothing is timed",
+    )
+    known.add_argument("--parameters", metavar="TRAINABLE", help="list what a space file of it may name; do no more")
+    known.add_argument(
+        "--on-end",
+        metavar="COMMAND",
+        help="run this when the search has ended or was interrupted; it finds the run's folder in $SEARCH_RUN and the"
+        " exit code in $SEARCH_EXIT_CODE",
+    )
+    known.add_argument("--no-dashboard", action="store_true", help="do without the Ray dashboard")
+    _add_cluster_options(known.add_argument_group("on a Ray cluster"))
+    return known
+
+
+def _add_cluster_options(known: argparse._ArgumentGroup) -> None:
+    known.add_argument(
         "--address",
         default=os.environ.get("RAY_ADDRESS") or None,  # Ray sets it in the jobs that it runs
         help="run on the Ray cluster at this address (auto: the one of this machine); default: $RAY_ADDRESS, if set",
@@ -76,27 +101,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="NUMBER",
         help="nodes to request from the cluster's autoscaler while trials run; more trials then run at a time",
     )
-    known.add_argument(
-        "--mirror",
-        metavar="URI",
-        help="keep a copy of the run in a folder there, e.g. s3://BUCKET/runs; with --go-on, get it from there",
-    )
-    known.add_argument("--dry-run", action="store_true", help="print the plan, with short timings here; create no run")
-    known.add_argument(
-        "--on",
-        metavar="MACHINE",
-        type=stated_machine,
-        help="with --dry-run: plan for another machine, e.g. 8xH100 or 2x8xH100 (two nodes); nothing is timed",
-    )
-    known.add_argument("--parameters", metavar="TRAINABLE", help="list what a space file of it may name; do no more")
-    known.add_argument(
-        "--on-end",
-        metavar="COMMAND",
-        help="run this when the search has ended or was interrupted; it finds the run's folder in $SEARCH_RUN and the"
-        " exit code in $SEARCH_EXIT_CODE",
-    )
-    known.add_argument("--no-dashboard", action="store_true", help="do without the Ray dashboard")
-    return known
 
 
 def run_name(text: str) -> str:

@@ -165,6 +165,8 @@ def _start(machine: Machine, dashboard: bool) -> str | None:
 def _join(address: str) -> str | None:
     """Join the Ray at an address; return its dashboard's address."""
     host, colon, port = address.rpartition(":")
+    if colon and not port.isdecimal():
+        raise ValueError("expected HOST:PORT or auto")
     if colon:  # connect first: Ray itself retries for many minutes
         host = host.removeprefix("ray://").strip("[]")
         socket.create_connection((host, int(port)), CONNECT_TIMEOUT_SECONDS).close()

@@ -40,7 +40,12 @@ def _answer(arguments: Sequence[str] | None) -> str:
             return str(write_page(run, time.time() if is_locked(options.run) else None))
         except ValueError as error:  # the journal lacks conditions
             raise InputError(str(error)) from error
-    with server(options.run, options.serve) as serving:
+    try:
+        serving = server(options.run, options.serve)
+    except OSError as error:
+        what = f"--serve {options.serve}: {error.strerror}; --serve 0 takes any free port"
+        raise OSError(error.errno, what) from error
+    with serving:
         print_output(f"http://{HOST}:{serving.server_port}/ (Ctrl-C to stop)")
         with suppress(KeyboardInterrupt):
             serving.serve_forever()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -43,7 +44,14 @@ class FreshPage:
 
 def server(folder: Path, port: int) -> ThreadingHTTPServer:
     """Return a server that listens on `port`; 0: any free port."""
-    return ThreadingHTTPServer((HOST, port), partial(_Handler, FreshPage(folder)))
+    return _Server((HOST, port), partial(_Handler, FreshPage(folder)))
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a reader that has left, as a browser does when it reloads the page."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -57,7 +65,11 @@ class _Handler(BaseHTTPRequestHandler):
         if name not in (HOST, "localhost") or self.path.partition("?")[0] not in PATHS:
             self.send_error(404)
             return
-        content = self._fresh.page()
+        try:
+            content = self._fresh.page()
+        except (OSError, ValueError) as error:  # the run was moved or deleted
+            self.send_error(503, explain=f"{error}")
+            return
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))

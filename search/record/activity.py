@@ -1,6 +1,6 @@
 """Present activity of a run: each trial in a word or two, and what else goes on while none runs."""
 
-from search.record.budget_use import max_trials
+from search.record.budget_use import budget_use
 from search.record.events import Again, BesideNeighbour, Turn
 from search.record.run_state import AFTER_SEARCH, RunState
 from search.record.trial import Trial
@@ -29,7 +29,8 @@ def phase(run_state: RunState) -> str:
         return "the first trial is being chosen"
     front = run_state.front()
     tested, repeated = sum(bool(t.test_metrics) for t in front), sum(len(t.repeats) for t in front)
-    if run_state.latest not in AFTER_SEARCH and len(run_state.counted()) != max_trials(run_state):
+    use = budget_use(run_state)
+    if run_state.latest not in AFTER_SEARCH and not (use and not use.seconds_left):
         return "choosing what to try next"
     if tested:
         return f"reading the test set for the front: {tested} of {len(front)} done"

@@ -1,5 +1,6 @@
 """Share of a run's budget that is used, and the time left at the pace so far."""
 
+import math
 from dataclasses import dataclass, replace
 
 from search.record.run_state import AFTER_SEARCH, RunState
@@ -16,9 +17,10 @@ class BudgetUse:
     seconds_left: float
 
 
-def budget_use(run_state: RunState, now: float) -> BudgetUse | None:
+def budget_use(run_state: RunState, now: float | None = None) -> BudgetUse | None:
     """Return the use of the budget that ends first at the pace so far; None before the first measurement.
 
+    `now`: None stands for the time of the last event.
     A running trial counts by the share of its epochs that are measured, a stopped trial as a whole one.
     """
     if not run_state.trials:
@@ -31,13 +33,14 @@ def budget_use(run_state: RunState, now: float) -> BudgetUse | None:
     used = run_state.searching_seconds(now)
     # starting Ray happens once, so it says nothing about the trials to come
     working = max(used - run_state.seconds_before_trials, 0.0)
-    most, most_epochs = max_trials(run_state), budget.total_epochs
+    most, most_epochs = _max_trials(run_state), budget.total_epochs
     amounts = (
         (len(ended) + parts, most, f"{len(ended)} of {most} trials"),
         (epochs, most_epochs, f"{epochs} of {most_epochs} epochs"),
     )
+    on_trials = working * _share_of_trials(run_state)
     known = [
-        BudgetUse(text, min(done / limit, 1.0), max(limit - done, 0.0) * working / done)
+        BudgetUse(text, min(done / limit, 1.0), max(limit - done, 0.0) * on_trials / done)
         for done, limit, text in amounts
         if limit and done
     ]
@@ -54,7 +57,19 @@ def budget_use(run_state: RunState, now: float) -> BudgetUse | None:
     return use
 
 
-def max_trials(run_state: RunState) -> int | None:
+def _share_of_trials(run_state: RunState) -> float:
+    """Return the trials' share of the time on workers; the rest is of probes that prepare them, most before the first.
+
+    How many more probes there will be is not known, so that the time left has none.
+    """
+    trials, probes = (
+        math.fsum(trial.seconds for trial in some if trial.seconds > 0)
+        for some in (run_state.counted(), run_state.preparing_probes())
+    )
+    return trials / (trials + probes) if trials else 1.0
+
+
+def _max_trials(run_state: RunState) -> int | None:
     """Return the largest number of trials that the run can have; None if it is not bounded."""
     limits = (run_state.budget.trials, run_state.info.grid_points, run_state.info.num_configs)
     return min((limit for limit in limits if limit), default=None)

@@ -54,6 +54,16 @@ def _check_scalar(value: Any) -> Any:
     return value
 
 
+def _check_parameter(stated: dict[str, Any]) -> dict[str, Any]:
+    """Check what commands read of a parameter; the rest is checked where a run goes on."""
+    ends = [stated[name] for name in ("min", "max") if name in stated]
+    if len(ends) == 1 or not all(type(end) in (int, float) and math.isfinite(end) for end in ends):
+        raise ValueError("expected a number each as min and max")
+    if not isinstance(stated.get("when"), dict | None):
+        raise ValueError("when: expected a mapping")
+    return stated
+
+
 class RecordedBudget(Budget):
     """Budget of a run; one of a later version may have more keys."""
 
@@ -73,6 +83,8 @@ Config = dict[str, Annotated[Scalar, PlainValidator(_check_scalar)]]
 Word = Annotated[str, _null_is("")]
 Words = Annotated[list[str], _null_is([])]
 Constraints = Annotated[list[Annotated[str, AfterValidator(lambda text: read_constraint(text) and text)]], _null_is([])]
+Section = Annotated[dict[str, Any], _null_is({})]
+Parameters = Annotated[dict[str, Annotated[dict[str, Any], AfterValidator(_check_parameter)]], _null_is({})]
 Texts = Annotated[dict[str, str], _null_is({})]
 Units = Annotated[Texts, AfterValidator(_current_metrics)]
 Kind = Annotated[Literal["train", "probe"], _null_is("train")]
@@ -101,9 +113,12 @@ class RecordedSpace(TypedDict, total=False):
     """Space of a run, as the mapping from which it is resumed."""
 
     __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")  # type: ignore[misc]
-    parameters: dict[str, dict[str, Any]] | None
+    trainable: str | None
+    constraints: Constraints
+    budget: Section
+    parameters: Parameters
     fixed: Config | None
-    data: DataSettings | None
+    data: Annotated[DataSettings, _null_is({})]
     evaluation: str | None
     concurrent_trials: Count | None
 

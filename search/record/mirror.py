@@ -64,6 +64,9 @@ class Mirror:
             self._is_local = isinstance(files, fs.LocalFileSystem)
             self._files: Any = files
             self._base = f"{base.rstrip('/')}/{name}"
+            folder = Path(self._base)
+            missing = [each for each in (folder, *folder.parents) if not each.exists()] if self._is_local else []
+            self._made = missing  # by the claim, the innermost first
             self.has_run()
         except (OSError, ValueError, TypeError) as error:
             raise MirrorError(f"--mirror {uri}: {first_line(error)}; e.g. s3://BUCKET/runs or /DIR") from error
@@ -155,10 +158,12 @@ class Mirror:
                 del self._copied[name]
 
     def release(self) -> None:
-        """Say that nobody writes any more."""
+        """Say that nobody writes any more; leave no empty folder that the claim has made."""
         with suppress(OSError):
             if self._is_ours():
                 self._files.delete_file(self._path(WRITER))
+            for folder in self._made:
+                folder.rmdir()
 
     def _files_there(self) -> list[str]:
         """Return the paths within the copy of its files."""

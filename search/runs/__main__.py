@@ -30,6 +30,7 @@ from trainables.setting_check import did_you_mean
 
 MAX_NAME = 34  # columns of the terminal
 MOST_SHOWN = 100
+MOST_SECONDS = 86_400  # between two pages
 
 
 def main(arguments: Sequence[str] | None = None, sleep: Callable[[float], None] = time.sleep) -> int:
@@ -48,8 +49,10 @@ def _answer(arguments: Sequence[str] | None, sleep: Callable[[float], None]) -> 
     parser.add_argument("--every", type=float, metavar="SECONDS", help="with --html: write it again, until Ctrl-C")
     options = parser.parse_args(arguments)
     wanted = conditions(options.where)
-    if options.every is not None and not (options.html and options.every >= 1):
-        raise InputError(f"--every {options.every:g}: expected --html FILE, and at least 1 (seconds)")
+    if options.every is not None and not options.html:
+        raise InputError(f"--every {options.every:g}: expected --html FILE")
+    if options.every is not None and not 1 <= options.every <= MOST_SECONDS:
+        raise InputError(f"--every {options.every:g}: expected 1 to {MOST_SECONDS:,} seconds")
     if options.html and not options.html.parent.is_dir():
         raise InputError(f"--html {options.html}: there is no folder {options.html.parent}")
     if not options.folder.is_dir():

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import Self
@@ -17,6 +17,7 @@ from search.execution.ray_watchdog import end_children, watchdog
 from search.record.run_end import BY_SIGNAL
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LAST_ACT_SECONDS = 5.0  # where Ray is still starting
 SHOW_CURSOR = "\x1b[?25h"  # which the live view hides
 
 
@@ -77,9 +78,16 @@ class Interrupts:
         number = self._came()
         return None if number is None else 128 + number
 
-    def ending_at_once(self) -> AbstractContextManager[None]:
+    def ending_at_once(self, last_act: Callable[[], object]) -> AbstractContextManager[None]:
         """End the process at a signal while Ray starts; the main thread may not handle it for half a minute."""
-        return watchdog(lambda: self.exit_code, _leave)
+
+        def leave(exit_code: int) -> None:
+            self.exit_within(LAST_ACT_SECONDS, exit_code)
+            with contextlib.suppress(Exception):
+                last_act()
+            _leave(exit_code)
+
+        return watchdog(lambda: self.exit_code, leave)
 
     @contextlib.contextmanager
     def attributed_to_signal(self) -> Iterator[None]:

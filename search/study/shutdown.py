@@ -47,7 +47,7 @@ def finish_run(folder: Path, resume_command: str, interrupted: int | None = None
 
     try:
         run = write_results(folder)
-    except OSError as error:
+    except Exception as error:  # of any kind: the last copy and the command of --on-end follow
         return report_failure(folder, resume_command, error)
     how = f"\ninterrupted; to go on:\n  {resume_command}" if interrupted else ""
     print(f"{closing_lines(run)}{how}", file=Unbreakable(sys.stdout), flush=True)

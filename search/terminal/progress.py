@@ -39,9 +39,10 @@ from search.terminal.view import View
 from search.text.configurations import format_change, format_settings
 from search.text.durations import format_duration, rough_duration
 from search.text.markdown import wrap
-from search.text.numbers import format_number, format_ratio, join_words, plural, plus_minus
+from search.text.numbers import first_few, format_number, format_ratio, join_words, plural, plus_minus
 from search.text.unbreakable import Unbreakable
 
+MAX_RUNNING = 8  # trials that are named in a message
 QUIET_SECONDS = 60.0  # without a message, before one says what runs
 
 
@@ -121,7 +122,7 @@ def running_line(run_state: RunState, now: float) -> str:
     names = [f"{trial.trial_id} {activity(run_state, trial)}" for trial in running]
     use = budget_use(run_state, now) if run_state.opening is not None else None
     left = f"; {rough_duration(use.seconds_left)} left" if use is not None and use.seconds_left else ""
-    return f"running: {', '.join(names)}{left}" if names else f"{phase(run_state)}{left}"
+    return f"running: {', '.join(first_few(names, MAX_RUNNING))}{left}" if names else f"{phase(run_state)}{left}"
 
 
 def event_line(run_state: RunState, event: Event) -> str | None:

@@ -69,7 +69,7 @@ def _settled(axis: Axis, values: Sequence[float]) -> _Scale | None:
     if not values and axis.ends is None:
         return None
     low, high = axis.ends or (min(values), max(values))
-    if low == high:
+    if math.isclose(low, high):  # they may differ by a rounding error, of which a logarithm sees nothing
         reach = abs(low) / 10 or 1.0
         low, high = low - reach, high + reach
     return low, high, axis.log and low > 0

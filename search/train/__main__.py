@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from search.commandline import find_trial, load_run, replace_unknown_characters, run_parser
-from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError
+from search.exit_codes import BAD_INPUT, DONE, FAILED, InputError, Parser
 from search.front.roles import metric_label
 from search.record.dataframes import Run
 from search.record.disk import check_writable, describe_os_error
@@ -80,6 +80,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _job(words: Sequence[str]) -> Job:
     """Return the training that the command line asks for, after all checks of its input."""
+    options = _parser().parse_args(words)
+    run = load_run(options.run)
+    trial = find_trial(run, options.trial)
+    epochs: int = full_epochs(run.info, trial) if options.epochs is None else options.epochs
+    every = math.ceil(epochs / MOST_EVALUATIONS) if options.evaluate_every is None else options.evaluate_every
+    counts = {"--epochs": epochs, "--evaluate-every": every, "--train-samples": options.train_samples}
+    for option, count in counts.items():
+        if count is not None and count < 1:
+            raise InputError(f"{option} {count}: at least one is needed")
+    if options.val_samples is not None and options.val_samples < 0:
+        raise InputError(f"--val-samples {options.val_samples}: expected 0 or more")
+    if options.val_samples == 0 and run.info.source:
+        name = Path(run.info.trainable).name
+        raise InputError(f"--val-samples 0: {name} says itself what is trained on; leave the option out")
+    folder: Path = options.folder or options.run / "trained" / trial.trial_id
+    _check_folder(folder, epochs)
+    if options.root is not None and run.info.data.name == "generated":
+        raise InputError("--root: the run's data is generated, from no folder; leave it out")
+    arguments = data_arguments(run, options.run, options.root, options.train_samples, options.val_samples)
+    arguments += ["--epochs", f"{epochs}", "--evaluate-every", f"{every}", "--folder", f"{folder}", "--test"]
+    arguments += settings(run, trial)
+    return Job(run, trial, folder, epochs, arguments, shlex.join(["python", "-m", NAME, *words]))
+
+
+def _parser() -> Parser:
     parser = run_parser(NAME, __doc__)
     parser.add_argument("--trial", required=True, metavar="ID", help="from the summary or from `python -m search.pick`")
     parser.add_argument("--epochs", type=int, help="default: the usual ones (VGG19: 200), or as in the search")
@@ -98,32 +123,29 @@ def _job(words: Sequence[str]) -> Job:
         help=f"epochs between two evaluations; default: so that there are at most {MOST_EVALUATIONS}",
     )
     parser.add_argument("--folder", type=Path, help="folder of the results; default: RUN/trained/ID")
-    options = parser.parse_args(words)
-    run = load_run(options.run)
-    trial = find_trial(run, options.trial)
-    epochs: int = full_epochs(run.info, trial) if options.epochs is None else options.epochs
-    every = math.ceil(epochs / MOST_EVALUATIONS) if options.evaluate_every is None else options.evaluate_every
-    counts = {"--epochs": epochs, "--evaluate-every": every, "--train-samples": options.train_samples}
-    for option, count in counts.items():
-        if count is not None and count < 1:
-            raise InputError(f"{option} {count}: at least one is needed")
-    if options.val_samples is not None and options.val_samples < 0:
-        raise InputError(f"--val-samples {options.val_samples}: expected 0 or more")
-    if options.val_samples == 0 and run.info.source:
-        name = Path(run.info.trainable).name
-        raise InputError(f"--val-samples 0: {name} says itself what is trained on; leave the option out")
-    folder: Path = options.folder or options.run / "trained" / trial.trial_id
-    try:
-        started = json.loads((folder / "config.json").read_text())["epochs"]
-    except (OSError, ValueError, LookupError):
-        started = epochs
+    return parser
+
+
+def _check_folder(folder: Path, epochs: int) -> None:
+    """Check that a training of so many epochs can begin or go on in the folder.
+
+    Raises:
+        InputError: it cannot.
+    """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--folder {folder}: is no folder")
     try:
         check_writable(folder)
     except OSError as error:
         raise _cannot_be_made(folder, error) from error
-    if result := finished(folder):
+    config = folder / "config.json"
+    try:
+        started = json.loads(config.read_text()).get("epochs", epochs) if config.exists() else epochs
+        result = finished(folder)
+        read_curves(folder)
+    except (ValueError, LookupError, AttributeError) as error:
+        raise InputError(f"{folder}: has files that are not of a training; --folder DIR names another one") from error
+    if result:
         other = f"--folder {shlex.quote(f'{folder}-{epochs}-epochs')} trains it from the start"
         schedule = f" its schedule ended with epoch {started}, so that it cannot go on to {epochs};"
         why = schedule if started != epochs else ""
@@ -133,12 +155,6 @@ def _job(words: Sequence[str]) -> Job:
             f"{folder}: started with {started} epochs, not {epochs}; --epochs {started} continues it, "
             "--folder DIR starts another training"
         )
-    if options.root is not None and run.info.data.name == "generated":
-        raise InputError("--root: the run's data is generated, from no folder; leave it out")
-    arguments = data_arguments(run, options.run, options.root, options.train_samples, options.val_samples)
-    arguments += ["--epochs", f"{epochs}", "--evaluate-every", f"{every}", "--folder", f"{folder}", "--test"]
-    arguments += settings(run, trial)
-    return Job(run, trial, folder, epochs, arguments, shlex.join(["python", "-m", NAME, *words]))
 
 
 def _cannot_be_made(folder: Path, error: OSError) -> InputError:

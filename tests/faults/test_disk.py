@@ -134,6 +134,20 @@ def test_tables_and_summary_that_do_not_fit_are_exit_3_with_the_old_ones_whole(
     assert "test_accuracy" in load(folder).trials
 
 
+def test_results_that_cannot_be_written_for_a_fault_of_ours_are_told_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What follows the results, such as the last copy and `--on-end`, is done all the same."""
+
+    def write(folder: Path) -> None:
+        raise ValueError("no such column")
+
+    monkeypatch.setattr("search.study.shutdown.write_results", write)
+    assert finish_run(tmp_path, "the command") == 1
+    told = f"the run broke off: ValueError: no such column (see {tmp_path / 'error.txt'})"
+    assert capsys.readouterr().err.splitlines() == [told, "to go on:", "  the command"]
+
+
 @pytest.mark.slow
 def test_a_full_disk_stops_the_search_whose_trial_goes_on_when_there_is_space(
     pool: Any, disk: tuple[Path, Resize]

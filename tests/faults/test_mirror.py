@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -220,6 +221,30 @@ def test_the_folder_of_the_run_is_no_place_for_its_copy(tmp_path: Path, capsys: 
     assert main(["--resume", str(run), "--mirror", str(tmp_path / "results")]) == 2
     assert "is the run's own folder; name another one" in capsys.readouterr().err
     assert contents(run) == before
+
+
+@pytest.mark.parametrize("store", [".", "store/of/runs"])
+def test_bad_input_leaves_nothing_in_the_store(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "space.yaml").write_text(SPACE)
+    words = [f"{tmp_path / 'space.yaml'}", "--name", "run", "--warm-start", "missing", "--mirror"]
+    assert main([*words, f"{tmp_path / store}"]) == 2
+    assert "missing: not the folder of a run" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["space.yaml"]
+
+
+def test_a_signal_while_a_process_claims_the_copy_leaves_no_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def claim(mirror: Mirror) -> None:
+        mirror._sign()
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Mirror, "claim", claim)
+    (tmp_path / "space.yaml").write_text(SPACE)
+    words = [f"{tmp_path / 'space.yaml'}", "--name", "run", "--mirror", f"{tmp_path / 'store'}"]
+    assert main(words) == 143
+    assert capsys.readouterr().err == "interrupted before the search began\n"
+    assert os.listdir(tmp_path) == ["space.yaml"]
 
 
 def test_a_full_disk_here_is_no_fault_of_the_copy(uri: str, run: Path, tmp_path: Path, monkeypatch: Any) -> None:

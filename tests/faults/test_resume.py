@@ -26,7 +26,7 @@ from search.record.journal import FILE_NAME, read_journal
 from search.record.run_lock import RunLockedError, lock_run
 from search.record.run_state import RunState
 from search.results import load
-from search.run import _made_folder, _resume_command, main
+from search.run import _resume_command, main
 from search.run_options import parser
 from search.space.budget import Budget
 from search.space.parsing import load_space
@@ -38,6 +38,7 @@ from search.study.resumed import (
     check_same_defaults,
     check_same_space,
 )
+from search.study.run_folder import made_folder
 from tests.faults.processes import SPACE
 from tests.faults.simulation import Killed, a_space, killing, simulate
 from tests.search.runs import story, typed
@@ -174,8 +175,8 @@ def test_two_runs_that_start_at_once_have_folders_of_their_own(tmp_path: Path, m
     taken, free = tmp_path / "run-1", tmp_path / "run-2"
     taken.mkdir()
     names = iter([taken, free])
-    monkeypatch.setattr("search.run._new_folder", lambda options: next(names))
-    assert _made_folder(parser().parse_args(["space.yaml"])) == free
+    monkeypatch.setattr("search.study.run_folder.new_folder", lambda options: next(names))
+    assert made_folder(parser().parse_args(["space.yaml"])) == free
     assert free.is_dir()
 
 
@@ -185,10 +186,10 @@ def test_a_place_that_holds_no_folders_is_bad_input(tmp_path: Path, monkeypatch:
     def refuse(path: Path, *arguments: object, **options: object) -> None:
         raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
 
-    monkeypatch.setattr("search.run._new_folder", lambda options: tmp_path / "run")
+    monkeypatch.setattr("search.study.run_folder.new_folder", lambda options: tmp_path / "run")
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(InputError, match=r"run: cannot be made: .*; --results DIR says where else"):
-        _made_folder(parser().parse_args(["space.yaml"]))
+        made_folder(parser().parse_args(["space.yaml"]))
 
 
 def test_a_link_to_a_folder_that_is_gone_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +200,7 @@ def test_a_link_to_a_folder_that_is_gone_is_bad_input(tmp_path: Path, capsys: py
     assert main(words) == 2
     assert f"cannot be made: {results}: not a folder; --results DIR says where else" in capsys.readouterr().err
     with pytest.raises(InputError, match=r"cannot be made: .*results"):  # where the link breaks after the check
-        _made_folder(parser().parse_args(words))
+        made_folder(parser().parse_args(words))
 
 
 def test_a_new_run_never_touches_an_old_folder(

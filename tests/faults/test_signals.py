@@ -198,14 +198,15 @@ import ctypes, os, signal, threading
 from search.study.interrupt import Interrupts
 with Interrupts() as interrupts:
     interrupts.deferred = True
-    with interrupts.ending_at_once():
+    with interrupts.ending_at_once(lambda: print("the last act", flush=True)):
         threading.Timer(0.1, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)).start()
         ctypes.CDLL(None).sleep(20)
 """
 
 
 def test_a_signal_while_ray_starts_does_not_wait_for_compiled_code() -> None:
-    assert subprocess.run([sys.executable, "-c", STARTING], timeout=15, check=False).returncode == 143
+    done = subprocess.run([sys.executable, "-c", STARTING], stdout=subprocess.PIPE, timeout=15, check=False)
+    assert (done.returncode, done.stdout) == (143, b"the last act\n")
 
 
 def test_what_fails_after_a_signal_has_failed_by_it() -> None:
@@ -249,7 +250,7 @@ def test_what_was_started_by_one_that_is_gone_is_ended_too() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_all_while_ray_starts_leaves_nothing(number: int, tmp_path: Path) -> None:
     """As from a terminal: where Ray's own processes ended by it, Ray would wait for them half a minute."""
-    with running("space.yaml", cwd=tmp_path) as process:
+    with running("space.yaml", "--name", "run", "--mirror", f"{tmp_path / 'store'}", cwd=tmp_path) as process:
         deadline = time.monotonic() + 60
         while not (gcs := named(family := descendants(process), "gcs_server")):
             assert time.monotonic() < deadline
@@ -258,7 +259,9 @@ def test_a_signal_to_all_while_ray_starts_leaves_nothing(number: int, tmp_path: 
         os.killpg(process.pid, number)
         assert process.wait(15) == 128 + number, "\n".join(printed(tmp_path)[-20:])
         assert gone(family, 5) == []
+    assert printed(tmp_path)[-1] == "interrupted before the search began"
     assert not (tmp_path / "results").exists()
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.slow

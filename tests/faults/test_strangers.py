@@ -136,6 +136,28 @@ def test_many_journals_from_someone_else(data: st.DataObject, tmp_path: Path) ->
     shown_or_refused_in_a_line(folder)
 
 
+@pytest.mark.parametrize(
+    ("section", "value"),
+    [
+        ("parameters", {"learning_rate": {"min": 0.1, "max": 0.2, "when": 5}}),
+        ("parameters", {"learning_rate": {"min": 0.1}}),
+        ("parameters", {"learning_rate": {"min": "low", "max": 1}}),
+        ("constraints", ["fast"]),
+        ("budget", 5),
+        ("trainable", ["replay"]),
+    ],
+)
+def test_a_space_in_a_journal_that_makes_no_sense_is_refused_in_a_line(
+    section: str, value: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *others = story()
+    folder = write_run(tmp_path / "run", [{**first, "space": {**first["space"], section: value}}, *others])
+    assert main(["--resume", str(folder)]) == 2
+    err = capsys.readouterr().err
+    assert f"not the journal of a run: line 1: space.{section}" in err
+    assert err.count("\n") == 1
+
+
 @settings(few, max_examples=60)
 @given(data=st.data())
 def test_a_run_from_someone_else_goes_on_or_is_refused(
@@ -321,12 +343,12 @@ def test_a_runs_name_is_no_path(name: str, tmp_path: Path, capsys: pytest.Captur
 def test_whatever_a_space_file_is_called_its_run_is_within_the_results(
     stem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from search.run import _new_folder
     from search.run_options import parser
+    from search.study.run_folder import new_folder
 
     path = tmp_path / f"{stem}.yaml"
     path.write_text(SPACE)
-    folder = _new_folder(parser().parse_args(["--results", str(tmp_path / "results"), "--", str(path)]))
+    folder = new_folder(parser().parse_args(["--results", str(tmp_path / "results"), "--", str(path)]))
     assert folder.resolve().parent == tmp_path / "results"
 
 

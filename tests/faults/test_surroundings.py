@@ -69,7 +69,8 @@ def test_a_cluster_that_is_not_there_is_told_within_30_seconds(
     assert main([str(tmp_path / "space.yaml"), "--results", str(tmp_path / "results"), "--address", address]) == 2
     assert time.monotonic() - asked_at < 30
     err = capsys.readouterr().err
-    assert err.startswith(f"no Ray cluster at {address}: ")
+    why = "expected HOST:PORT or auto\n" if address == "x:y" else ""
+    assert err.startswith(f"no Ray cluster at {address}: {why}")
     assert err.count("\n") == 1
     assert not (tmp_path / "results").exists()
 

@@ -80,6 +80,18 @@ def test_the_time_between_two_processes_before_the_first_trial_is_none_of_the_pa
     assert found.seconds_left == pytest.approx(alone.seconds_left, abs=10)
 
 
+@pytest.mark.parametrize("limits", [{"trials": 10}, {"total_epochs": 30}])
+def test_probes_that_prepare_the_first_trial_are_not_expected_before_each(limits):
+    recorder = Recorder(budget=budget(**limits))
+    for number in range(1, 9):
+        recorder.start(f"p{number:04d}", "probe", **config())
+        recorder.measure(f"p{number:04d}", 0, images_per_second=400.0)
+        recorder.finish(f"p{number:04d}", seconds=20.0)
+    recorder.complete("t0001", [0.1, 0.2, 0.3], 100.0, config())
+    found = budget_use(RunState(typed(recorder.events)), recorder.now)
+    assert found.seconds_left == pytest.approx(9 * 61.0, rel=0.1)
+
+
 def test_a_grid_ends_when_it_is_through():
     space = {**INFO["space"], "evaluation": "probe"}
     recorder = Recorder(space=space, budget=budget(epochs=1), grid_points=8)

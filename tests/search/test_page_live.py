@@ -1,4 +1,7 @@
 import logging
+import shutil
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -54,6 +57,17 @@ def test_a_port_that_there_is_not_is_bad_input(port, tmp_path, capsys):
     folder = write_run(tmp_path / "run", story())
     assert main([str(folder), "--serve", port]) == 2
     assert f"--serve {port}: expected a port from 0 to 65535" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_named_with_another(tmp_path, capsys):
+    folder = write_run(tmp_path / "run", story())
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main([str(folder), "--serve", str(port)]) == 1
+    expected = f"search.page: --serve {port}: Address already in use; --serve 0 takes any free port\n"
+    assert capsys.readouterr().err == expected
 
 
 # --- while a run goes on ----------------------------------------------------------------------------------------------
@@ -198,6 +212,20 @@ def test_what_is_served_is_new_when_the_journal_has_grown_but_not_at_every_call(
         assert b'"refreshSeconds":10' in fresh.page() != first
     clock.now += 11.0
     assert b'"refreshSeconds":null' in fresh.page()  # the process has ended, be it by a kill
+
+
+def test_a_reader_that_leaves_and_a_run_that_is_gone_leave_no_trace_in_the_terminal(tmp_path, capfd):
+    folder = write_run(tmp_path / "run", story())
+    with served(folder) as address:
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as reader:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset at the close
+            reader.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert got(address).endswith("</html>\n")
+        shutil.rmtree(folder)
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            got(address)
+    assert capfd.readouterr().err == ""
 
 
 def test_many_readers_at_once_get_whole_pages(tmp_path):

@@ -292,6 +292,21 @@ def test_a_log_says_what_goes_on_where_no_trial_runs():
     assert running_line(RunState(typed(recorder.events)), recorder.now).startswith("choosing what to try next")
 
 
+def test_a_log_says_that_the_front_is_measured_as_soon_as_the_hours_are_spent():
+    recorder = Recorder(budget={"trials": None, "epochs": 1, "hours": 0.001})
+    recorder.complete("t0001", [0.5], 400.0, config())
+    assert running_line(RunState(typed(recorder.events)), recorder.now) == "measuring the front"
+
+
+def test_a_log_names_the_first_of_many_trials():
+    recorder = Recorder(budget={"trials": 200, "epochs": 3, "hours": None})
+    for number in range(1, 101):
+        recorder.start(f"t{number:04d}", **config())
+    line = running_line(RunState(typed(recorder.events)), recorder.now)
+    assert line.startswith("running: t0001 epoch 1/3, t0002 epoch 1/3, ")
+    assert line.endswith(", 92 more")
+
+
 def test_probes_that_only_prepare_are_no_trials_of_a_run_that_continues():
     recorder = Recorder(space={**INFO["space"], "evaluation": "decoupled"})
     recorder.start("p0001", "probe", **config())

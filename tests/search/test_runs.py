@@ -172,6 +172,8 @@ def test_every_writes_again_and_reads_only_journals_that_have_grown(capsys, fold
         (["{}/cifar"], "cifar: is a run itself; give the folder that it lies in"),
         (["{}", "--where", "stat=running"], 'did you mean "state"?'),
         (["{}", "--every", "5"], "expected --html FILE"),
+        (["{}", "--html", "{}/index.html", "--every", "inf"], "--every inf: expected 1 to 86,400 seconds"),
+        (["{}", "--html", "{}/index.html", "--every", "nan"], "--every nan: expected 1 to 86,400 seconds"),
         (["{}", "--html", "{}/no/index.html"], "there is no folder"),
     ],
 )

@@ -59,6 +59,11 @@ def test_a_point_alone_has_something_around_it():
     assert lines[2][8:].strip() == "a" or lines[3][8:].strip() == "a"
 
 
+@pytest.mark.parametrize("log", [False, True])
+def test_values_that_differ_by_a_rounding_error_are_one_place(log):
+    assert "a" in "\n".join(drawn([(100.0, 1, "a"), (math.nextafter(100.0, 200.0), 1, "a")], x=Axis("rate", log)))
+
+
 def test_a_terminal_that_knows_ascii_alone_gets_ascii_alone():
     text = "\n".join(drawn([(100, 0.25, DOT), (400, 0.75, "*")], ascii_only=True))
     assert text.isascii()

@@ -169,6 +169,19 @@ def test_bad_input_is_one_line_and_nothing_is_created(tmp_path, capsys, options,
     assert sorted(path.name for path in folder.iterdir()) == ["journal.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("curves.csv", "a,b\n1,2\n"), ("result.csv", "val_loss\nlow\n"), ("config.json", "[]")]
+)
+def test_a_folder_of_other_files_is_no_place_for_a_training(tmp_path, capsys, name, text):
+    folder, other = replayed(tmp_path / "run"), tmp_path / "other"
+    other.mkdir()
+    (other / name).write_text(text)
+    assert main([str(folder), "--trial", "t0001", "--folder", str(other), "--epochs", "1"]) == 2
+    told = f"search.train: {other}: has files that are not of a training; --folder DIR names another one\n"
+    assert capsys.readouterr().err == told
+    assert (other / name).read_text() == text
+
+
 def test_what_was_begun_for_other_epochs_is_not_gone_on_with(tmp_path, capsys):
     folder = replayed(tmp_path / "run")
     begun = folder / "trained" / "t0001"
