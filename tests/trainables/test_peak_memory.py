@@ -4,12 +4,13 @@ import mmap
 import multiprocessing
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from trainables.machine import peak_memory
+from trainables.machine import isolation, peak_memory
 from trainables.machine.peak_memory import GIB, PeakMemory
 
 CPU = torch.device("cpu")
@@ -30,6 +31,20 @@ def test_the_peak_of_an_earlier_trial_is_not_this_ones() -> None:
         peak = earlier.peak_gib()
     later = PeakMemory([CPU]).peak_gib()
     assert later < peak - 0.2
+
+
+def test_what_earlier_trials_have_left_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first trial it is, as that loads the libraries that all need."""
+    monkeypatch.setattr(peak_memory, "LEFT_OVER", left_over := peak_memory._LeftOver())
+    monkeypatch.setattr(isolation, "LEFT_OVER", left_over)
+    kept = list[np.ndarray[Any, Any]]()
+
+    def trial() -> float:
+        kept.append(np.ones(GIB // 8, dtype=np.uint8))
+        return PeakMemory([CPU]).peak_gib()
+
+    first, *others = (isolation.isolated(trial, threads=1) for _ in range(4))
+    assert others == pytest.approx([first + 1 / 8] * 3, abs=0.03)  # each has its own and that of the first
 
 
 def test_where_the_peak_cannot_be_reset_it_is_the_most_of_the_samples(

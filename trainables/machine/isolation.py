@@ -16,6 +16,7 @@ import torch
 from trainables.contract import DeviceLostError, InfeasibleError
 from trainables.machine.allocator import Allocator, allocating, return_free_memory
 from trainables.machine.exception_chain import exception_chain
+from trainables.machine.peak_memory import LEFT_OVER
 
 # Messages of allocators: PyTorch's on the CPU, then those of CUDA, cuBLAS and cuDNN.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "_STATUS_ALLOC_FAILED")
@@ -60,9 +61,10 @@ def isolated(
     """
     reason = None
     gc.freeze()  # excludes libraries from the collection afterwards (0.2 s each time)
+    LEFT_OVER.begin()
     try:
         with _settings_restored(), process_settings(threads, allocator, flush_denormals):
-            return work()
+            result = work()
     except (MemoryError, RuntimeError) as error:
         chain = list(exception_chain(error))
         for each in chain:
@@ -78,7 +80,10 @@ def isolated(
     finally:
         _forget_compiled()
         _return_memory()
-    raise OutOfMemoryError(reason)
+    if reason is not None:
+        raise OutOfMemoryError(reason)
+    LEFT_OVER.end()
+    return result
 
 
 @contextlib.contextmanager

@@ -13,12 +13,36 @@ from trainables.process_limits import PROC, counter, memory_bytes
 GIB = 2**30
 
 
+class _LeftOver:
+    """Memory of this process that its trials after the first one have left, such as code of libraries for their shapes.
+
+    A process that trains only one of them does not have it, so that it is no part of that trial's peak.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._after_first: int | None = None  # resident after the first trial, with all libraries loaded
+
+    def begin(self) -> None:
+        """Note what is resident before a trial."""
+        self.bytes = 0 if self._after_first is None else max(0, resident_bytes() - self._after_first)
+
+    def end(self) -> None:
+        """Note what is resident after a trial that succeeded."""
+        if self._after_first is None:
+            self._after_first = resident_bytes()
+
+
+LEFT_OVER = _LeftOver()
+
+
 class PeakMemory:
     """Peak memory of this process since the object was made.
 
     CUDA: the most that tensors took at a time, without the allocator's cache. CPU: the most that was resident in this
-    process, libraries and mapped images included, plus the private memory of its loader processes when asked. Where the
-    system does not let a process reset its peak, as macOS and some containers, it is the most of all samples.
+    process, libraries and mapped images included, plus the private memory of its loader processes when asked. What
+    earlier trials have left is not counted. Where the system does not let a process reset its peak, as macOS and some
+    containers, it is the most of all samples.
     """
 
     def __init__(self, devices: Sequence[torch.device]) -> None:
@@ -47,7 +71,7 @@ class PeakMemory:
         if self._on_gpus:
             return [torch.cuda.max_memory_allocated(device) / GIB for device in self._devices]
         self.sample()
-        peak = _highest_resident() if self._sampled is None else self._sampled
+        peak = (_highest_resident() if self._sampled is None else self._sampled) - LEFT_OVER.bytes
         return [(peak + sum(private_bytes(child.pid) for child in multiprocessing.active_children())) / GIB]
 
     def peak_reserved_gib(self) -> float | None:
