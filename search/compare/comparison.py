@@ -15,7 +15,7 @@ import numpy as np
 from search.exit_codes import InputError
 from search.front.intervals import half_interval, merge_repeats
 from search.front.objective import losses, reference_metrics
-from search.front.pareto import front_order, hypervolume
+from search.front.pareto import Losses, front_order, hypervolume, is_pareto_optimal
 from search.record.dataframes import Run
 from search.record.trial import Trial
 from search.text.configurations import format_setting
@@ -101,13 +101,30 @@ def hypervolumes(named: Sequence[Side]) -> tuple[list[float], list[float]] | Non
     one of the runs does not change it. None without any.
     """
     objectives = named[0].run.state.objectives
-    tables = [losses([t.metrics for t in side.run.state.front()], objectives) for side in named]
+    knows_luck = all(side.run.state.knows_seeds for side in named)
+    tables = [_front_losses(side.run, knows_luck) for side in named]
     everything = np.concatenate(tables)
     if not len(everything):
         return None
     stated = reference_metrics(everything, objectives)
     (reference,) = losses([stated], objectives)
     return [hypervolume(table, reference) for table in [*tables, everything]], list(stated.values())
+
+
+def _front_losses(run: Run, knows_luck: bool) -> Losses:
+    """Return the losses of the front, with what is learned either without luck, or as the first seed measured it.
+
+    Otherwise a run whose best trials were trained again would look worse than one whose best are still lucky.
+    """
+    state, table = run.state, []
+    learned = [objective.metric for objective in state.objectives if run.info.is_learned(objective.metric)]
+    for trial in state.candidates():
+        metrics, first = dict(trial.metrics), trial.own_metrics
+        for name in learned:
+            metrics[name] = metrics[name] - state.luck(trial, name) if knows_luck else first[name]
+        table.append(metrics)
+    found = losses(table, state.objectives)
+    return found[is_pareto_optimal(found)] if table else found
 
 
 def compared_metrics(named: Sequence[Side]) -> list[str]:

@@ -18,6 +18,7 @@ from search.compare.comparison import (
 )
 from search.results import load
 from tests.search.runs import INFO, Recorder, config, interval, story, write_run
+from tests.search.test_selection import measured, recorded
 
 CLOUD = {**INFO["machine"], "cpu_name": "Xeon E5-2678", "cores": 12, "gpus": [{"name": "RTX", "memory_gib": 11.0}]}
 
@@ -168,6 +169,17 @@ def test_hypervolumes_have_one_reference_point_and_none_is_more_than_all_togethe
     assert point == [pytest.approx(0.58 - 0.013), pytest.approx(180 - 34.8)]  # of both, a tenth of the range beyond
     alone = hypervolumes(named(folders[0], folders[0]))
     assert alone[0][0] == alone[0][1] == alone[0][2]
+
+
+@pytest.mark.parametrize("seeds_of_a", [(), (0.69, 0.71, 0.70, 0.705)], ids=["unknown", "known"])
+def test_trainings_with_other_seeds_do_not_lower_the_hypervolume_of_their_run(tmp_path, seeds_of_a):
+    """Two equal runs; the second trained its best trials again, which were lucky."""
+    a, b = recorded(*seeds_of_a), recorded(0.69, 0.71, 0.70, 0.705)
+    for name in ("t0010", "t0012"):
+        b.add("again", trial_id=name, seed=1, metrics=measured(0.70))
+    folders = [write_run(tmp_path / name, recorder.events) for name, recorder in (("a", a), ("b", b))]
+    (of_a, of_b, _), _ = hypervolumes(named(*folders))
+    assert of_b >= 0.999999 * of_a > 0
 
 
 def test_together_has_the_points_that_no_other_run_beats(folders):
