@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", help="default: all")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--runs", type=int, default=30, help="trials of a search")
-    parser.add_argument("--again", type=int, nargs="+", default=[0, 3, 6], help="trainings with other seeds")
+    parser.add_argument("--again", type=int, nargs="+", default=[0, 1, 3, 6], help="trainings with other seeds")
     options = parser.parse_args()
     found: dict[tuple[str, int, str], list[tuple[float, float]]] = defaultdict(list)
     for name in names(options.problems):

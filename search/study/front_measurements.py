@@ -87,11 +87,19 @@ class FrontMeasurements:
                     self._measure(point, "probe")
 
     def decide(self) -> None:
-        """Measure rates in turns, then train again what is in doubt, until the time for it is spent."""
-        trainable, end = self._space.loaded_trainable, self._clock() + self._seconds_for_deciding()
+        """Measure rates in turns, then train again what is in doubt, until the time for it is spent.
+
+        A first training with another seed comes before, if it leaves half of the time: without any, nothing is known of
+        how much of each value is luck (results/published/2026-11-30-claims.md).
+        """
+        trainable, seconds = self._space.loaded_trainable, self._seconds_for_deciding()
+        end = self._clock() + seconds
+        if not any(trial.again for trial in self._run_state.trials.values()):
+            self._train_again(self._clock() + seconds / 2)
         if hasattr(trainable, "turns"):
             self._decide_rates(end)
-        self._train_again(end)
+        while self._train_again(end):
+            pass
 
     def _seconds_for_deciding(self) -> float:
         spent = self._run_state.deciding_seconds
@@ -117,31 +125,32 @@ class FrontMeasurements:
             now = self._clock()
             self._try_neighbours(trial, now + (middle - now) / (len(picks) - place))
 
-    def _train_again(self, end: float) -> None:
-        """Train points of the front with other seeds, the doubtful ones first, while there is time for one more."""
+    def _train_again(self, end: float) -> bool:
+        """Train a point of the front with another seed, if there is time; return whether another may follow."""
         trainable, run_state = self._space.loaded_trainable, self._run_state
         if self._space.trial_kind == "probe" or "seed" not in (trainable.PARAMETERS or {}):
-            return
-        default = int(trainable.PARAMETERS["seed"].default or 0)  # type: ignore[index]
-        while (trial := next_to_train_again(run_state, end - self._clock())) is not None:
-            seed = trial.next_seed(default)
-            task = self._make_task(trial.trial_id, {**trial.config, "seed": seed}, "train")
-            task = replace(task, folder=f"{task.folder}{OTHER_SEED}{seed}", epochs=trial.epochs)
-            Path(task.folder).mkdir(parents=True, exist_ok=True)
-            epochs = list[int]()
+            return False
+        if (trial := next_to_train_again(run_state, end - self._clock())) is None:
+            return False
+        seed = trial.next_seed(int(trainable.PARAMETERS["seed"].default or 0))  # type: ignore[index]
+        task = self._make_task(trial.trial_id, {**trial.config, "seed": seed}, "train")
+        task = replace(task, folder=f"{task.folder}{OTHER_SEED}{seed}", epochs=trial.epochs)
+        Path(task.folder).mkdir(parents=True, exist_ok=True)
+        epochs, latest = list[int](), end + trial.seconds  # it may take longer than before, but not for ever
 
-            def goes_on(measurement: Measurement, epochs: list[int] = epochs, late: float = trial.seconds) -> bool:
-                epochs.append(measurement.epoch)
-                return self._clock() < end + late  # it may take longer than before, but not for ever
+        def goes_on(measurement: Measurement) -> bool:
+            epochs.append(measurement.epoch)
+            return self._clock() < latest
 
-            ended = self._run(task, goes_on)
-            shutil.rmtree(task.folder, ignore_errors=True)
-            if ended is None or (ended.state == "complete" and max(epochs, default=0) < task.epochs):
-                return
-            failed = ended.state != "complete"
-            found = {"reason": ended.reason or ended.state} if failed else {}
-            metrics = {} if failed else dict(ended.metrics)
-            self._journal.append("again", trial_id=trial.trial_id, seed=seed, metrics=metrics, **found)
+        ended = self._run(task, goes_on)
+        shutil.rmtree(task.folder, ignore_errors=True)
+        if ended is None or (ended.state == "complete" and max(epochs, default=0) < task.epochs):
+            return False
+        failed = ended.state != "complete"
+        found = {"reason": ended.reason or ended.state} if failed else {}
+        metrics = {} if failed else dict(ended.metrics)
+        self._journal.append("again", trial_id=trial.trial_id, seed=seed, metrics=metrics, **found)
+        return True
 
     def _try_neighbours(self, trial: Trial, end: float) -> None:
         """Measure which change of one setting makes a trial faster, in turns; the promising ones a second time.

@@ -315,6 +315,17 @@ def test_points_whose_accuracies_are_doubtful_are_trained_with_other_seeds(
     assert not [path for path in (tmp_path / "trials").iterdir() if "seed" in path.name]
 
 
+@pytest.mark.parametrize(("seconds", "first"), [(30.0, "train"), (60.0, "turns")])
+def test_one_training_with_another_seed_comes_before_turns_if_it_leaves_half_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, first: str
+) -> None:
+    """100 s are there."""
+    measured = [(0.70, interval(100.0, 30.0)), (0.69, interval(104.0, 30.0))]
+    _, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.2), seconds=seconds)
+    assert tasks[0].function == first
+    assert {task.function for task in tasks} == {"turns", "train"}
+
+
 def test_each_pick_is_trained_with_another_seed_before_what_is_doubtful(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
