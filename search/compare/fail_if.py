@@ -19,9 +19,8 @@ from search.compare.comparison import (
 )
 from search.exit_codes import InputError
 from search.front.differences import Estimate
-from search.front.intervals import HALF_95
+from search.front.intervals import HALF_95, UNKNOWN_DEVIATION
 from search.front.targets import is_duration
-from search.record.trial import UNKNOWN_DEVIATION
 from search.text.numbers import format_number, format_ratio, join_words, plural
 
 HYPERVOLUME = "hypervolume"

@@ -55,3 +55,26 @@ def test_a_measurement_with_a_wide_interval_does_not_stand_for_several_without_o
     merged = merge_independent("rate", [wide, {"rate": 99.0}, {"rate": 100.0}, {"rate": 101.0}])
     assert merged["rate"] == pytest.approx(100.0, abs=1.0)
     assert merge_independent("rate", [wide, {"rate": 99.0}, {"rate": 100.0}])["rate"] == pytest.approx(60.0)
+
+
+def test_rates_without_an_interval_count_as_known_to_15_percent_beside_one_with_a_wide_interval():
+    rate = "x_per_second"
+    wide = {rate: 264.15, f"{rate}_low": 7.0, f"{rate}_high": 9881.0}
+    merged = merge_independent(rate, [{rate: 837.6}, wide, {rate: 1388.9}])
+    assert merged[rate] == pytest.approx(math.sqrt(837.6 * 1388.9), rel=0.02)
+    assert merged[f"{rate}_low"] < 1000.0 < merged[f"{rate}_high"]
+
+
+def test_a_rate_without_an_interval_neither_moves_nor_widens_a_precise_one():
+    precise = {"x_per_second": 200.0, "x_per_second_low": 198.0, "x_per_second_high": 202.0}
+    merged = merge_independent("x_per_second", [precise, {"x_per_second": 50.0}])
+    assert merged["x_per_second"] == pytest.approx(200.0, rel=0.01)
+    assert merged["x_per_second_high"] - merged["x_per_second"] == pytest.approx(2.0, rel=0.05)
+
+
+def test_rates_without_intervals_count_as_known_to_15_percent_from_three_on():
+    merged = merge_independent("x_per_second", [{"x_per_second": 100.0}] * 3)
+    expected = math.exp(1.96 * 0.15 / math.sqrt(3))
+    assert merged["x_per_second_high"] / merged["x_per_second"] == pytest.approx(expected, rel=0.01)
+    assert merge_independent("x_per_second", [{"x_per_second": 100.0}] * 2) == {}
+    assert merge_independent("x_per_second", [{"x_per_second": 0.0}] * 3) == {}

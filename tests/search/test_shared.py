@@ -83,8 +83,8 @@ def test_contended_rates_count_only_where_there_are_no_others():
     assert probed.merge([quiet, disturbed])[RATE] == pytest.approx(200.0)
     assert probed.merge([quiet, disturbed])["contended"] == 0.0
     too_short = {"images_per_second": 50.0, "contended": 0.0, "throughput_windows": 0.0}
-    assert probed.merge([quiet, too_short])["images_per_second"] == pytest.approx(200.0)
-    assert probed.merge([disturbed, too_short])["images_per_second"] == pytest.approx(100.0)
+    assert probed.merge([quiet, too_short])["images_per_second"] == pytest.approx(200.0, rel=0.01)
+    assert probed.merge([disturbed, too_short])["images_per_second"] == pytest.approx(100.0, rel=0.01)
     assert probed.merge([disturbed, disturbed])[RATE] == pytest.approx(100.0)
 
 
