@@ -112,6 +112,8 @@ def outcomes(
             continue
         mean = _mean(known, independent=learned or bool(in_turns))
         over = f"over {plural(len(known), 'shared configuration')}"
+        if not in_turns and len(known) < len(both):
+            over = f"over {len(known)} of {plural(len(both), 'shared configuration')}, those whose interval is known"
         if learned:
             failed = condition.is_met(mean.low, mean.high)
             ends = f"{format_number(mean.mean)} ({format_number(mean.low)} to {format_number(mean.high)})"
