@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from search.front.differences import FEWEST_ROUNDS
 from search.front.intervals import half_interval
 from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
@@ -87,7 +88,7 @@ def _turns(run: Run, front: Sequence[Trial]) -> str:
     found = []
     for one, other in itertools.combinations(sorted(others, key=lambda t: t not in front), 2):
         ratio = state.rate_ratio(one, other)
-        if one in front and state.num_rounds(one, other) and ratio is not None:
+        if one in front and state.num_rounds(one, other) >= FEWEST_ROUNDS and ratio is not None:
             tie = " (a tie)" if ratio.is_tie else ""
             found.append(f"{one.trial_id} {format_ratio(*ratio.ratio)} times the rate of {other.trial_id}{tie}")
     return f"In turns of half a second beside each other: {'; '.join(found)}." if found else ""
