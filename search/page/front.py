@@ -22,7 +22,7 @@ RADIUS = {"front": 6, "tie": 5}
 OTHER_RADIUS = 4
 NEAR_X, NEAR_Y = 25, 6  # percent of the chart, within which names would cover each other
 REACH = 2  # extents of the front: trials farther from it are drawn at the edge, or they would flatten the front
-INTERVALS = "Bars: 95% intervals; of a validation metric, the sampling error of its samples."
+INTERVALS = "Bars: 95% intervals; of a validation metric, the sampling error of its samples{}."
 AT_EDGE = "Trials far from the front are drawn, pale, at the edge."
 WITH_BARS = ("front", "tie")  # statuses whose intervals are shown; those of all trials would cover the chart
 
@@ -49,10 +49,11 @@ def _chart(status: FrontStatus, across: Objective, upward: Objective) -> Markup:
             steps += [(*_place(axes, end.metrics), *_place(axes, worse)) for end in (left, right)]
     names_above = upward.goal == "maximize"  # the side where no point can be: that of the dominating values
     _stack_names(points, names_above)
+    intervals = INTERVALS.format(" and the variation between seeds" * run.state.knows_seeds)
     return render(
         "front.html",
         title=f"{run.state.label(upward.metric)} against {across.metric}",
-        note=f"{INTERVALS} {AT_EDGE}" if far else INTERVALS,
+        note=f"{intervals} {AT_EDGE}" if far else intervals,
         axes={"x": x, "y": y, "x_title": metric_title(run, across, x), "y_title": metric_title(run, upward, y)},
         label=f"{upward.metric} against {across.metric}: {plural(len(trials), 'trial')}",
         steps=steps,
