@@ -209,7 +209,7 @@ def test_a_trial_that_violates_a_constraint_says_so_when_it_ends():
     show(Progress(run_state, Console(file=out, width=200)), run_state, recorder.events)
     told = " ".join(out.getvalue().split())
     ends = [text.partition("[")[0] for text in told.split(" complete after")[1:]]
-    assert [text.strip().endswith("; violates images_per_second >= 200") for text in ends] == [True, False]
+    assert [text.strip().endswith("; violates images_per_second >= 200: 150") for text in ends] == [True, False]
 
 
 def test_no_color_means_no_color(monkeypatch):
