@@ -16,7 +16,7 @@ from search.page.chart import is_log, metric_axis, metric_title
 from search.page.front_status import STATUSES, FrontStatus
 from search.page.render import render
 from search.record.trial import Trial
-from search.text.numbers import format_percent, plural
+from search.text.numbers import format_probability, plural
 
 RADIUS = {"front": 6, "tie": 5}
 OTHER_RADIUS = 4
@@ -110,7 +110,7 @@ def _point(status: FrontStatus, trial: Trial, axes: dict[Objective, Axis]) -> di
                 low, high = map(along.position, ends)
                 bars.append((x, 100 - low, x, 100 - high) if i else (low, y, high, y))
         if probability := status.run.front_probabilities.get(trial.trial_id):
-            label += f", with a probability of {format_percent(probability)}"
+            label += f", with a probability of {format_probability(probability)}"
     return {
         "trial_id": trial.trial_id,
         "css_class": " ".join(classes),

@@ -15,7 +15,7 @@ from search.report.range_ends import at_ends
 from search.text.configurations import format_setting
 from search.text.markdown import fits, format_tables, wrap
 from search.text.metrics import ARROWS, CONTENDED
-from search.text.numbers import PLUS_MINUS, format_percent, format_ratio, join_words, plural, unknown_intervals
+from search.text.numbers import PLUS_MINUS, format_probability, format_ratio, join_words, plural, unknown_intervals
 
 MEANING = {"maximize": "higher is better", "minimize": "lower is better"}
 RATE = """\
@@ -48,7 +48,7 @@ def front_section(run: Run) -> list[str]:
     known = dict.fromkeys(name for t in front for name in t.test_metrics)
     names = wanted_test_metrics((o.metric for o in objectives), known)
     tested = {state.label(name): [state.format_metric(t, name) for t in front] for name in names}
-    tested[ON_FRONT] = [format_percent(run.front_probabilities[t.trial_id]) for t in front]
+    tested[ON_FRONT] = [format_probability(run.front_probabilities[t.trial_id]) for t in front]
     varying = state.varying_parameters(front)
     chosen = {name: [format_setting(t.config[name]) if name in t.config else "" for t in front] for name in varying}
     first = {"trial": [t.trial_id for t in front]}
