@@ -71,7 +71,8 @@ def merge_independent(name: str, measurements: Iterable[Metrics]) -> dict[str, f
     Means are weighted by precision, of rates those of their logarithms: the interval of a rate grows with it, so that
     the lower ones would have the larger weights. A rate without an interval of its own counts as known to
     `UNKNOWN_DEVIATION`, beside one with an interval or from `MIN_SCATTERED` measurements on. Other metrics without an
-    interval have that of their scatter, from `MIN_SCATTERED` of them on; fewer do not count beside others. Where
+    interval have that of their scatter, from `MIN_SCATTERED` of them on; fewer do not count beside others. Two alone
+    have an interval as if their standard deviation were exact: Student's t would make it 6 times wider. Where
     measurements differ by more than their intervals allow, the merged interval is wider by that factor, for which very
     imprecise ones do not count, as the Particle Data Group does it (Review of Particle Physics, section 5.2.2).
     """
@@ -83,8 +84,8 @@ def merge_independent(name: str, measurements: Iterable[Metrics]) -> dict[str, f
     unknown = [value for value, half in values if half is None]
     if is_rate(name) and (len(unknown) < len(values) or len(unknown) >= MIN_SCATTERED):
         values = [(value, half or HALF_95 * UNKNOWN_DEVIATION * abs(value)) for value, half in values]
-    elif len(unknown) >= MIN_SCATTERED:
-        half_of_scattered = student_t(len(unknown) - 1) * stdev(unknown)
+    elif len(unknown) >= MIN_SCATTERED or len(unknown) == len(values) == 2:
+        half_of_scattered = (student_t(len(unknown) - 1) if len(unknown) > 2 else HALF_95) * stdev(unknown)
         values = [(value, half or half_of_scattered) for value, half in values]
     measured = [(value, half) for value, half in values if half]
     if not measured:

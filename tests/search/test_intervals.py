@@ -46,7 +46,6 @@ def test_measurements_without_intervals_have_that_of_their_scatter():
     merged = merge_independent("rate", [{"rate": 90.0}, {"rate": 100.0}, {"rate": 110.0}])
     assert merged["rate"] == pytest.approx(100.0)
     assert merged["rate_high"] - 100.0 == pytest.approx(4.303 * 10.0 / math.sqrt(3), rel=1e-3)
-    assert merge_independent("rate", [{"rate": 90.0}, {"rate": 100.0}]) == {}
     assert merge_independent("rate", [{"rate": 90.0}] * 3) == {}  # exact
 
 
@@ -55,6 +54,14 @@ def test_a_measurement_with_a_wide_interval_does_not_stand_for_several_without_o
     merged = merge_independent("rate", [wide, {"rate": 99.0}, {"rate": 100.0}, {"rate": 101.0}])
     assert merged["rate"] == pytest.approx(100.0, abs=1.0)
     assert merge_independent("rate", [wide, {"rate": 99.0}, {"rate": 100.0}])["rate"] == pytest.approx(60.0)
+
+
+def test_two_measurements_that_differ_are_no_exact_mean():
+    """1.96 standard errors of the mean of two, each of which is half of their difference."""
+    merged = merge_independent("gib", [{"gib": 1.16}, {"gib": 1.44}])
+    assert merged["gib"] == pytest.approx(1.30)
+    assert (merged["gib_low"], merged["gib_high"]) == pytest.approx((1.30 - 1.96 * 0.14, 1.30 + 1.96 * 0.14))
+    assert merge_independent("gib", [{"gib": 1.16}, {"gib": 1.16}]) == {}
 
 
 def test_rates_without_an_interval_count_as_known_to_15_percent_beside_one_with_a_wide_interval():
