@@ -13,7 +13,7 @@ HALF_95 = 1.96  # standard deviations in half of a 95% interval
 MIN_SCATTERED = 3  # measurements that show how much they differ
 # standard error of the logarithm of a rate without an interval, as single measurements differ on a shared machine
 UNKNOWN_DEVIATION = 0.15
-IMPRECISE = 3.0  # ratio of an interval to the mean one, from which on its measurement does not tell of the scatter
+IMPRECISE = 3.0  # times √n the interval of the mean: a measurement with a wider one does not tell of the scatter of n
 
 Metrics = Mapping[str, float]
 

@@ -142,10 +142,8 @@ def _further_problems(mapping: Mapping[str, Any], error: ValidationError, source
     except (ValidationError, LookupError, ImportError):
         return
     if trainable and (known := trainable.PARAMETERS) is not None:
-        of_settings = (path for path in sorted(wrong) if path[0] in ("parameters", "fixed") and len(path) > 1)
-        yield from (
-            unknown_setting(p, known, Path(space.trainable or "").name) for p in of_settings if p[1] not in known
-        )
+        owner, of_settings = Path(space.trainable or "").name, (p for p in wrong if p[0] in ("parameters", "fixed"))
+        yield from (unknown_setting(p, known, owner) for p in sorted(of_settings) if len(p) > 1 and p[1] not in known)
     for problem in [*_find_problems(space, trainable), *(() if sections & OF_BUDGET else _budget_problems(space))]:
         section, *rest = problem.path
         if (section in sections and not rest) or (section == "baseline" and sections & {"parameters", "fixed"}):
