@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from search.front.intervals import interval, least_value
+from search.front.intervals import interval
 from search.front.objective import Objective, measured
 from search.record.dataframes import Run
 from search.record.trial import Trial
@@ -289,9 +289,9 @@ def _draw_front(
 
 
 def _bar(run: Run, trial: Trial, metric: str) -> tuple[float, float]:
-    """Return how far the 95% interval reaches below and above; zeros where it is not known, or is a question mark."""
+    """Return how far the 95% interval reaches below and above; zeros where it is not known."""
     value, half = trial.metrics[metric], run.state.half_interval(trial, metric)
-    if not half or value - half <= least_value(metric):
+    if half is None:
         return 0.0, 0.0
     low, high = interval(trial.metrics, metric, half)
     return max(0.0, value - low), max(0.0, high - value)

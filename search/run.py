@@ -52,6 +52,7 @@ from search.study.resumed import (
 )
 from search.study.run_folder import cannot_be_made, has_begun, made_folder, new_folder, remove_what_never_began
 from search.study.shutdown import finish_run
+from search.study.spent_budget import spent_budget
 from trainables.contract import Data, DataError, Resources, source_of
 from trainables.thread_waiting import thread_waiting
 
@@ -249,8 +250,6 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
         run_state = RunState(events)
         space = resume_space(run_state, options.set, folder)
         check_same_defaults(folder, run_state.info)
-        for line in budget_changes(run_state, space.budget):
-            print(f"{folder}: {line}", file=sys.stderr)
         machine = describe_machine()
         if not options.address:
             check_same_machine(run_state.info.machine, machine)
@@ -259,7 +258,11 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
         check_same_data(folder, run_state.info, data.name, trainable.describe_data(data))
         check_replay(folder, space, events)
         command = _resume_command(folder, options)
-        if is_finished(events[-1], run_state, space):
+        is_over = is_finished(events[-1], run_state, space)
+        spent = None if is_over else spent_budget(events, run_state, space)
+        for line in [f"{spent}; the run stays as it was"] if spent else budget_changes(run_state, space.budget):
+            print(f"{folder}: {line}", file=sys.stderr)
+        if is_over or spent:
             code = finish_run(folder, command)
             if mirror:
                 Mirroring(mirror, folder, run_state).copy(everything=True)

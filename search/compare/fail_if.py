@@ -19,9 +19,8 @@ from search.compare.comparison import (
 )
 from search.exit_codes import InputError
 from search.front.differences import Estimate
-from search.front.intervals import HALF_95
+from search.front.intervals import HALF_95, UNKNOWN_DEVIATION
 from search.front.targets import is_duration
-from search.record.trial import UNKNOWN_DEVIATION
 from search.text.numbers import format_number, format_ratio, join_words, plural
 
 HYPERVOLUME = "hypervolume"
@@ -113,6 +112,8 @@ def outcomes(
             continue
         mean = _mean(known, independent=learned or bool(in_turns))
         over = f"over {plural(len(known), 'shared configuration')}"
+        if not in_turns and len(known) < len(both):
+            over = f"over {len(known)} of {plural(len(both), 'shared configuration')}, those whose interval is known"
         if learned:
             failed = condition.is_met(mean.low, mean.high)
             ends = f"{format_number(mean.mean)} ({format_number(mean.low)} to {format_number(mean.high)})"

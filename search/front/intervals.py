@@ -11,6 +11,9 @@ from trainables.student_t import student_t
 
 HALF_95 = 1.96  # standard deviations in half of a 95% interval
 MIN_SCATTERED = 3  # measurements that show how much they differ
+# standard error of the logarithm of a rate without an interval, as single measurements differ on a shared machine
+UNKNOWN_DEVIATION = 0.15
+IMPRECISE = 3.0  # times √n the interval of the mean: a measurement with a wider one does not tell of the scatter of n
 
 Metrics = Mapping[str, float]
 
@@ -66,20 +69,25 @@ def merge_independent(name: str, measurements: Iterable[Metrics]) -> dict[str, f
     """The mean of a metric over independent measurements, with its 95% interval; empty where no interval is known.
 
     Means are weighted by precision, of rates those of their logarithms: the interval of a rate grows with it, so that
-    the lower ones would have the larger weights. Measurements without an interval of their own have that of their
-    scatter, from `MIN_SCATTERED` of them on; fewer do not count beside others. Where measurements differ by more than
-    their intervals allow, the merged interval is wider by that factor, as the Particle Data Group does it (Review of
-    Particle Physics, section 5.2.2).
+    the lower ones would have the larger weights. A rate without an interval of its own counts as known to
+    `UNKNOWN_DEVIATION`, beside one with an interval or from `MIN_SCATTERED` measurements on. Other metrics without an
+    interval have that of their scatter, from `MIN_SCATTERED` of them on; fewer do not count beside others. Two alone
+    have an interval as if their standard deviation were exact: Student's t would make it 6 times wider. Where
+    measurements differ by more than their intervals allow, the merged interval is wider by that factor, for which very
+    imprecise ones do not count, as the Particle Data Group does it (Review of Particle Physics, section 5.2.2).
     """
     values = [
         (metrics[name], half_interval(metrics, name))
         for metrics in measurements
         if math.isfinite(metrics.get(name, math.nan))
     ]
-    scattered = [value for value, half in values if half is None]
-    enough = len(scattered) >= MIN_SCATTERED
-    half_of_scattered = student_t(len(scattered) - 1) * stdev(scattered) if enough else 0.0
-    measured = [(value, half or half_of_scattered) for value, half in values if half or half_of_scattered]
+    unknown = [value for value, half in values if half is None]
+    if is_rate(name) and (len(unknown) < len(values) or len(unknown) >= MIN_SCATTERED):
+        values = [(value, half or HALF_95 * UNKNOWN_DEVIATION * abs(value)) for value, half in values]
+    elif len(unknown) >= MIN_SCATTERED or len(unknown) == len(values) == 2:
+        half_of_scattered = (student_t(len(unknown) - 1) if len(unknown) > 2 else HALF_95) * stdev(unknown)
+        values = [(value, half or half_of_scattered) for value, half in values]
+    measured = [(value, half) for value, half in values if half]
     if not measured:
         return {}
     in_logarithms = is_rate(name) and all(value > 0 for value, _ in measured)
@@ -87,7 +95,9 @@ def merge_independent(name: str, measurements: Iterable[Metrics]) -> dict[str, f
         measured = [(math.log(value), math.asinh(half / value)) for value, half in measured]
     weights = [1 / half**2 for _, half in measured]
     mean = sum(weight * value for weight, (value, _) in zip(weights, measured, strict=True)) / sum(weights)
-    scatter = sum(((value - mean) / (half / HALF_95)) ** 2 for value, half in measured) / max(1, len(measured) - 1)
-    half = math.sqrt(max(1.0, scatter) / sum(weights))
+    half = 1 / math.sqrt(sum(weights))
+    compared = [each for each in measured if each[1] <= IMPRECISE * math.sqrt(len(measured)) * half]
+    scatter = sum(((value - mean) / (half / HALF_95)) ** 2 for value, half in compared) / max(1, len(compared) - 1)
+    half *= math.sqrt(max(1.0, scatter))
     merged = {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
     return {end: math.exp(value) for end, value in merged.items()} if in_logarithms else merged

@@ -18,7 +18,7 @@ from search.report.doubts import doubts_about
 from search.report.picks import Pick, against, lucky, no_front, outcome, picks_by_trial, praise
 from search.text.configurations import format_setting
 from search.text.metrics import CONTENDED
-from search.text.numbers import format_percent, join_words, plural
+from search.text.numbers import format_probability, join_words, plural
 from search.text.shell import continued
 
 
@@ -31,7 +31,7 @@ def answer(status: FrontStatus, summary: Mapping[str, list[str]]) -> Markup:
         return render("answer.html", trial=None, why=no_front(run), reasons=reasons)
     why = _why(run, [pick for pick in status.picks if pick.trial is knee])
     verdict = f" {_sentence(knee.verdict.why)}" if knee.verdict else ""
-    percent = format_percent(run.front_probabilities[knee.trial_id])
+    percent = format_probability(run.front_probabilities[knee.trial_id])
     times = f", and its rate was probed {plural(len(knee.repeats), 'more time')}" if knee.repeats else ""
     certainty = [
         f"It belongs to the Pareto front with a probability of {percent}, computed from the 95% intervals.",

@@ -16,13 +16,13 @@ from search.page.chart import is_log, metric_axis, metric_title
 from search.page.front_status import STATUSES, FrontStatus
 from search.page.render import render
 from search.record.trial import Trial
-from search.text.numbers import format_percent, plural
+from search.text.numbers import format_probability, plural
 
 RADIUS = {"front": 6, "tie": 5}
 OTHER_RADIUS = 4
 NEAR_X, NEAR_Y = 25, 6  # percent of the chart, within which names would cover each other
 REACH = 2  # extents of the front: trials farther from it are drawn at the edge, or they would flatten the front
-INTERVALS = "Bars: 95% intervals; of a validation metric, the sampling error of its samples."
+INTERVALS = "Bars: 95% intervals; of a validation metric, the sampling error of its samples{}."
 AT_EDGE = "Trials far from the front are drawn, pale, at the edge."
 WITH_BARS = ("front", "tie")  # statuses whose intervals are shown; those of all trials would cover the chart
 
@@ -49,10 +49,11 @@ def _chart(status: FrontStatus, across: Objective, upward: Objective) -> Markup:
             steps += [(*_place(axes, end.metrics), *_place(axes, worse)) for end in (left, right)]
     names_above = upward.goal == "maximize"  # the side where no point can be: that of the dominating values
     _stack_names(points, names_above)
+    intervals = INTERVALS.format(" and the variation between seeds" * run.state.knows_seeds)
     return render(
         "front.html",
         title=f"{run.state.label(upward.metric)} against {across.metric}",
-        note=f"{INTERVALS} {AT_EDGE}" if far else INTERVALS,
+        note=f"{intervals} {AT_EDGE}" if far else intervals,
         axes={"x": x, "y": y, "x_title": metric_title(run, across, x), "y_title": metric_title(run, upward, y)},
         label=f"{upward.metric} against {across.metric}: {plural(len(trials), 'trial')}",
         steps=steps,
@@ -109,7 +110,7 @@ def _point(status: FrontStatus, trial: Trial, axes: dict[Objective, Axis]) -> di
                 low, high = map(along.position, ends)
                 bars.append((x, 100 - low, x, 100 - high) if i else (low, y, high, y))
         if probability := status.run.front_probabilities.get(trial.trial_id):
-            label += f", with a probability of {format_percent(probability)}"
+            label += f", with a probability of {format_probability(probability)}"
     return {
         "trial_id": trial.trial_id,
         "css_class": " ".join(classes),

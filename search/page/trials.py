@@ -17,7 +17,7 @@ from search.report.causes import bound, stage_milliseconds
 from search.text.configurations import format_setting
 from search.text.durations import format_duration
 from search.text.metrics import ARROWS
-from search.text.numbers import format_number, format_percent
+from search.text.numbers import format_number, format_percent, format_probability
 from trainables.contract import STAGES
 
 SHARES = {
@@ -91,7 +91,7 @@ def _columns(status: FrontStatus) -> list[Column]:
     return [
         Column("state", status.shown_state, numeric=False),
         *(stated(o.metric, f" {ARROWS[o.goal]}") for o in run_state.objectives),
-        Column("on the front", lambda trial: format_percent(probability(trial)), probability),
+        Column("on the front", lambda trial: format_probability(probability(trial)), probability),
         *map(stated, tested),
         *map(of_setting, setting_axes(run_state, trials)),
         Column("epochs", lambda trial: str(trial.epochs) if trial.kind != "probe" else "probe"),

@@ -32,7 +32,7 @@ from search.report.picks import Pick, against, lucky, outcome, picks
 from search.text.configurations import format_setting
 from search.text.durations import rough_duration
 from search.text.markdown import wrap
-from search.text.numbers import PLUS_MINUS, format_percent, plural, unknown_intervals
+from search.text.numbers import PLUS_MINUS, format_probability, plural, unknown_intervals
 from search.text.shell import continued
 
 FEW_TRIALS = 10
@@ -122,7 +122,7 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
     also = f" (of all trials: {', '.join(names)})" if names else ""
     required = [constraint.metric for constraint in requirements.constraints]
     cells = outcome(run, trial) | {run.state.label(name): run.state.format_metric(trial, name) for name in required}
-    cells["on the front"] = f"{format_percent(run.front_probabilities[trial.trial_id])} probable"
+    cells["on the front"] = f"{format_probability(run.front_probabilities[trial.trial_id])} probable"
     cells["trained for"] = trained_for(trial)
     width = max(map(len, cells))
     table = "\n".join(f"  {label:<{width}}  {cell}" for label, cell in cells.items())
@@ -135,7 +135,7 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
     if doubtful := doubts_about(run, trial):
         blocks.append(wrap(" ".join(doubtful)))
     if found := probabilities(run, trial, requirements):
-        text = "; ".join(f"{words}: {format_percent(probability)}" for words, probability in found.items())
+        text = "; ".join(f"{words}: {format_probability(probability)}" for words, probability in found.items())
         is_counted = all(trial.seed_deviation(each.metric) for each in requirements.constraints)
         luck = "" if is_counted or len(run.state.candidates()) <= FEW_TRIALS else f" {LUCK}"
         blocks.append(wrap(f"Probability of meeting the requirement: {text}.{luck}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from search.front.differences import FEWEST_ROUNDS
 from search.front.roles import ENDS, is_interval_end
 from search.front.targets import target_metrics, targets_of
 from trainables.contract import Trainable, find_trainable
@@ -34,8 +35,8 @@ COLUMNS = {
     "started_at": ("UTC", "when it started"),
     "epoch": ("epochs", "1, 2, ...; 0: a probe"),
     "other_trial_id": ("", "in `differences`: the trial that it is compared with"),
-    "turns": ("", "how often both had a turn"),
-    "rate_ratio": ("", "rate of the trial over that of the other one, by turns if they had any"),
+    "turns": ("", f"how often both had a turn; they count from {FEWEST_ROUNDS} on"),
+    "rate_ratio": ("", f"rate of the trial over that of the other one, by turns if they had {FEWEST_ROUNDS} or more"),
     "rate_ratio_low": ("", "lower end of the ratio's 95% interval"),
     "rate_ratio_high": ("", "upper end of the ratio's 95% interval"),
     "decision": ("", "what the scheduler answered: continue or stop"),

@@ -363,8 +363,17 @@ class RunState:
         return candidates(compared, self.objectives, self.constraints, self.baseline_metrics, self.is_probe_run)
 
     def violated(self, trial: Trial) -> list[str]:
-        """Return the constraints that a trial violates, as the space file has them."""
-        return list(map(str, violated(trial.metrics, self.constraints, self.baseline_metrics)))
+        """Return the constraints that a trial violates, as the space file has them, with its value.
+
+        Of one relative to the baseline, with the limit too: `val_loss <= 1.1 * baseline: 0.21, at most 0.14`.
+        """
+        texts = []
+        for constraint in violated(trial.metrics, self.constraints, self.baseline_metrics):
+            text = f"{constraint}: {format_number(trial.metrics[constraint.metric])}"
+            if constraint.of_baseline and (given := constraint.given(self.baseline_metrics)):
+                text += f", at {'most' if given.operator == '<=' else 'least'} {format_number(given.bound)}"
+            texts.append(text)
+        return texts
 
     def fronts_among(self, trial_ids: Iterable[str], layers: int) -> list[Trial]:
         """The first fronts of these trials alone."""

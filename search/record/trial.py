@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from search.front.differences import Estimate
-from search.front.intervals import merge_repeats, relative_deviation
+from search.front.intervals import UNKNOWN_DEVIATION, merge_repeats, relative_deviation
 from search.front.neighbour import Neighbour, updated
 from search.front.roles import FIRST_RATE
 from search.front.seeds import Spread, over_seeds
@@ -17,9 +17,7 @@ from search.front.shared import SharedMetrics
 from search.record.events import Again, BesideNeighbour, Finish, Measurement, OnTestSet, Repeat, Retry
 from trainables.contract import STAGES, Scalar, Verdict
 
-# Standard errors of the logarithm of a rate: of one without an interval, as single measurements differ on a shared
-# machine; and the largest that is assumed.
-UNKNOWN_DEVIATION, MOST_DEVIATION = 0.15, 1.0
+MOST_DEVIATION = 1.0  # largest standard error of the logarithm of a rate that is assumed
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from search.record.dataframes import Run
 from search.record.front_places import FrontPlace
 from search.record.trial import Trial
-from search.text.numbers import first_few, format_percent, join_words
+from search.text.numbers import first_few, format_probability, join_words
 
 MOST_NAMED = 4  # trials, in a sentence
 
@@ -35,9 +35,9 @@ def not_told_apart(run: Run, place: FrontPlace) -> str:
     if not place.alternatives:
         return ""
     odds = run.front_probabilities
-    named = [f"{trial.trial_id} ({format_percent(odds[trial.trial_id])})" for trial in place.alternatives]
+    named = [f"{trial.trial_id} ({format_probability(odds[trial.trial_id])})" for trial in place.alternatives]
     which = "at least one of the two" if len(named) == 1 else "at least one of them"
-    together = f"{which} is on the front with a probability of {format_percent(place.together)}"
+    together = f"{which} is on the front with a probability of {format_probability(place.together)}"
     return f"{place.point.trial_id} cannot be told apart from {_listed(named)}; {together}."
 
 
@@ -46,7 +46,7 @@ def perhaps_no_better(place: FrontPlace) -> str:
     if place.is_settled or not place.superior:
         return ""
     others = _listed([trial.trial_id for trial in place.superior])
-    odds = f"it is on the front with a probability of {format_percent(place.probability)}"
+    odds = f"it is on the front with a probability of {format_probability(place.probability)}"
     return f"{place.point.trial_id} may be no better than {others} in any objective; {odds}."
 
 

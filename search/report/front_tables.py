@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from search.front.differences import FEWEST_ROUNDS
 from search.front.intervals import half_interval
 from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
@@ -14,7 +15,7 @@ from search.report.range_ends import at_ends
 from search.text.configurations import format_setting
 from search.text.markdown import fits, format_tables, wrap
 from search.text.metrics import ARROWS, CONTENDED
-from search.text.numbers import PLUS_MINUS, format_percent, format_ratio, join_words, plural, unknown_intervals
+from search.text.numbers import PLUS_MINUS, format_probability, format_ratio, join_words, plural, unknown_intervals
 
 MEANING = {"maximize": "higher is better", "minimize": "lower is better"}
 RATE = """\
@@ -47,7 +48,7 @@ def front_section(run: Run) -> list[str]:
     known = dict.fromkeys(name for t in front for name in t.test_metrics)
     names = wanted_test_metrics((o.metric for o in objectives), known)
     tested = {state.label(name): [state.format_metric(t, name) for t in front] for name in names}
-    tested[ON_FRONT] = [format_percent(run.front_probabilities[t.trial_id]) for t in front]
+    tested[ON_FRONT] = [format_probability(run.front_probabilities[t.trial_id]) for t in front]
     varying = state.varying_parameters(front)
     chosen = {name: [format_setting(t.config[name]) if name in t.config else "" for t in front] for name in varying}
     first = {"trial": [t.trial_id for t in front]}
@@ -87,7 +88,7 @@ def _turns(run: Run, front: Sequence[Trial]) -> str:
     found = []
     for one, other in itertools.combinations(sorted(others, key=lambda t: t not in front), 2):
         ratio = state.rate_ratio(one, other)
-        if one in front and state.num_rounds(one, other) and ratio is not None:
+        if one in front and state.num_rounds(one, other) >= FEWEST_ROUNDS and ratio is not None:
             tie = " (a tie)" if ratio.is_tie else ""
             found.append(f"{one.trial_id} {format_ratio(*ratio.ratio)} times the rate of {other.trial_id}{tie}")
     return f"In turns of half a second beside each other: {'; '.join(found)}." if found else ""

@@ -11,7 +11,7 @@ from search.front.objective import measured
 from search.front.roles import wanted_test_metrics
 from search.record.dataframes import Run
 from search.record.trial import Trial
-from search.text.numbers import format_difference, format_number, format_percent, format_ratio, plural, plus_minus
+from search.text.numbers import format_difference, format_number, format_probability, format_ratio, plural, plus_minus
 
 NEAREST = "nearest to the best values of all objectives, each scaled to what trials usually lack of its best"
 LIKELY = 0.5  # probability of a place on the front, below which a pick says so
@@ -97,7 +97,8 @@ def outcome(run: Run, trial: Trial) -> dict[str, str]:
 def improbable(run: Run, trial: Trial) -> list[str]:
     """Return a sentence where a picked trial is rather not on the front; none: it rather is."""
     odds = run.front_probabilities[trial.trial_id]
-    return [f"{trial.trial_id} is on the front with a probability of {format_percent(odds)} only."] * (odds < LIKELY)
+    told = f"{trial.trial_id} is on the front with a probability of {format_probability(odds)} only."
+    return [told] * (odds < LIKELY)
 
 
 def lucky(run: Run, trial: Trial) -> list[str]:

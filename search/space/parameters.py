@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal
 
@@ -167,6 +167,11 @@ def explain_unsatisfiable(
     return None
 
 
+def unknown_setting(path: KeyPath, known: Collection[str], owner: str) -> Problem:
+    """Return the problem that the trainable `owner` has no setting of this name, with the nearest that it has."""
+    return Problem(path, f'{owner} has no "{path[-1]}"{did_you_mean(path[-1], known)}')
+
+
 def find_parameter_problems(
     parameters: Mapping[str, Choice | Range],
     fixed: Mapping[str, contract.Scalar],
@@ -179,7 +184,7 @@ def find_parameter_problems(
         if name in fixed:
             yield Problem(("fixed", name), f"{name} is searched under parameters too; keep one of the two")
         if known is not None and name not in known:
-            yield Problem(path, f'{owner} has no "{name}"{did_you_mean(name, known)}')
+            yield unknown_setting(path, known, owner)
             continue
         yield from _domain_problems(parameter, path)
         yield from _condition_problems(name, parameters, fixed)
@@ -187,7 +192,7 @@ def find_parameter_problems(
             yield from _trainable_problems(parameter, known[name], path)
     for name, value in fixed.items():
         if known is not None and name not in known:
-            yield Problem(("fixed", name), f'{owner} has no "{name}"{did_you_mean(name, known)}')
+            yield unknown_setting(("fixed", name), known, owner)
         elif known is not None:
             yield from _value_problems(value, known[name], ("fixed", name))
     try:

@@ -19,6 +19,7 @@ from search.space.parameters import (
     find_baseline_problems,
     find_parameter_problems,
     sort_by_dependency,
+    unknown_setting,
 )
 from search.space.space import Space
 from search.space.space_file import OVERLAY, merge_settings, read_space_file
@@ -140,6 +141,9 @@ def _further_problems(mapping: Mapping[str, Any], error: ValidationError, source
         space, trainable = _read(right, source)
     except (ValidationError, LookupError, ImportError):
         return
+    if trainable and (known := trainable.PARAMETERS) is not None:
+        owner, of_settings = Path(space.trainable or "").name, (p for p in wrong if p[0] in ("parameters", "fixed"))
+        yield from (unknown_setting(p, known, owner) for p in sorted(of_settings) if len(p) > 1 and p[1] not in known)
     for problem in [*_find_problems(space, trainable), *(() if sections & OF_BUDGET else _budget_problems(space))]:
         section, *rest = problem.path
         if (section in sections and not rest) or (section == "baseline" and sections & {"parameters", "fixed"}):

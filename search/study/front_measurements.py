@@ -21,7 +21,7 @@ from search.record.mirror import OTHER_SEED
 from search.record.trial import Trial
 from search.space.parameters import Choice
 from search.space.space import Space
-from search.study.deciding import ROUNDS_AT_A_TIME, can_decide, doubtful_trials, next_pair, next_to_train_again
+from search.study.deciding import ROUNDS_AT_A_TIME, doubtful_trials, next_pair, next_to_train_again
 from search.text.durations import format_duration
 from search.text.numbers import join_words, plural
 from trainables.contract import Config, InfeasibleError, Measurement, Resources, load_trainable
@@ -69,8 +69,10 @@ class FrontMeasurements:
         """Return what will be measured, and how long the part takes whose time is known; None: nothing."""
         front, seconds = self._run_state.front(), self._seconds_for_deciding()
         steps = ["probed again"] * (self._space.num_repeats > 0)
-        decides = can_decide(self._space.loaded_trainable) and seconds >= LEAST_DECIDING_SECONDS
-        steps += [f"compared for up to {format_duration(seconds)} (where it is in doubt)"] * decides
+        ways = ["rates in turns", "changes of one setting"] * hasattr(self._space.loaded_trainable, "turns")
+        ways += ["trainings with other seeds"] * self._trains_again
+        decides = bool(ways) and seconds >= LEAST_DECIDING_SECONDS
+        steps += [f"compared for up to {format_duration(seconds)} (by {join_words(ways)})"] * decides
         steps += ["tested"] * self._is_tested
         return f"the front ({plural(len(front), 'point')}) is {join_words(steps)}" if front and steps else None
 
@@ -102,9 +104,8 @@ class FrontMeasurements:
             pass
 
     def _seconds_for_deciding(self) -> float:
-        spent = self._run_state.deciding_seconds
-        searched = self._run_state.active_seconds() - spent
-        return max(0.0, self._space.budget.deciding * searched - spent)
+        seconds = self._space.budget.deciding * self._run_state.searching_seconds()
+        return max(0.0, seconds - self._run_state.deciding_seconds)
 
     def _decide_rates(self, end: float) -> None:
         """Take turns: all trials in doubt, then pairs of them, then the picks' neighbours in half of what is left."""
@@ -128,7 +129,7 @@ class FrontMeasurements:
     def _train_again(self, end: float) -> bool:
         """Train a point of the front with another seed, if there is time; return whether another may follow."""
         trainable, run_state = self._space.loaded_trainable, self._run_state
-        if self._space.trial_kind == "probe" or "seed" not in (trainable.PARAMETERS or {}):
+        if not self._trains_again:
             return False
         if (trial := next_to_train_again(run_state, end - self._clock())) is None:
             return False
@@ -251,6 +252,11 @@ class FrontMeasurements:
             ended = self._run_task(layout, task, self._check, goes_on)
             return ended if isinstance(ended, Ended) else None
         return None
+
+    @property
+    def _trains_again(self) -> bool:
+        """True if trials are trained and the training has a seed."""
+        return self._space.trial_kind != "probe" and "seed" in (self._space.loaded_trainable.PARAMETERS or {})
 
     @property
     def _is_tested(self) -> bool:

@@ -43,6 +43,8 @@ def describe_plan(
     lines += _entry("per trial", f"{plural(share.cpus, 'core')}, {plural(share.gpus, 'GPU')}{nodes}")
     lines += [row for o in space.objectives for row in _entry("objective", f"{o.metric}, {o.goal}")]
     lines += [row for c in space.constraints for row in _entry("constraint", str(c))]
+    settings = [f"{name}={format_setting(value)}" for name, value in space.baseline.items()]
+    lines += _entry("baseline", f"{', '.join(settings)}; the first trial") if settings else []
     stopping = space.stopping_rule + " (auto)" * (space.stopping.name == "auto")
     lines += _entry("searcher", f"{space.searcher.name}, seed {space.searcher.seed}; stopping: {stopping}")
     lines += _entry("evaluation", _evaluation(space)) if space.evaluation != "coupled" else []

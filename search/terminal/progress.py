@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from search.front.differences import FEWEST_ROUNDS
-from search.front.intervals import half_interval
+from search.front.intervals import half_interval, least_value
 from search.front.roles import is_interval_end
 from search.front.targets import target_of
 from search.record.activity import activity, phase
@@ -207,5 +207,6 @@ def _format_metrics(run_state: RunState, metrics: Mapping[str, float], trial: Tr
 def _format_tested(run_state: RunState, metrics: Mapping[str, float]) -> str:
     """Return `: name value ± half, ...` of all metrics of a test set."""
     found = {name: x for name, x in metrics.items() if math.isfinite(x) and not is_interval_end(name, metrics)}
-    texts = [f"{run_state.label(name)} {plus_minus(x, half_interval(metrics, name))}" for name, x in found.items()]
+    halves = {name: half_interval(metrics, name) for name in found}
+    texts = [f"{run_state.label(name)} {plus_minus(x, halves[name], least_value(name))}" for name, x in found.items()]
     return f": {', '.join(texts)}" if texts else ""

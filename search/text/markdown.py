@@ -11,8 +11,11 @@ Columns = Mapping[str, Sequence[str]]  # heading -> cells, all of the same numbe
 
 
 def wrap(text: str, indent: str = "") -> str:
-    """Wrap a paragraph, or a list item with `indent` for its further lines. Neither words nor `352 ± 4` are split."""
-    text = text.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+    """Wrap a paragraph, or a list item with `indent` for its further lines. Neither words nor `352 ± 4` are split.
+
+    No line begins with `>99%`, which would be a quotation.
+    """
+    text = text.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}").replace(" >", "\N{NO-BREAK SPACE}>")
     lines = textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
@@ -22,7 +25,7 @@ def format_table(columns: Columns) -> str:
     lines: list[list[str]] = [[] for _ in range(2 + len(next(iter(columns.values()))))]
     for name, *cells in (map(_cell, [heading, *below]) for heading, below in columns.items()):
         width = max(map(len, [name, *cells]))
-        right = all(cell[:1].isdigit() or cell[:1] in "-–" for cell in cells)
+        right = all(cell[:1].isdigit() or cell[:1] in "-–<>" for cell in cells)
         lines[0].append(name.rjust(width) if right else name.ljust(width))
         lines[1].append("-" * (width - 1) + (":" if right else "-"))
         for line, cell in zip(lines[2:], cells, strict=True):

@@ -77,6 +77,14 @@ def format_percent(fraction: float) -> str:
     return f"{fraction:.0%}" if math.isfinite(fraction) else "–"
 
 
+def format_probability(probability: float) -> str:
+    """Return a probability as a percentage; `>99%` or `<1%` where it would be rounded to certainty."""
+    text = format_percent(probability)
+    if text == "100%" and probability < 1:
+        return ">99%"
+    return "<1%" if text == "0%" and probability > 0 else text
+
+
 def plural(number: int, noun: str) -> str:
     """Return a count with its noun, as in `1 trial`, `2 trials`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

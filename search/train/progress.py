@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from search.front.intervals import half_interval
+from search.front.intervals import half_interval, least_value
 from search.text.durations import format_duration, rough_duration
 from search.text.markdown import WIDTH
 from search.text.numbers import plus_minus
@@ -57,7 +57,8 @@ class Progress:
         self._cells = []
         for name, label in self._labels.items():
             if name in metrics:
-                unit, value = self._units.get(name, ""), plus_minus(metrics[name], half_interval(metrics, name))
+                unit = self._units.get(name, "")
+                value = plus_minus(metrics[name], half_interval(metrics, name), least_value(name))
                 self._cells.append(f"{value} {unit}" if "/" in unit else f"{label} {value}")
         if self._live is None:
             self.announce(progress_line(epoch.number, self._epochs, self._cells, self._seconds_left()))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from search.front.intervals import half_interval
+from search.front.intervals import half_interval, least_value
 from search.front.objective import Objective
 from search.front.roles import is_interval_end, metric_label, wanted_test_metrics
 from search.record.dataframes import Run
@@ -18,7 +18,7 @@ from search.record.trial import Trial
 from search.text.durations import format_duration
 from search.text.markdown import format_table, wrap
 from search.text.metrics import CONTENDED_LEGEND, CONTENDED_MARK, slowed_windows
-from search.text.numbers import format_number, plural, plus_minus
+from search.text.numbers import format_number, plural, plus_minus, unknown_intervals
 from search.train.child_process import CURVES, Epoch
 
 RESULT, SUMMARY = "result.csv", "summary.md"
@@ -98,7 +98,8 @@ def comparison(training: Training) -> str:
             f"search ({fidelity})": [_cell(searched, name, rate) for name in names],
         }
     )
-    notes = [CONTENDED_LEGEND if f"{CONTENDED_MARK} " in table else None, slowed_windows(metrics, rate)]
+    contended = [CONTENDED_LEGEND] if f"{CONTENDED_MARK} " in table else []
+    notes = [*unknown_intervals(table), *contended, slowed_windows(metrics, rate)]
     return "\n\n".join([table, *map(wrap, filter(None, notes))])
 
 
@@ -139,4 +140,4 @@ def _cell(metrics: Mapping[str, float], name: str, rate: str) -> str:
     if name not in metrics:
         return "–"
     mark = CONTENDED_MARK if name == rate and metrics.get("contended") else ""
-    return plus_minus(metrics[name], half_interval(metrics, name)) + mark
+    return plus_minus(metrics[name], half_interval(metrics, name), least_value(name)) + mark

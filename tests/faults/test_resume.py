@@ -96,14 +96,42 @@ def test_a_finished_run_says_what_was_found_starts_nothing_and_writes_no_event(
     assert (run / "summary.md").exists()
 
 
-@pytest.mark.parametrize("extension", ["budget.trials=4", "budget.hours=2", "budget.total_epochs=100"])
+@pytest.mark.parametrize("extension", ["budget.trials=4", "budget.repeats=2", "budget.deciding=0.2"])
 def test_a_finished_run_that_is_extended_goes_on(
     run: Path, would_start: None, extension: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--resume", str(run), "--set", extension]) == 2
     changed, would = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(rf"{re.escape(str(run))}: budget\.\w+ was \w+, and is [\d.]+ now", changed)
+    assert re.fullmatch(rf"{re.escape(str(run))}: budget\.\w+ was [\w.]+, and is [\d.]+ now", changed)
     assert would == "Ray would be started"
+
+
+@pytest.mark.parametrize(
+    ("changes", "spent"),
+    [
+        (["budget.trials=9", "budget.hours=1e-9"], r"budget\.hours is spent: \S+ of 1e-09"),
+        (["budget.hours=2"], r"budget\.trials is spent"),
+        (["budget.trials=9", "budget.total_epochs=2"], r"budget\.total_epochs is spent"),
+    ],
+)
+def test_a_finished_run_whose_new_budget_is_spent_stays_as_it_was(
+    run: Path, would_start: None, changes: list[str], spent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (run / FILE_NAME).read_bytes()
+    assert main(["--resume", str(run), *(word for change in changes for word in ("--set", change))]) == 0
+    told = capsys.readouterr()
+    assert re.fullmatch(rf"{re.escape(str(run))}: {spent}; the run stays as it was\n", told.err)
+    assert "Pareto front: " in told.out
+    assert (run / FILE_NAME).read_bytes() == before
+
+
+def test_a_killed_run_may_be_ended_earlier(
+    tmp_path: Path, would_start: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Killed):
+        simulate(tmp_path / "run", a_space(), [killing(lambda n: n == 5)])
+    assert main(["--resume", str(tmp_path / "run"), "--set", "budget.hours=1e-9"]) == 2
+    assert capsys.readouterr().err.endswith("Ray would be started\n")
 
 
 def test_an_interrupted_run_goes_on(tmp_path: Path, would_start: None, capsys: pytest.CaptureFixture[str]) -> None:

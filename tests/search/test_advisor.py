@@ -587,3 +587,12 @@ def test_a_training_that_comes_to_its_end_early_is_a_result():
     complete(advisor, advisor.propose(), 0.5, epoch=EPOCHS // 2)
     assert len(advisor._model._final()) == 1
     assert study_trials(advisor)[0].state is TrialState.COMPLETE
+
+
+def test_a_gain_below_the_limit_is_not_printed_as_equal_to_it(monkeypatch):
+    monkeypatch.setattr("search.advisor.trial_model.TrialModel.expected_gain", lambda self, rng: 0.0199996)
+    advisor = Advisor(space(RANGES, searcher="gp", budget={"trials": 8, "least_gain": 0.02}))
+    assert advisor.propose() is None
+    assert advisor.stop_reason == (
+        "the next trial was expected to add 1.999% to the front's hypervolume, below budget.least_gain, 2.000%"
+    )

@@ -217,6 +217,19 @@ def test_what_a_probe_measured_without_an_interval_is_known_to_15_percent(tmp_pa
     assert code_of(capsys, *runs, "--fail-if", "images_per_joule<1.3")[0] == 1
 
 
+def test_configurations_whose_interval_is_not_known_are_counted_apart(tmp_path, capsys):
+    folders = []
+    for name in ("one", "two"):
+        recorder = Recorder(name=name)
+        recorder.complete("t0001", [0.7], 100.0, config(64))
+        recorder.start("t0002", **config(128))
+        recorder.measure("t0002", 1, val_accuracy=0.6, images_per_second=120.0)
+        recorder.finish("t0002")
+        folders.append(write_run(tmp_path / name, recorder.events))
+    _, text = code_of(capsys, *folders, "--fail-if", "images_per_second<0.95")
+    assert "over 1 of 2 shared configurations, those whose interval is known" in text
+
+
 def test_a_bad_trial_of_one_run_changes_no_hypervolume(tmp_path, capsys):
     good, fewer = ((0.7, 100.0), (0.6, 200.0)), ((0.7, 100.0), (0.5, 190.0))
     alone = code_of(capsys, run(tmp_path, "a", *good), run(tmp_path, "b", *fewer), "--fail-if", "hypervolume<0.95")

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,11 +129,13 @@ def test_turns_end_when_the_order_is_decided(tmp_path: Path, monkeypatch: pytest
     [
         (
             {"repeats": 1, "deciding": 0.1},
-            "the front (2 points) is probed again, compared for up to 1 min 40 s (where it is in doubt) and tested",
+            "the front (2 points) is probed again, compared for up to 1 min 40 s"
+            " (by rates in turns, changes of one setting and trainings with other seeds) and tested",
         ),
         (
             {"repeats": 0, "deciding": 0.1},
-            "the front (2 points) is compared for up to 1 min 40 s (where it is in doubt) and tested",
+            "the front (2 points) is compared for up to 1 min 40 s"
+            " (by rates in turns, changes of one setting and trainings with other seeds) and tested",
         ),
         ({"repeats": 0, "deciding": 0.0}, "the front (2 points) is tested"),
     ],
@@ -145,6 +148,24 @@ def test_what_follows_the_search_is_told(
     measured = [(0.70, interval(100.0, 1.0)), (0.60, interval(200.0, 1.0))]
     decided(tmp_path, monkeypatch, measured, None, budget={"epochs": 1, **budget})
     assert told == [said]
+
+
+def test_the_time_for_deciding_is_a_part_of_the_search_whatever_repeated_probes_took(tmp_path: Path) -> None:
+    recorder = Recorder(constraints=[])
+    recorder.complete("t0001", [0.7], 100.0, config())
+    recorder.add(
+        "measurement", 3600.0, trial_id="t0001", epoch=1, metrics={"val_accuracy": 0.7, **interval(100.0, 1.0)}
+    )
+    state = RunState(typed(recorder.events))
+    space = parse_space(SPACE)
+    journal: Any = SimpleNamespace(run_state=state)
+    measurements = FrontMeasurements(space, journal, Resources(cpus=2), *[lambda *_: None] * 3, Clock())  # type: ignore
+    told = measurements.plan()
+    for _ in range(2):
+        recorder.add("repeat", 900.0, trial_id="t0001", metrics=interval(100.0, 1.0))
+        state.apply(*typed(recorder.events[-1:]))
+    assert state.ending_seconds >= 900.0
+    assert measurements.plan() == told
 
 
 def test_nothing_follows_a_search_without_a_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

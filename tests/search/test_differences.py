@@ -9,6 +9,7 @@ from search.front.differences import FEWEST_ROUNDS, Estimate, log_ratio, reconci
 from search.record.columns import describe_columns
 from search.record.dataframes import Run
 from search.record.run_state import RunState
+from search.report.front_tables import front_section
 from search.text.numbers import format_difference, format_ratio
 from tests.search.runs import INFO, Recorder, config, interval, typed
 
@@ -225,6 +226,19 @@ def test_pairs_are_a_table(tmp_path):
     assert (row["trial_id"], row["other_trial_id"], row["turns"]) == ("t0001", "t0002", 0)
     assert row["val_accuracy_difference"] == pytest.approx(0.01)
     assert "lower end" in describe_columns(["val_accuracy_difference_low"], run.info.trainable, run.info.metrics)
+
+
+def test_fewer_turns_than_count_are_not_said_to_have_been_used(tmp_path):
+    def told(number):
+        return " ".join(
+            "\n".join(front_section(Run(tmp_path, with_turns(("t0001", "t0002", 0.8), number=number)))).split()
+        )
+
+    assert "In turns of half a second" in told(FEWEST_ROUNDS)
+    assert "In turns of half a second" not in told(FEWEST_ROUNDS - 1)
+    meanings = describe_columns(["turns", "rate_ratio"], "vgg19_cifar10", {})
+    assert f"how often both had a turn; they count from {FEWEST_ROUNDS} on" in meanings
+    assert f"by turns if they had {FEWEST_ROUNDS} or more" in meanings
 
 
 def test_a_pair_of_the_front_that_had_turns_is_one_row_whichever_is_first(tmp_path):

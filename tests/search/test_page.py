@@ -280,6 +280,17 @@ def test_the_front_chart_shows_each_trial_by_how_it_stands(drawn):
     assert "t0002" not in points  # infeasible: nothing was measured
 
 
+def test_bars_are_said_to_have_the_variation_between_seeds_once_it_is_known(tmp_path):
+    events = story()
+    before = flat(text_of(tmp_path / "before", events))
+    assert "of a validation metric, the sampling error of its samples." in before
+    recorder = Recorder()
+    recorder.complete("t0001", [0.500, 0.700], 300.0, config())
+    recorder.add("again", trial_id="t0001", seed=1, metrics={"val_accuracy": 0.68})
+    after = flat(text_of(tmp_path / "after", recorder.events))
+    assert "the sampling error of its samples and the variation between seeds." in after
+
+
 def test_who_cannot_see_a_point_hears_what_it_is(drawn):
     labels = {a["data-t"]: a["aria-label"] for a in drawn.of("a") if "aria-label" in a}
     assert labels["t0007"] == (

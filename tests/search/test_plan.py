@@ -56,6 +56,13 @@ def test_what_ends_the_search_early_is_said():
     assert "budget 2 epochs a trial; 8 trials; ends when the next trial promises a gain below 0.3%" in words
 
 
+def test_a_baseline_that_a_constraint_refers_to_is_said():
+    baseline = {"batch_size": 64, "precision": "fp32"}
+    text = plan(GUESS, constraints=["val_accuracy >= 0.95 * baseline"], baseline=baseline)
+    assert "constraint   val_accuracy >= 0.95 * baseline\nbaseline     batch_size=64, precision=fp32; the" in text
+    assert "baseline" not in plan(GUESS)
+
+
 def test_the_stopping_rule_that_auto_stands_for_is_said():
     assert "searcher     gp, seed 0; stopping: none (auto)" in plan(GUESS)
     assert "stopping: forecast (auto)" in plan(GUESS, budget={"hours": 1.0, "epochs": 2})

@@ -144,7 +144,7 @@ def test_bars_reach_to_the_ends_that_were_measured(tmp_path, ax):
     assert bars[2][0].get_segments()[0][:, 0].tolist() == [190.0, 240.0]
 
 
-def test_an_interval_that_reaches_zero_is_drawn_where_the_metric_may_be_below_it(tmp_path, ax):
+def test_an_interval_that_reaches_zero_ends_there_unless_the_metric_may_be_below_it(tmp_path, ax):
     recorder = Recorder(objectives=[{"metric": "val_r2", "goal": "maximize"}, INFO["objectives"][1]], constraints=[])
     recorder.start("t0001", **config())
     recorder.measure("t0001", 3, val_r2=0.1, val_r2_low=-0.1, val_r2_high=0.3, **interval(100.0, 110.0))
@@ -152,7 +152,7 @@ def test_an_interval_that_reaches_zero_is_drawn_where_the_metric_may_be_below_it
     plot_front(load(write_run(tmp_path, recorder.events)), ax)
     (bars,) = ax.containers
     across, upward = (lines.get_segments()[0].tolist() for lines in bars[2])
-    assert across == [[100.0, 0.1], [100.0, 0.1]]
+    assert across == [[0.0, 0.1], [210.0, 0.1]]
     assert upward == [[100.0, -0.1], [100.0, 0.3]]
 
 

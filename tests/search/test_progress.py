@@ -91,6 +91,13 @@ def test_the_test_set_is_told_with_intervals_and_not_with_their_ends():
     assert printed(recorder.events)[-1] == "t0001 on the test set: test_accuracy 0.7000 ± 0.01"
 
 
+def test_a_test_metric_near_zero_has_its_interval():
+    recorder = Recorder()
+    recorder.complete("t0001", [0.71], 100.0, config())
+    recorder.add("test", 1.0, trial_id="t0001", metrics={"test_r2": 0.1, "test_r2_low": -0.1, "test_r2_high": 0.3})
+    assert printed(recorder.events)[-1] == "t0001 on the test set: test_r2 0.1000 ± 0.2"
+
+
 def test_a_probe_has_no_epochs_and_one_that_only_prepares_is_called_one():
     recorder = Recorder()
     recorder.start("p0001", "probe", **config())
@@ -202,7 +209,7 @@ def test_a_trial_that_violates_a_constraint_says_so_when_it_ends():
     show(Progress(run_state, Console(file=out, width=200)), run_state, recorder.events)
     told = " ".join(out.getvalue().split())
     ends = [text.partition("[")[0] for text in told.split(" complete after")[1:]]
-    assert [text.strip().endswith("; violates images_per_second >= 200") for text in ends] == [True, False]
+    assert [text.strip().endswith("; violates images_per_second >= 200: 150") for text in ends] == [True, False]
 
 
 def test_no_color_means_no_color(monkeypatch):

@@ -278,9 +278,9 @@ def test_the_only_complete_trial_is_not_chosen(folder):
     assert "nothing was chosen. A larger budget finds more." in flat(closing_lines(load(folder)))
 
 
-def with_rates(*rates, constraints):
+def with_rates(*rates, **changed):
     """Events of equally accurate trials with these rates."""
-    recorder = Recorder(constraints=constraints)
+    recorder = Recorder(**changed)
     for number, rate in enumerate(rates, start=1):
         recorder.complete(f"t{number:04d}", [0.5], rate, config(64 * number))
     return recorder.events
@@ -322,7 +322,14 @@ def test_a_constraint_on_what_was_not_measured_is_told(folder, measured, note):
 
 def test_trials_that_violate_a_constraint_are_named(folder):
     text = flat(summary(folder, with_rates(150.0, 250.0, constraints=["images_per_second >= 200"])))
-    assert "has fewer epochs than others. Violated: t0001 (images_per_second >= 200)." in text
+    assert "has fewer epochs than others. Violated: t0001 (images_per_second >= 200: 150)." in text
+
+
+def test_a_constraint_relative_to_the_baseline_is_named_with_its_limit(folder):
+    space = {**INFO["space"], "baseline": {"batch_size": 64}}
+    events = with_rates(150.0, 100.0, constraints=["images_per_second >= 0.9 * baseline"], space=space)
+    text = flat(summary(folder, events))
+    assert "Violated: t0002 (images_per_second >= 0.9 * baseline: 100, at least 135)." in text
 
 
 def test_a_baseline_that_violates_its_own_constraint_is_told(folder):

@@ -337,6 +337,12 @@ def test_what_an_override_replaced_has_no_line_any_more(good_file):
         load_space(good_file, ["parameters.batch_size={min: 1}"])
 
 
+def test_an_override_of_a_misspelt_parameter_names_the_nearest(good_file):
+    with pytest.raises(SpaceError) as refusal:
+        load_space(good_file, ["parameters.learning_rat.min=3"])
+    assert 'vgg19_cifar10 has no "learning_rat"; did you mean "learning_rate"?' in str(refusal.value)
+
+
 def test_a_fault_that_no_override_made_keeps_its_line(good_file):
     good_file.write_text(good_file.read_text() + "searcher: {sed: 1}\n")
     with pytest.raises(SpaceError, match=r"^a\.yaml:7: searcher\.sed: unknown key"):

@@ -228,6 +228,12 @@ def test_the_time_left_is_that_of_the_epochs_so_far_without_the_start(progress, 
     assert lines[2] == "epoch   3/200  val_accuracy 0.9312  3,217 ± 185 images/s  about 3.3 h left"  # 197 minutes
 
 
+def test_a_learned_metric_near_zero_has_its_interval_and_a_rate_has_a_question_mark(progress, shown):
+    near_zero = {"val_accuracy": 0.1, "val_accuracy_low": -0.1, "val_accuracy_high": 0.3}
+    progress.update(Epoch(1, {**near_zero, **interval(100.0, 110.0)}))
+    assert shown.getvalue().startswith("epoch   1/200  val_accuracy 0.1000 ± 0.2  100 ± ? images/s")
+
+
 def test_an_epoch_that_a_checkpoint_remembers_says_nothing_of_the_time_left(progress, shown):
     ended(progress, 120, 5.0)
     assert "left" not in shown.getvalue()
@@ -335,6 +341,15 @@ def test_a_rate_that_was_measured_beside_other_work_is_marked(tmp_path):
     assert "50.0 ± 1!" in told[1.0]
     assert "the true rate may be higher" in told[1.0]
     assert "!" not in told[0.0]
+
+
+def test_a_question_mark_is_explained_and_a_learned_metric_near_zero_has_its_interval(tmp_path):
+    run = load(replayed(tmp_path / "run"))
+    metrics = {"val_accuracy": 0.1, "val_accuracy_low": -0.1, "val_accuracy_high": 0.3, **interval(50.0, 60.0)}
+    text = comparison(Training(run, run.state.trials["t0001"], tmp_path, [Epoch(1, {**metrics, "contended": 1.0})], {}))
+    assert "| 0.1000 ± 0.2 " in text
+    assert "50.0 ± ?!" in text
+    assert "A question mark: no interval is known" in text
 
 
 def test_the_table_with_all_intervals_fits_80_columns(tmp_path):

@@ -126,6 +126,7 @@ def test_each_probe_makes_the_machines_drift_better_known(
     """By the reference step, and by its own rate, which another learning rate does not change, but other data do."""
     monkeypatch.setattr(throughput, "MAX_INTERFERENCE", math.inf)
     monkeypatch.setattr(throughput, "MAX_SLOWDOWN", math.inf)
+    monkeypatch.setenv("TRAINING_SEARCH_CACHE", str(folder))  # other tests measure with other numbers of threads
     others = replace(few, train_images=few.train_images - 1)
     for data, changes in ((few, {}), (few, {"learning_rate": 0.1}), (few, {"batch_size": 20}), (others, {})):
         probed(folder, data, **changes)
