@@ -778,6 +778,29 @@ def test_the_description_of_the_data_changes_with_the_data(tmp_path: Path, name:
     assert trainable.describe_data(data) != before
 
 
+def test_results_and_code_in_the_data_folder_are_no_data(tmp_path: Path, name: str) -> None:
+    trainable = load_trainable(written(tmp_path, name))
+    (tmp_path / "rows.csv").write_text("1,2")
+    data = trainable.locate_data(Data(root=str(tmp_path)))
+    before = trainable.describe_data(data)
+    assert "1 file of 3 bytes" in before
+    files = ("results/a/journal.jsonl", "results/a/trained/t1/curves.csv", "other/training.lock", "other/config.json")
+    for file in (*files, ".git/index", "part/__pycache__/a.pyc", ".hidden", "space.yaml", "helper.py", "run.log"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("written meanwhile")
+    assert trainable.describe_data(data) == before
+    (tmp_path / "part" / "labels.yaml").write_text("1")
+    assert "2 files of 4 bytes" in trainable.describe_data(data)
+
+
+def test_a_full_training_into_the_data_folder_goes_on_there(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name)
+    arguments = ["--trainable", str(path), "--root", str(tmp_path), "--folder", str(tmp_path / "full"), "--epochs", "1"]
+    arguments += ["batch_size=8", "threads=1"]
+    assert train.main(arguments) == 0
+    assert train.main(arguments) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are not forked")
 @pytest.mark.parametrize("strategy", ["single", "ddp"])
