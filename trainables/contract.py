@@ -198,6 +198,11 @@ class Data:
     val_images: int = 5000
 
 
+def undated(description: str) -> str:
+    """Return a description of data without the date of their files, which a copy of them changes."""
+    return description.partition(", newest ")[0]
+
+
 @dataclass(frozen=True)
 class Measurement:
     """Metrics of a trial after `epoch` epochs (1, 2, ...; 0: a probe). A metric not measured is absent.
