@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -799,6 +800,23 @@ def test_a_full_training_into_the_data_folder_goes_on_there(tmp_path: Path, name
     arguments += ["batch_size=8", "threads=1"]
     assert train.main(arguments) == 0
     assert train.main(arguments) == 0
+
+
+def test_a_full_training_goes_on_with_data_of_another_date_but_not_of_another_size(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, rows = written(tmp_path, name), tmp_path / "data" / "rows.csv"
+    rows.parent.mkdir()
+    rows.write_text("1,2")
+    arguments = ["--trainable", str(path), "--root", str(rows.parent), "--folder", str(tmp_path / "full")]
+    arguments += ["--epochs", "1", "batch_size=8", "threads=1"]
+    assert train.main(arguments) == 0
+    os.utime(rows, (1e9, 1e9))
+    assert train.main(arguments) == 0
+    rows.write_text("1,2,3")
+    assert train.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert re.search(r': data_found ".* 1 file of 3 bytes", now ".* 1 file of 5 bytes"\n$', error)
 
 
 @pytest.mark.slow
