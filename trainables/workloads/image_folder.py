@@ -163,8 +163,12 @@ def _worker_batches(
         num_workers=num_workers,
         pin_memory=own.pin_memory,
         bytes_per_sample=sample_shape(own, data).bytes_per_sample,
-        explain=str,  # all pictures have one shape
+        explain=_reason,
     )
+
+
+def _reason(error: Exception, samples: Any) -> str:
+    return str(error)  # all pictures have one shape
 
 
 def _margin(own: ImageFolderSettings) -> int:

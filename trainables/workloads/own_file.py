@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -201,7 +202,7 @@ class OwnFile:
             pin_memory=settings.pin_memory,
             bytes_per_sample=self.sample_shape(settings, data).bytes_per_sample,
             collate=self._collate,
-            explain=partial(_unlike, self._path),
+            explain=partial(_unlike, self._path, self._collate is default_collate),
         )
 
     @property
@@ -274,6 +275,12 @@ def _seeded_order(plan: Plan, epoch: int) -> Iterator[list[tuple[int, int]]]:
         yield list(zip(order[mine].tolist(), seeds[mine].tolist(), strict=True))
 
 
+class _Loaded(list[Any]):
+    """Samples of a batch; `names` has for each its part and its index in the dataset."""
+
+    names: list[str]
+
+
 class _Samples(Dataset[Any]):
     """Samples of a dataset, whose random choices depend on the sample's seed, not on the process that loads it."""
 
@@ -286,7 +293,8 @@ class _Samples(Dataset[Any]):
             return self._loaded(choices)
 
     def _loaded(self, choices: list[tuple[int, int]]) -> Any:
-        samples = []
+        samples = _Loaded()
+        samples.names = [f"{self._part} sample {index}" for index, _ in choices]
         for index, seed in choices:
             seed_all(seed)
             try:
@@ -301,8 +309,12 @@ class _Samples(Dataset[Any]):
         return samples
 
 
-def _unlike(path: Path, error: Exception) -> str:
-    return f"samples of {path.name} cannot be put together: {described(error, path.parent)}"
+def _unlike(path: Path, is_stacked: bool, error: Exception, samples: Any) -> str:
+    """Return what failed; `is_stacked`: by PyTorch's own collation, which numbers the samples within the batch."""
+    text = described(error, path.parent)
+    if is_stacked:
+        text = re.sub(r"entry (\d+)", lambda found: samples.names[int(found[1])], text)
+    return f"samples of {path.name} cannot be put together: {text}"
 
 
 class _Augmented(Batches):
