@@ -16,12 +16,15 @@ from trainables.machine.peak_memory import GIB
 from trainables.prediction import memory_need
 from trainables.prediction.memory_need import Calibration, Job, check, largest_batch
 from trainables.prediction.memory_traffic import memory_traffic
+from trainables.prediction.tensor_memory import TensorMemory
 from trainables.setting_check import checked
+from trainables.strategy_table import MemoryShare
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 
 CPU = torch.device("cpu")
 ALONE = Job(VGG_SHAPE, train_samples=1000, processes=1, device=CPU)
+MANY = Job(VGG_SHAPE, train_samples=20_000, processes=1, device=CPU)  # more than fit into a batch
 PROCESS = GIB // 2
 TYPICAL = Calibration(process={"fp32": PROCESS, "bf16": PROCESS}, loader_process=10**8)
 
@@ -46,6 +49,14 @@ def test_the_parts_add_up_and_each_is_something() -> None:
     assert all(size > 0 for size in found.parts.values())
     assert found.total == sum(found.parts.values()) > PROCESS
     assert found.fits
+
+
+def test_no_part_is_negative_where_the_peak_comes_before_the_last_gradient() -> None:
+    counted = TensorMemory(10, 10, 20, 50, training=75, training_and_evaluation=80, retained=0, graph=0, cached=0)
+    parts = memory_need._of_process(counted, 0, MemoryShare())
+    assert parts["activations"] == 35
+    assert parts["workspace"] == 0
+    assert sum(parts.values()) == 80
 
 
 def test_a_larger_batch_takes_more_and_half_the_bits_take_less() -> None:

@@ -184,13 +184,14 @@ def _of_process(counted: TensorMemory, retained: int, share: MemoryShare) -> dic
     """Memory of one process, from the count of a single one. Evaluation reuses the memory of gradients in transit."""
     communication = int(share.messages * counted.gradients)
     evaluation = counted.training_and_evaluation - counted.training
-    known = counted.parameters + counted.gradients + counted.optimizer + counted.activations
+    # negative where the peak comes before all gradients are there or after some activations are freed
+    workspace = counted.training - counted.parameters - counted.gradients - counted.optimizer - counted.activations
     return {
         "parameters": int(share.parameters * counted.parameters),
         "gradients": int(share.gradients * counted.gradients),
         "optimizer": int(share.optimizer * counted.optimizer),
-        "activations": int(share.activations * counted.activations),
-        "workspace": int(share.activations * (counted.training - known)),
+        "activations": int(share.activations * (counted.activations + min(0, workspace))),
+        "workspace": int(share.activations * max(0, workspace)),
         "retained": int(share.activations * retained),
         "graph": counted.graph,
         "cached": int(share.activations * counted.cached),
