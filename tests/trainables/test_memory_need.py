@@ -159,7 +159,7 @@ def test_the_ranks_of_a_trial_predict_parts_too() -> None:
 
 @pytest.mark.slow
 def test_the_largest_batch_in_parts_is_much_larger() -> None:
-    whole, parts = (largest_batch(settings(accumulation_steps=count), ALONE) for count in (1, 4))
+    whole, parts = (largest_batch(settings(accumulation_steps=count), MANY) for count in (1, 4))
     assert 2 * whole < parts < 4 * whole
     assert parts % 4 == 0
 
@@ -172,10 +172,18 @@ def test_the_largest_batch_of_a_pipeline_has_equal_micro_batches() -> None:
 
 @pytest.mark.slow
 def test_the_largest_batch_fits_and_one_a_little_larger_does_not() -> None:
-    most = largest_batch(settings(), ALONE)
-    assert of(batch_size=most).total <= 2 * GIB < of(batch_size=most + most // 8).total
-    assert largest_batch(settings(), ALONE, available_bytes=GIB) < most
+    most = largest_batch(settings(), MANY)
+    fits, fails = (memory_need.memory_need(settings(batch_size=n), MANY) for n in (most, most + most // 8))
+    assert fits.total <= 2 * GIB < fails.total
+    assert largest_batch(settings(), MANY, available_bytes=GIB) < most
     assert largest_batch(settings(), Job(VGG_SHAPE, 1000, 2, CPU)) % 2 == 0
+
+
+def test_the_largest_batch_has_at_most_the_training_samples() -> None:
+    few = Job(VGG_SHAPE, 21, 1, CPU)
+    assert largest_batch(settings(), few) == 21
+    assert largest_batch(settings(accumulation_steps=4), few) == 20
+    assert largest_batch(settings(accumulation_steps=32), few) == 0
 
 
 @pytest.mark.slow

@@ -256,9 +256,9 @@ def _remedy(settings: Settings, job: Job) -> str:
 
 
 def largest_batch(settings: Settings, job: Job, available_bytes: int | None = None) -> int | None:
-    """Return the largest `batch_size` whose prediction fits; 0: not even one sample in each part of a process's.
+    """Return the largest `batch_size` up to the number of training samples whose prediction fits.
 
-    None: the network cannot be counted.
+    0: not even one sample in each part of a process's. None: the network cannot be counted.
     """
     settings = _resolutions(settings, job.device.type)[-1]
     limit = available(job.device) if available_bytes is None else available_bytes
@@ -271,7 +271,8 @@ def largest_batch(settings: Settings, job: Job, available_bytes: int | None = No
     fewest = settings.num_microbatches if STRATEGIES[settings.strategy].micro_batches else parts
     if math.isinf(total(fewest)):
         return None
-    return largest(total, limit, step=fewest)
+    most = job.train_samples // fewest * fewest
+    return most if not most or total(most) <= limit else largest(total, limit, step=fewest)
 
 
 @cache  # a count takes some tenths of a second
