@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from tests.trainables.ranked import on_ranks
 from tests.trainables.shapes import VGG_SHAPE
-from trainables.contract import Data, InfeasibleError, MemoryNeed, Resources
+from trainables.contract import Data, InfeasibleError, Layout, MemoryNeed, Resources
 from trainables.local_worker import LocalWorker
 from trainables.machine.peak_memory import GIB
 from trainables.prediction import memory_need
@@ -84,6 +85,15 @@ def test_pictures_count_where_they_are_read_from_an_array_and_processes_where_th
     assert "samples" not in of(loader="workers").parts
     more = of(loader="workers", num_workers=2).total - of(loader="workers").total
     assert more == 2 * (TYPICAL.loader_process + 2 * 128 * (3072 * 4 + 8))
+
+
+def test_a_gpu_holds_all_pictures_also_those_that_are_not_trained_on() -> None:
+    data = Data("cifar10", train_images=2000)
+    on_gpu, on_cpu = (memory_need.job_of(settings(), data, Layout(1, 1, gpus)) for gpus in (1, 0))
+    assert (on_gpu.train_samples, on_gpu.kept_samples) == (2000, 50_000)
+    assert on_cpu.kept_samples is None
+    need = memory_need.memory_need(settings(loader="memory"), replace(ALONE, kept_samples=50_000))
+    assert need.parts["samples"] == 50_000 * 3072
 
 
 @pytest.mark.parametrize(("strategy", "processes", "readers"), [("parameter_server", 3, 2), ("pipeline", 2, 1)])

@@ -101,12 +101,14 @@ class Job:
     train_samples: int
     processes: int
     device: torch.device
+    kept_samples: int | None = None  # that stay in memory if the loader keeps any; None: those trained on
 
 
 def job_of(settings: Settings, data: Data, layout: Layout) -> Job:
     """Return the job of a trial on located `data`."""
     workload, device = workload_of(settings), torch.device("cuda") if layout.gpus_per_process else CPU
-    return Job(workload.sample_shape(settings, data), workload.training_count(data), layout.processes, device)
+    shape, count = workload.sample_shape(settings, data), workload.training_count(data)
+    return Job(shape, count, layout.processes, device, workload.kept_count(data, device.type))
 
 
 def memory_need(
@@ -162,7 +164,8 @@ def _memory_need(
     retained = max(0, int(RETAINED * counted.retained) - counted.training_and_evaluation)
     if settings.allocator != "retain" or device.type != "cpu":
         retained = 0
-    kept = workload_of(settings).kept_bytes(settings, job.train_samples, device.type)
+    kept_samples = job.train_samples if job.kept_samples is None else job.kept_samples
+    kept = workload_of(settings).kept_bytes(settings, kept_samples, device.type)
     precision = "fp32" if precision_of(settings.precision, device.type) == "fp32" else "bf16"
     process = "process" if device.type == "cpu" else "libraries"
     others = {"samples": kept, process: calibration.process[precision]}

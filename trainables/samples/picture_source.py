@@ -94,6 +94,12 @@ def training_count(data: Data) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=8)
+def stored_count(data: Data) -> int:
+    """Return the number of images of `training_pictures`, without reading any; files are listed once in a process."""
+    return _counts(data)[0]
+
+
+@lru_cache(maxsize=8)
 def num_classes(data: Data) -> int:
     """Return the number of classes; files are listed once in a process, as the pictures are read once.
 

@@ -186,7 +186,10 @@ class OwnFile:
         """Return the bytes of a batch and of the samples that it is made of; on CUDA those that are copied there."""
         return (LOADED_COPIES if device_type == "cpu" else 1) * shape.bytes_per_sample * batch
 
-    def kept_bytes(self, settings: Settings, data_samples: int, device_type: str) -> int:
+    def kept_count(self, data: Data, device_type: str) -> int | None:
+        """Return None: what stays in memory is measured, not counted."""
+
+    def kept_bytes(self, settings: Settings, kept_samples: int, device_type: str) -> int:
         """Return the host memory that the datasets took when they were made."""
         return self._kept_bytes if device_type == "cpu" else 0
 
