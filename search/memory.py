@@ -108,7 +108,8 @@ def _batches(question: Question, available: int) -> list[str]:
         cells[format_setting(column)] = [f"{batch:,}" if batch else "–" for batch in batches]
     processes = trainable.layout(question.config, resources).processes
     over = f" over {processes:,} processes" if processes > 1 else ""
-    return [f"largest batch_size that fits{over}, other settings as given:", format_table(cells)]
+    heading = f"largest batch_size that fits{over}, at most all training samples, other settings as given:"
+    return [heading, format_table(cells)]
 
 
 if __name__ == "__main__":

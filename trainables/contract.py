@@ -198,6 +198,11 @@ class Data:
     val_images: int = 5000
 
 
+def undated(description: str) -> str:
+    """Return a description of data without the date of their files, which a copy of them changes."""
+    return description.partition(", newest ")[0]
+
+
 @dataclass(frozen=True)
 class Measurement:
     """Metrics of a trial after `epoch` epochs (1, 2, ...; 0: a probe). A metric not measured is absent.
@@ -349,7 +354,10 @@ class Trainable(Protocol):
         """
 
     def largest_batch(self, config: Config, data: Data, resources: Resources, available: int) -> int | None:
-        """Return the largest `batch_size` predicted to take `available` bytes at most; 0: none, None: see `memory`."""
+        """Return the largest `batch_size`, of the training samples at most, that takes `available` bytes at most.
+
+        It is predicted; 0: none, None: see `memory`.
+        """
 
     def test(self, config: Config, worker: Worker) -> Mapping[str, float]:
         """Return the metrics of the trial's last checkpoint on the test set, e.g. `test_accuracy`."""

@@ -39,7 +39,7 @@ class ImageFolder(TorchTrainable):
         from trainables.samples import picture_folder, picture_source
 
         if data.root is None:
-            raise DataError("data.root: image_folder needs a folder of pictures, --set data.root=DIR says where it is")
+            raise DataError(f"data.root: image_folder needs a folder of pictures, {picture_source.WHERE}")
         root = Path(os.path.expanduser(data.root)).absolute()
         picture_folder.check_folder(root)
         found = replace(data, name="folder", root=str(root))

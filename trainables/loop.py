@@ -209,7 +209,8 @@ def _step_work(
         InfeasibleError: it certainly needs more memory than there is.
     """
     workload, batch_size = workload_of(settings), settings.batch_size
-    need = memory_need.check(settings, memory_need.Job(shape, train_samples, worker.world_size, device))
+    kept = workload.kept_count(worker.data, device.type)
+    need = memory_need.check(settings, memory_need.Job(shape, train_samples, worker.world_size, device, kept))
     flops, traffic = training_flops_per_sample(settings, shape), memory_traffic(settings, shape, device)
     return StepWork(
         unit=workload.UNIT,
@@ -225,7 +226,8 @@ def _training(settings: Settings, worker: Worker, shape: SampleShape, num_epochs
     """Build everything and close it afterwards; `num_epochs` None: the number is not known beforehand."""
     device = device_of(worker)
     indices = workload_of(settings).training_indices(worker.data)
-    settings = memory_need.resolved(settings, memory_need.Job(shape, len(indices), worker.world_size, device))
+    kept = workload_of(settings).kept_count(worker.data, device.type)
+    settings = memory_need.resolved(settings, memory_need.Job(shape, len(indices), worker.world_size, device, kept))
     workload, share = workload_of(settings), share_of(settings.strategy, worker.rank, worker.world_size)
     plan = Plan(indices, settings.batch_size, settings.seed, share)
     steps = None if num_epochs is None else num_epochs * plan.num_batches

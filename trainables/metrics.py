@@ -26,7 +26,11 @@ def common_metrics(unit: str) -> dict[str, Metric]:
             "windows left out because others (processes, the hypervisor, a quota) took more than 12% of the trial's"
             " cores, or the processor or the GPU was slowed down",
         ),
-        "contended": Metric("0 or 1", "1: too few windows were uncontended, so the rate is over contended ones"),
+        "contended": Metric(
+            "0 or 1",
+            "1: fewer than 3 windows were uncontended, so the rate is over the least contended others, too; those are"
+            " not in contended_windows, which is 0 where no window was left out",
+        ),
         "load_seconds": Metric("s", "per step, waiting for data; this and the next five from profiled steps"),
         "transfer_seconds": Metric("s", "per step, copying to the GPU"),
         "forward_seconds": Metric("s", "per step, network and loss"),

@@ -202,14 +202,11 @@ class OwnLoop:
         if trial.checkpoint is None:
             raise FileNotFoundError(f"{worker.folder}: no checkpoint to test")
         found = self._file.module().test(dict(settings.own), trial)
-        where = f"{self.source.path.name}: test returned"
+        where = f"{self.source.path.name}: test"
         if not isinstance(found, Mapping) or set(found) != self._of_tests:
             names = ", ".join(found) if isinstance(found, Mapping) else type(found).__name__
-            raise OwnCodeError(f"{where} {names}; expected {', '.join(sorted(self._of_tests))}")
-        try:
-            values, _ = measured(found)
-        except (TypeError, ValueError) as error:
-            raise OwnCodeError(f"{where} neither a number nor a tensor with a row for each sample: {error}") from error
+            raise OwnCodeError(f"{where} returned {names}; expected {', '.join(sorted(self._of_tests))}")
+        values, _ = measured(found, where)
         return values
 
     def _train(self, settings: LoopSettings, trial: OwnTrial) -> None:

@@ -27,6 +27,8 @@ from trainables.machine.exception_chain import described
 from trainables.source_files import check_module_name, digest_of, imported_files
 
 MAX_FILES = 20_000  # of the data folder, that are described
+WRITTEN = ("journal.jsonl", "training.lock")  # one of them is in each folder of a run or of a training
+NO_DATA = (".py", ".yaml", ".yml", ".log")  # of files directly in the data folder, which may be the training file's own
 # Words in names of metrics of which less is better.
 LOSSES = (
     "loss logloss error err errors nll entropy crossentropy perplexity ppl bpc bpb mse rmse mae mape smape msle rmsle "
@@ -123,10 +125,26 @@ def _role(name: str) -> Role:
 def _described_files(root: Path) -> str:
     """Return number, size and date of the files in a folder; of the first ones if there are many."""
     status, truncated = [], False
-    for folder, _, names in os.walk(root, followlinks=True) if root.is_dir() else [(str(root.parent), [], [root.name])]:
+    for folder, names in _data_files(root):
         status += [os.stat(os.path.join(folder, name), follow_symlinks=False) for name in names]
         if truncated := len(status) >= MAX_FILES:
             break
     newest = datetime.datetime.fromtimestamp(max((s.st_mtime for s in status), default=0.0), datetime.UTC)
     count = f"{len(status):,} file{'' if len(status) == 1 else 's'}" + (" and more" if truncated else "")
     return f"{count} of {sum(s.st_size for s in status):,} bytes, newest {newest:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _data_files(root: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield each folder of the data with the names of its files, without results, code and what is hidden."""
+    if not root.is_dir():
+        yield str(root.parent), [root.name]
+        return
+    for folder, inner, names in os.walk(root, followlinks=True):
+        is_root = folder == str(root)
+        if not is_root and not set(WRITTEN).isdisjoint(names):
+            inner.clear()
+            continue
+        # sorted, as the first ones must be the same ones wherever the folder lies
+        inner[:] = sorted(name for name in inner if not name.startswith(".") and name != "__pycache__")
+        visible = [name for name in names if not name.startswith(".")]
+        yield folder, [name for name in visible if not (is_root and name.endswith(NO_DATA))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import reprlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
@@ -152,7 +153,7 @@ class OwnTrial:
             why = "go through the batches by trial.steps(loader), and not for one batch alone that ends by break"
             raise OwnCodeError(f"trial.report({epoch}) without a step; {why}")
         self.pause()
-        values, of_samples = measured(metrics)
+        values, of_samples = measured(metrics, f"trial.report({epoch}, ...)")
         self._check(epoch, values, metrics)
         self._epoch = epoch
         assert self._instruments is not None
@@ -308,17 +309,26 @@ class OwnTrial:
             raise OwnCodeError(f"trial.report was given {given}; METRICS declares {declared}")
 
 
-def measured(metrics: Mapping[str, float | Tensor]) -> tuple[dict[str, float], dict[str, OfSamples]]:
+def measured(metrics: Mapping[str, float | Tensor], where: str) -> tuple[dict[str, float], dict[str, OfSamples]]:
     """Return numbers, with the ends of the 95% intervals of means over samples, and the values of single samples.
 
     Raises:
-        TypeError, ValueError: a value is neither a number nor a tensor.
+        OwnCodeError: a value is neither a number nor a tensor; `where` begins the message.
     """
     of_samples = {name: _of_samples(value) for name, value in metrics.items() if _is_of_samples(value)}
-    values = {name: float(value) for name, value in metrics.items() if name not in of_samples}
+    values = {name: _number(name, value, where) for name, value in metrics.items() if name not in of_samples}
     for name, each in of_samples.items():
         values |= mean_with_interval(name, each)
     return values, of_samples
+
+
+def _number(name: str, value: Any, where: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        found = " ".join(reprlib.repr(value).split())
+        expected = "expected a number, or a tensor with a row for each sample"
+        raise OwnCodeError(f"{where}: {name} is {found}; {expected}") from error
 
 
 def _is_of_samples(value: float | Tensor) -> bool:

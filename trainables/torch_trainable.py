@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sysconfig
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -86,6 +87,11 @@ class TorchTrainable:
             meanings |= {"cuda_graphs": False, "loader": "memory"}
         choices = {name: row.choices or () for name, row in (self.PARAMETERS or {}).items()}
         return {name: value for name, value in meanings.items() if "auto" in choices.get(name, ())}
+
+    def without_effect(self, config: Config) -> Collection[str]:
+        """Return settings that change nothing beside the other ones: loader processes where the loader has none."""
+        settings = replace(self._settings(config), num_workers=1)
+        return () if settings.loader_processes else ("num_workers",)
 
     def layout(self, config: Config, resources: Resources) -> Layout:
         """Return one process with everything, or the strategy's processes with equal shares."""

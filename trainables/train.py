@@ -51,6 +51,7 @@ from trainables.contract import (
     group_timeout_seconds,
     load_trainable,
     timeout_seconds,
+    undated,
 )
 from trainables.local_worker import Listener, LocalWorker, machine
 from trainables.output import WIDTH, findings, line, record, report, report_error, tested
@@ -215,11 +216,23 @@ def _job(options: argparse.Namespace) -> Job:
     # an earlier version did not write it, and had fewer settings
     earlier_version: dict[str, Any] = {"data_found": description}
     earlier_version |= {name: row.default for name, row in (trainable.PARAMETERS or {}).items()}
-    if path.exists() and {**earlier_version, **_read(path)} != json.loads(mine):  # its checkpoint is of something else
-        raise ValueError(f"--folder {folder}: another configuration or other data were trained there, see config.json")
+    if path.exists() and (differing := _differing({**earlier_version, **_read(path)}, json.loads(mine))):
+        # its checkpoint is of something else
+        raise ValueError(f"--folder {folder}: another configuration or other data were trained there: {differing}")
     path.write_text(mine)
     flags = (options.probe, options.test, options.evaluate_every, options.json)
     return Job(options.trainable, config, data, folder, epochs, *flags, layout, turns)
+
+
+def _differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Return the settings and data that differ between two trainings, with both values; empty: nothing."""
+    there, here = ({**about, "data_found": undated(f"{about['data_found']}")} for about in (there, here))
+    names = [name for name in sorted({*there, *here}) if (name in there, there.get(name)) != (True, here.get(name))]
+
+    def value(about: Mapping[str, Any], name: str) -> str:
+        return json.dumps(about[name], ensure_ascii=False) if name in about else "not stated"
+
+    return "; ".join(f"{name} {value(there, name)}, now {value(here, name)}" for name in names)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -94,8 +94,11 @@ class Workload(Protocol):
     def loaded_bytes(self, settings: Settings, shape: SampleShape, batch: int, device_type: str) -> int:
         """Return the bytes of a batch of `batch` samples while it is loaded; on CUDA those that are copied there."""
 
-    def kept_bytes(self, settings: Settings, data_samples: int, device_type: str) -> int:
-        """Return the bytes of samples that stay in memory while training on `data_samples` of them."""
+    def kept_count(self, data: Data, device_type: str) -> int | None:
+        """Return the number of samples that a loader holds which keeps them in memory; None: those trained on."""
+
+    def kept_bytes(self, settings: Settings, kept_samples: int, device_type: str) -> int:
+        """Return the bytes of samples that stay in memory; 0 if the loader keeps none of these `kept_samples`."""
 
 
 @cache

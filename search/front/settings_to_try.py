@@ -45,10 +45,11 @@ def neighbours(
     own = {name for row in trainable.STRATEGIES.values() for name in row.settings}
     used = trainable.STRATEGIES[str(config["strategy"])].settings if "strategy" in config else ()
     meanings = trainable.meanings_of_auto(resources) if hasattr(trainable, "meanings_of_auto") else {}
+    unused = trainable.without_effect(config) if hasattr(trainable, "without_effect") else ()
     usual = trainable.layout(config, resources)
     found = []
     for name, parameter in known.items():
-        if name in NOT_TRIED or name in ruled_out or (name in own and name not in used):
+        if name in (*NOT_TRIED, *ruled_out, *unused) or (name in own and name not in used):
             continue
         if parameter.affects != "probed" and name not in ALSO_LEARNED:
             continue

@@ -25,7 +25,7 @@ from search.space.space_file import OVERLAY, apply_overrides, merge_settings
 from search.space.validation import Source
 from search.text.configurations import format_setting
 from search.text.numbers import plural
-from trainables.contract import EPOCHS
+from trainables.contract import EPOCHS, undated
 
 SAME_IN_FILE = (
     *("trainable", "data", "evaluation", "objectives", "constraints", "parameters", "fixed", "baseline"),
@@ -150,7 +150,7 @@ def _several(value: Any) -> list[Any]:
 def check_same_data(folder: Path, info: Opening, name: str, description: str) -> None:
     """Check that the data have the name, counts and classes that the run's data had; their folder may have moved.
 
-    What a user's file reads is compared by the file's digest: its folder may have results in it, too.
+    The data of a user's file have the number and size of their files; dates may differ, as those of a copy do.
 
     Raises:
         InputError: they have not.
@@ -160,13 +160,14 @@ def check_same_data(folder: Path, info: Opening, name: str, description: str) ->
         raise InputError(f"{folder}: the run's data is {was.name}, but {name} is what is here")
     before, now = (_samples_and_classes(each) for each in (was.description, description))
     is_same = now == before or now.startswith(f"{before}, ")  # earlier versions did not name classes
-    if not info.source and not is_same:
-        raise InputError(f"{folder}: the run's data was {was.description}, but {description} is what is here")
+    if not is_same:
+        hint = "; other files that came into the data's folder since then belong elsewhere" if info.source else ""
+        raise InputError(f"{folder}: the run's data was {was.description}, but {description} is what is here{hint}")
 
 
 def _samples_and_classes(description: str) -> str:
-    """Return what is said of samples and classes, without folders that are not used."""
-    return description.partition("; not used")[0]
+    """Return what is said of samples, classes and files, without folders that are not used."""
+    return undated(description.partition("; not used")[0])
 
 
 def changed_budget(info: Opening, asked: Space) -> list[str]:

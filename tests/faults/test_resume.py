@@ -458,11 +458,14 @@ def test_a_resume_says_which_trials_are_too_short_by_now() -> None:
     assert last == f"{complete} complete trials of fewer epochs will not be compared with new ones"
 
 
-def test_files_of_an_own_training_may_change(tmp_path: Path) -> None:
-    text = "dataset of mine.py (sha256 1a2b), from {} files of 9 bytes, newest 2026-11-01 10:00:00 UTC"
-    was = {"name": "folder", "description": text.format(2)}
+def test_an_own_training_goes_on_with_as_many_files_of_the_same_size_alone(tmp_path: Path) -> None:
+    text = "dataset of mine.py (sha256 1a2b), from {} of {} bytes, newest 2026-11-{} 10:00:00 UTC"
+    was = {"name": "folder", "description": text.format("2 files", 9, "01")}
     info = RunState(typed(story(data=was, trainable="mine.py", source="1a2b"))).info
-    check_same_data(tmp_path, info, "folder", text.format(3))  # results may be among them
+    check_same_data(tmp_path, info, "folder", text.format("2 files", 9, "02"))  # a copy, or touched
+    for now in (text.format("3 files", 9, "02"), text.format("2 files", 10, "02")):
+        with pytest.raises(InputError, match=re.escape(f"was {was['description']}, but {now} is what is here; other")):
+            check_same_data(tmp_path, info, "folder", now)
 
 
 def test_a_single_value_in_a_recorded_space_is_a_list_of_one(tmp_path: Path) -> None:

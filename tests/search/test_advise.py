@@ -40,7 +40,7 @@ def values(changes: list[Neighbour], name: str) -> list[Any]:
 
 
 def test_neighbours_differ_in_one_setting_that_bears_on_the_rate() -> None:
-    found = of_vgg(batch_size=128, precision="fp32")
+    found = of_vgg(batch_size=128, precision="fp32", loader="workers")
     assert values(found, "batch_size") == [256, 64]
     assert values(found, "num_workers") == [1, 2]
     assert values(found, "memory_format") == ["contiguous"]
@@ -54,6 +54,7 @@ def test_what_cannot_run_here_and_what_is_the_same_is_not_tried() -> None:
     assert values(found, "cuda_graphs") == []  # `auto` is false without a GPU
     assert "memory" not in values(found, "loader")
     assert values(of_vgg(loader="workers"), "loader") == ["memory"]  # and not `auto`, which means the same
+    assert values(of_vgg(loader="memory"), "num_workers") == []  # that loader has no processes
     assert "data_parallel" not in values(found, "strategy")
     assert "device" not in values(found, "loader")
     automatic = load_trainable("vgg19_cifar10").meanings_of_auto(Resources(2))["precision"]  # type: ignore[attr-defined]
@@ -89,7 +90,7 @@ def test_settings_of_other_strategies_are_not_tried() -> None:
 
 
 def test_the_promising_come_first_and_other_layouts_last() -> None:
-    found = of_vgg(bound_by="input")
+    found = of_vgg(bound_by="input", loader="workers")
     assert [each.parameter for each in found[:3]] == ["loader", "num_workers", "num_workers"]
     assert [each.parameter for each in found if each.layout == TWO][-1] == "strategy"
     assert found[-1].changed == {"compile": True} or not any(each.parameter == "compile" for each in found)

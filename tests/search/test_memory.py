@@ -67,7 +67,9 @@ def test_the_answer_has_the_parts_their_sum_and_whether_they_fit() -> None:
 
 
 def test_the_largest_batches_are_those_of_the_line_and_what_cannot_run_here_is_left_out() -> None:
-    found = rows(answer(question({"batch_size": 7})))
+    text = answer(question({"batch_size": 7}))
+    assert "largest batch_size that fits, at most all training samples, other settings as given:" in text
+    found = rows(text)
     assert found["optimizer"] == ["fp32", "bf16"]
     assert found["sgd"] == ["1,024", "2,048"]
     assert found["adamw"] == ["768", "1,536"]

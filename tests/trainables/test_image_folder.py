@@ -242,4 +242,4 @@ def test_memory_is_predicted_with_the_pictures_that_are_kept(root: Path) -> None
     data = trainable.locate_data(Data(root=str(root)))
     kept = trainable.memory({**SMALL, "loader": "memory"}, data, Resources(2))
     assert kept is not None
-    assert kept.parts["samples"] == 22 * 3 * 36**2
+    assert kept.parts["samples"] == (22 + 2) * 3 * 36**2  # those for validation, too

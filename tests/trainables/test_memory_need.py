@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,21 @@ import torch
 
 from tests.trainables.ranked import on_ranks
 from tests.trainables.shapes import VGG_SHAPE
-from trainables.contract import Data, InfeasibleError, MemoryNeed, Resources
+from trainables.contract import Data, InfeasibleError, Layout, MemoryNeed, Resources
 from trainables.local_worker import LocalWorker
 from trainables.machine.peak_memory import GIB
 from trainables.prediction import memory_need
 from trainables.prediction.memory_need import Calibration, Job, check, largest_batch
 from trainables.prediction.memory_traffic import memory_traffic
+from trainables.prediction.tensor_memory import TensorMemory
 from trainables.setting_check import checked
+from trainables.strategy_table import MemoryShare
 from trainables.vgg19_cifar10 import trainable as vgg19_cifar10
 from trainables.vgg19_settings import Vgg19Settings
 
 CPU = torch.device("cpu")
 ALONE = Job(VGG_SHAPE, train_samples=1000, processes=1, device=CPU)
+MANY = Job(VGG_SHAPE, train_samples=20_000, processes=1, device=CPU)  # more than fit into a batch
 PROCESS = GIB // 2
 TYPICAL = Calibration(process={"fp32": PROCESS, "bf16": PROCESS}, loader_process=10**8)
 
@@ -46,6 +50,14 @@ def test_the_parts_add_up_and_each_is_something() -> None:
     assert all(size > 0 for size in found.parts.values())
     assert found.total == sum(found.parts.values()) > PROCESS
     assert found.fits
+
+
+def test_no_part_is_negative_where_the_peak_comes_before_the_last_gradient() -> None:
+    counted = TensorMemory(10, 10, 20, 50, training=75, training_and_evaluation=80, retained=0, graph=0, cached=0)
+    parts = memory_need._of_process(counted, 0, MemoryShare())
+    assert parts["activations"] == 35
+    assert parts["workspace"] == 0
+    assert sum(parts.values()) == 80
 
 
 def test_a_larger_batch_takes_more_and_half_the_bits_take_less() -> None:
@@ -73,6 +85,15 @@ def test_pictures_count_where_they_are_read_from_an_array_and_processes_where_th
     assert "samples" not in of(loader="workers").parts
     more = of(loader="workers", num_workers=2).total - of(loader="workers").total
     assert more == 2 * (TYPICAL.loader_process + 2 * 128 * (3072 * 4 + 8))
+
+
+def test_a_gpu_holds_all_pictures_also_those_that_are_not_trained_on() -> None:
+    data = Data("cifar10", train_images=2000)
+    on_gpu, on_cpu = (memory_need.job_of(settings(), data, Layout(1, 1, gpus)) for gpus in (1, 0))
+    assert (on_gpu.train_samples, on_gpu.kept_samples) == (2000, 50_000)
+    assert on_cpu.kept_samples is None
+    need = memory_need.memory_need(settings(loader="memory"), replace(ALONE, kept_samples=50_000))
+    assert need.parts["samples"] == 50_000 * 3072
 
 
 @pytest.mark.parametrize(("strategy", "processes", "readers"), [("parameter_server", 3, 2), ("pipeline", 2, 1)])
@@ -148,7 +169,7 @@ def test_the_ranks_of_a_trial_predict_parts_too() -> None:
 
 @pytest.mark.slow
 def test_the_largest_batch_in_parts_is_much_larger() -> None:
-    whole, parts = (largest_batch(settings(accumulation_steps=count), ALONE) for count in (1, 4))
+    whole, parts = (largest_batch(settings(accumulation_steps=count), MANY) for count in (1, 4))
     assert 2 * whole < parts < 4 * whole
     assert parts % 4 == 0
 
@@ -161,10 +182,18 @@ def test_the_largest_batch_of_a_pipeline_has_equal_micro_batches() -> None:
 
 @pytest.mark.slow
 def test_the_largest_batch_fits_and_one_a_little_larger_does_not() -> None:
-    most = largest_batch(settings(), ALONE)
-    assert of(batch_size=most).total <= 2 * GIB < of(batch_size=most + most // 8).total
-    assert largest_batch(settings(), ALONE, available_bytes=GIB) < most
+    most = largest_batch(settings(), MANY)
+    fits, fails = (memory_need.memory_need(settings(batch_size=n), MANY) for n in (most, most + most // 8))
+    assert fits.total <= 2 * GIB < fails.total
+    assert largest_batch(settings(), MANY, available_bytes=GIB) < most
     assert largest_batch(settings(), Job(VGG_SHAPE, 1000, 2, CPU)) % 2 == 0
+
+
+def test_the_largest_batch_has_at_most_the_training_samples() -> None:
+    few = Job(VGG_SHAPE, 21, 1, CPU)
+    assert largest_batch(settings(), few) == 21
+    assert largest_batch(settings(accumulation_steps=4), few) == 20
+    assert largest_batch(settings(accumulation_steps=32), few) == 0
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -576,7 +577,11 @@ MISTAKES = {
     "item raises": (ITEM, f"assert i != 7, 'broken'; {ITEM}", r"train sample 7: AssertionError: broken \(own.*:19\)"),
     "no pair": (ITEM, "return self.x[i]", "train sample 0 is a Tensor, expected a pair of input and target"),
     "three": (ITEM, "return 1, 2, 3", "train sample 0 is a tuple of 3, expected a pair"),
-    "shapes differ": (ITEM, "return self.x[i][: 1 + i % 4], self.y[i]", "cannot be put together"),
+    "shapes differ": (
+        ITEM,
+        "return self.x[i][: 4 - (i == 7)], self.y[i]",
+        r"cannot be put together: .* got .*\[3\] at train sample 7",
+    ),
     "no tensor": (ITEM, 'return "text", self.y[i]', "expected tensors and numbers"),
     "no module": (NETWORK, "return 5", "network returned int, expected an nn.Module"),
     "wrong width": (NETWORK, "return nn.Linear(5, 1)", "RuntimeError: .*mat1 and mat2 shapes cannot be multiplied"),
@@ -776,6 +781,46 @@ def test_the_description_of_the_data_changes_with_the_data(tmp_path: Path, name:
     assert str(tmp_path) not in before
     (root / "b").write_text("22")
     assert trainable.describe_data(data) != before
+
+
+def test_results_and_code_in_the_data_folder_are_no_data(tmp_path: Path, name: str) -> None:
+    trainable = load_trainable(written(tmp_path, name))
+    (tmp_path / "rows.csv").write_text("1,2")
+    data = trainable.locate_data(Data(root=str(tmp_path)))
+    before = trainable.describe_data(data)
+    assert "1 file of 3 bytes" in before
+    files = ("results/a/journal.jsonl", "results/a/trained/t1/curves.csv", "other/training.lock", "other/config.json")
+    for file in (*files, ".git/index", "part/__pycache__/a.pyc", ".hidden", "space.yaml", "helper.py", "run.log"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("written meanwhile")
+    assert trainable.describe_data(data) == before
+    (tmp_path / "part" / "labels.yaml").write_text("1")
+    assert "2 files of 4 bytes" in trainable.describe_data(data)
+
+
+def test_a_full_training_into_the_data_folder_goes_on_there(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name)
+    arguments = ["--trainable", str(path), "--root", str(tmp_path), "--folder", str(tmp_path / "full"), "--epochs", "1"]
+    arguments += ["batch_size=8", "threads=1"]
+    assert train.main(arguments) == 0
+    assert train.main(arguments) == 0
+
+
+def test_a_full_training_goes_on_with_data_of_another_date_but_not_of_another_size(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, rows = written(tmp_path, name), tmp_path / "data" / "rows.csv"
+    rows.parent.mkdir()
+    rows.write_text("1,2")
+    arguments = ["--trainable", str(path), "--root", str(rows.parent), "--folder", str(tmp_path / "full")]
+    arguments += ["--epochs", "1", "batch_size=8", "threads=1"]
+    assert train.main(arguments) == 0
+    os.utime(rows, (1e9, 1e9))
+    assert train.main(arguments) == 0
+    rows.write_text("1,2,3")
+    assert train.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert re.search(r': data_found ".* 1 file of 3 bytes", now ".* 1 file of 5 bytes"\n$', error)
 
 
 @pytest.mark.slow

@@ -130,7 +130,10 @@ def test_the_test_may_return_a_row_for_each_sample(tmp_path: Path, name: str) ->
 
 @pytest.mark.parametrize(
     ("returned", "message"),
-    [("[1.0, 2.0]", "NAME: test returned neither a number nor a tensor"), ("None", "NAME: test returned neither")],
+    [
+        ("'good'", "NAME: test: test_loss is 'good'; expected a number"),
+        ("None", "NAME: test: test_loss is None; expected"),
+    ],
 )
 def test_what_the_test_returns_wrong_is_one_line(tmp_path: Path, name: str, returned: str, message: str) -> None:
     path = written(tmp_path, name, ("tested(model, 2)}", f"{returned}}}"), text=LOOP)
@@ -254,6 +257,10 @@ def test_more_threads_than_a_process_has_cores_are_refused(tmp_path: Path, name:
 MISTAKES = [
     ((REPORT, "trial.report(epoch, loss=1.0)"), "trial.report was given loss; METRICS declares val_loss"),
     ((REPORT, "trial.report(epoch + 1, val_loss=1.0)"), "trial.report(2, ...) where epoch 1 is expected"),
+    (
+        (REPORT, "trial.report(epoch, val_loss='good')"),
+        "trial.report(1, ...): val_loss is 'good'; expected a number, or a tensor with a row for each sample",
+    ),
     ((REPORT, "pass"), "epoch 1 ended without trial.report(1, ...)"),
     (
         (REPORT, REPORT + "\n        return"),

@@ -285,7 +285,7 @@ def test_what_was_asked_for_and_is_not_there_is_one_line_with_what_would_do(
     message = str(error.value)
     assert "\n" not in message
     assert str(tmp_path / root) in message
-    assert "--set data.root=DIR" in message
+    assert "--set data.root=DIR says where it is, --root DIR where a command has no --set" in message
     assert ("--set data.download=true" in message) == (name == "cifar10")
 
 

@@ -70,7 +70,7 @@ def test_for_programs_each_line_is_one_json_object(folder: Path, capsys: pytest.
     assert test["test"]["test_accuracy"] == pytest.approx(0.99 * second["metrics"]["val_accuracy"])
     assert main([*command, "batch_size=3"]) == 2
     out, err = capsys.readouterr()
-    refusal = f"--folder {folder}: another configuration or other data were trained there, see config.json"
+    refusal = f"--folder {folder}: another configuration or other data were trained there: batch_size not stated, now 3"
     assert json.loads(out.splitlines()[-1]) == {"error": refusal}
     assert err == ""
 
@@ -210,7 +210,8 @@ def test_a_folder_of_another_configuration_is_not_gone_on_from(
     command = ["--trainable", "replay", "--folder", str(folder), "--epochs", "1"]
     assert main([*command, "batch_size=64"]) == 0
     assert main([*command, "batch_size=128"]) == 2
-    assert "another configuration or other data were trained there" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.endswith("another configuration or other data were trained there: batch_size 64, now 128\n")
 
 
 def test_a_training_of_an_earlier_version_which_had_fewer_settings_goes_on(folder: Path) -> None:
@@ -232,7 +233,7 @@ def test_a_folder_of_other_pictures_is_not_gone_on_from(folder: Path, capsys: py
     command = ["--trainable", "replay", "--folder", str(folder), "--epochs", "1"]
     assert main([*command, "--train-images", "100"]) == 0
     assert main([*command, "--train-images", "200"]) == 2
-    assert "another configuration or other data were trained there" in capsys.readouterr().err
+    assert "other data were trained there: train_images 100, now 200\n" in capsys.readouterr().err
 
 
 def test_a_folder_in_which_another_process_trains_is_left_alone(

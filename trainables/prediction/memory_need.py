@@ -101,12 +101,14 @@ class Job:
     train_samples: int
     processes: int
     device: torch.device
+    kept_samples: int | None = None  # that stay in memory if the loader keeps any; None: those trained on
 
 
 def job_of(settings: Settings, data: Data, layout: Layout) -> Job:
     """Return the job of a trial on located `data`."""
     workload, device = workload_of(settings), torch.device("cuda") if layout.gpus_per_process else CPU
-    return Job(workload.sample_shape(settings, data), workload.training_count(data), layout.processes, device)
+    shape, count = workload.sample_shape(settings, data), workload.training_count(data)
+    return Job(shape, count, layout.processes, device, workload.kept_count(data, device.type))
 
 
 def memory_need(
@@ -162,7 +164,8 @@ def _memory_need(
     retained = max(0, int(RETAINED * counted.retained) - counted.training_and_evaluation)
     if settings.allocator != "retain" or device.type != "cpu":
         retained = 0
-    kept = workload_of(settings).kept_bytes(settings, job.train_samples, device.type)
+    kept_samples = job.train_samples if job.kept_samples is None else job.kept_samples
+    kept = workload_of(settings).kept_bytes(settings, kept_samples, device.type)
     precision = "fp32" if precision_of(settings.precision, device.type) == "fp32" else "bf16"
     process = "process" if device.type == "cpu" else "libraries"
     others = {"samples": kept, process: calibration.process[precision]}
@@ -184,13 +187,14 @@ def _of_process(counted: TensorMemory, retained: int, share: MemoryShare) -> dic
     """Memory of one process, from the count of a single one. Evaluation reuses the memory of gradients in transit."""
     communication = int(share.messages * counted.gradients)
     evaluation = counted.training_and_evaluation - counted.training
-    known = counted.parameters + counted.gradients + counted.optimizer + counted.activations
+    # negative where the peak comes before all gradients are there or after some activations are freed
+    workspace = counted.training - counted.parameters - counted.gradients - counted.optimizer - counted.activations
     return {
         "parameters": int(share.parameters * counted.parameters),
         "gradients": int(share.gradients * counted.gradients),
         "optimizer": int(share.optimizer * counted.optimizer),
-        "activations": int(share.activations * counted.activations),
-        "workspace": int(share.activations * (counted.training - known)),
+        "activations": int(share.activations * (counted.activations + min(0, workspace))),
+        "workspace": int(share.activations * max(0, workspace)),
         "retained": int(share.activations * retained),
         "graph": counted.graph,
         "cached": int(share.activations * counted.cached),
@@ -255,9 +259,9 @@ def _remedy(settings: Settings, job: Job) -> str:
 
 
 def largest_batch(settings: Settings, job: Job, available_bytes: int | None = None) -> int | None:
-    """Return the largest `batch_size` whose prediction fits; 0: not even one sample in each part of a process's.
+    """Return the largest `batch_size` up to the number of training samples whose prediction fits.
 
-    None: the network cannot be counted.
+    0: not even one sample in each part of a process's. None: the network cannot be counted.
     """
     settings = _resolutions(settings, job.device.type)[-1]
     limit = available(job.device) if available_bytes is None else available_bytes
@@ -270,7 +274,8 @@ def largest_batch(settings: Settings, job: Job, available_bytes: int | None = No
     fewest = settings.num_microbatches if STRATEGIES[settings.strategy].micro_batches else parts
     if math.isinf(total(fewest)):
         return None
-    return largest(total, limit, step=fewest)
+    most = job.train_samples // fewest * fewest
+    return most if not most or total(most) <= limit else largest(total, limit, step=fewest)
 
 
 @cache  # a count takes some tenths of a second

@@ -21,6 +21,7 @@ from trainables.samples.split import Labels, out_of_range
 ROOT_VARIABLE = "TRAINING_SEARCH_DATA"
 # Searched in this order, unless `data.root` or the environment variable names a place.
 PLACES = ("data", "~/.cache/cifar10", "~/.cache/cifar10-images")
+WHERE = "--set data.root=DIR says where it is, --root DIR where a command has no --set"
 SIZE = 32
 CONTENTS = {  # of a data folder
     "cifar10": "cifar-10-batches-py or cifar-10-python.tar.gz",
@@ -93,6 +94,12 @@ def training_count(data: Data) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=8)
+def stored_count(data: Data) -> int:
+    """Return the number of images of `training_pictures`, without reading any; files are listed once in a process."""
+    return _counts(data)[0]
+
+
+@lru_cache(maxsize=8)
 def num_classes(data: Data) -> int:
     """Return the number of classes; files are listed once in a process, as the pictures are read once.
 
@@ -108,7 +115,7 @@ def _not_found(name: str, places: Sequence[Path]) -> str:
         found = f"no such folder: {places[0]}"
     return (
         f"data {name}: {found}; "
-        f"{'--set data.download=true or ' * (name == 'cifar10')}--set data.root=DIR says where it is, "
+        f"{'--set data.download=true or ' * (name == 'cifar10')}{WHERE}, "
         "--set data.name=generated needs no files"
     )
 

@@ -60,9 +60,12 @@ class WorkerBatches(Batches):
         pin_memory: bool,
         bytes_per_sample: int,
         collate: Collate = stacked,
-        explain: Callable[[Exception], str] | None = None,
+        explain: Callable[[Exception, Any], str] | None = None,
     ) -> None:
-        """`explain`: turns an error of `collate` into one line; the dataset may return a `LoadFailure` likewise."""
+        """`explain`: turns an error of `collate`, and the samples it was given, into one line.
+
+        The dataset may return a `LoadFailure` likewise.
+        """
         self._device, self._order = device, _Order(choices, plan)
         in_flight = bytes_in_flight(plan.batch_size // plan.share.of + 1, num_workers, bytes_per_sample)
         through_pipes = num_workers > 0 and not loader_processes.fits_in_shared_memory(in_flight)
@@ -139,14 +142,14 @@ def _tensor(value: Any) -> Any:
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
-def _explained(collate: Collate, explain: Callable[[Exception], str], samples: Any) -> Any:
+def _explained(collate: Collate, explain: Callable[[Exception, Any], str], samples: Any) -> Any:
     """Collate a batch; return a failure in its place, of loading or of collation."""
     if isinstance(samples, LoadFailure):
         return samples
     try:
         return collate(samples)
     except Exception as error:
-        return LoadFailure(explain(error))
+        return LoadFailure(explain(error, samples))
 
 
 def _pickled(collate: Collate, samples: list[Any]) -> bytes:

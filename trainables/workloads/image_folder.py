@@ -163,8 +163,12 @@ def _worker_batches(
         num_workers=num_workers,
         pin_memory=own.pin_memory,
         bytes_per_sample=sample_shape(own, data).bytes_per_sample,
-        explain=str,  # all pictures have one shape
+        explain=_reason,
     )
+
+
+def _reason(error: Exception, samples: Any) -> str:
+    return str(error)  # all pictures have one shape
 
 
 def _margin(own: ImageFolderSettings) -> int:
@@ -189,10 +193,15 @@ def loaded_bytes(settings: Settings, shape: SampleShape, batch: int, device_type
     return (3 * size**2 if _own(settings).loader == "memory" else shape.bytes_per_sample) * batch
 
 
-def kept_bytes(settings: Settings, data_samples: int, device_type: str) -> int:
+def kept_count(data: Data, device_type: str) -> int:
+    """Return the number of pictures to train on and to validate with, which are decoded once."""
+    return sum(map(len, split(_labels(data, "train"), data)))
+
+
+def kept_bytes(settings: Settings, kept_samples: int, device_type: str) -> int:
     """Return the bytes of the decoded pictures that stay in host memory."""
     own = _own(settings)
-    return 3 * resized(own.image_size) ** 2 * data_samples * (own.loader == "memory" and device_type == "cpu")
+    return 3 * resized(own.image_size) ** 2 * kept_samples * (own.loader == "memory" and device_type == "cpu")
 
 
 def resized(image_size: int) -> int:

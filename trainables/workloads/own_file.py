@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -185,7 +186,10 @@ class OwnFile:
         """Return the bytes of a batch and of the samples that it is made of; on CUDA those that are copied there."""
         return (LOADED_COPIES if device_type == "cpu" else 1) * shape.bytes_per_sample * batch
 
-    def kept_bytes(self, settings: Settings, data_samples: int, device_type: str) -> int:
+    def kept_count(self, data: Data, device_type: str) -> int | None:
+        """Return None: what stays in memory is measured, not counted."""
+
+    def kept_bytes(self, settings: Settings, kept_samples: int, device_type: str) -> int:
         """Return the host memory that the datasets took when they were made."""
         return self._kept_bytes if device_type == "cpu" else 0
 
@@ -201,7 +205,7 @@ class OwnFile:
             pin_memory=settings.pin_memory,
             bytes_per_sample=self.sample_shape(settings, data).bytes_per_sample,
             collate=self._collate,
-            explain=partial(_unlike, self._path),
+            explain=partial(_unlike, self._path, self._collate is default_collate),
         )
 
     @property
@@ -274,6 +278,12 @@ def _seeded_order(plan: Plan, epoch: int) -> Iterator[list[tuple[int, int]]]:
         yield list(zip(order[mine].tolist(), seeds[mine].tolist(), strict=True))
 
 
+class _Loaded(list[Any]):
+    """Samples of a batch; `names` has for each its part and its index in the dataset."""
+
+    names: list[str]
+
+
 class _Samples(Dataset[Any]):
     """Samples of a dataset, whose random choices depend on the sample's seed, not on the process that loads it."""
 
@@ -286,7 +296,8 @@ class _Samples(Dataset[Any]):
             return self._loaded(choices)
 
     def _loaded(self, choices: list[tuple[int, int]]) -> Any:
-        samples = []
+        samples = _Loaded()
+        samples.names = [f"{self._part} sample {index}" for index, _ in choices]
         for index, seed in choices:
             seed_all(seed)
             try:
@@ -301,8 +312,12 @@ class _Samples(Dataset[Any]):
         return samples
 
 
-def _unlike(path: Path, error: Exception) -> str:
-    return f"samples of {path.name} cannot be put together: {described(error, path.parent)}"
+def _unlike(path: Path, is_stacked: bool, error: Exception, samples: Any) -> str:
+    """Return what failed; `is_stacked`: by PyTorch's own collation, which numbers the samples within the batch."""
+    text = described(error, path.parent)
+    if is_stacked:
+        text = re.sub(r"entry (\d+)", lambda found: samples.names[int(found[1])], text)
+    return f"samples of {path.name} cannot be put together: {text}"
 
 
 class _Augmented(Batches):

@@ -135,11 +135,16 @@ def loaded_bytes(settings: Settings, shape: SampleShape, batch: int, device_type
     return {"workers": shape.bytes_per_sample, "memory": PICTURE_BYTES}.get(loader, 0) * batch
 
 
-def kept_bytes(settings: Settings, data_samples: int, device_type: str) -> int:
+def kept_count(data: Data, device_type: str) -> int | None:
+    """Return the number of all pictures, which the copy on a GPU has; None: those trained on."""
+    return picture_source.stored_count(data) if device_type == "cuda" else None
+
+
+def kept_bytes(settings: Settings, kept_samples: int, device_type: str) -> int:
     """Return the bytes of the pictures on the device, or mapped into host memory, which are soon read completely."""
     loader = loader_of(_own(settings).loader, device_type)
     kept = loader == "device" if device_type == "cuda" else loader != "workers"
-    return PICTURE_BYTES * data_samples * kept
+    return PICTURE_BYTES * kept_samples * kept
 
 
 def _own(settings: Settings) -> Vgg19Settings:
