@@ -255,12 +255,13 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
             check_same_machine(run_state.info.machine, machine)
         trainable = space.loaded_trainable
         data = trainable.locate_data(space.data)
-        check_same_data(folder, run_state.info, data.name, trainable.describe_data(data))
+        warning = check_same_data(folder, run_state.info, data.name, trainable.describe_data(data))
         check_replay(folder, space, events)
         command = _resume_command(folder, options)
         is_over = is_finished(events[-1], run_state, space)
         spent = None if is_over else spent_budget(events, run_state, space)
-        for line in [f"{spent}; the run stays as it was"] if spent else budget_changes(run_state, space.budget):
+        lines = [f"{spent}; the run stays as it was"] if spent else budget_changes(run_state, space.budget)
+        for line in filter(None, [warning, *lines]):
             print(f"{folder}: {line}", file=sys.stderr)
         if is_over or spent:
             code = finish_run(folder, command)

@@ -50,6 +50,7 @@ from trainables.contract import (
     Resources,
     group_timeout_seconds,
     load_trainable,
+    source_of,
     timeout_seconds,
     undated,
 )
@@ -216,23 +217,26 @@ def _job(options: argparse.Namespace) -> Job:
     # an earlier version did not write it, and had fewer settings
     earlier_version: dict[str, Any] = {"data_found": description}
     earlier_version |= {name: row.default for name, row in (trainable.PARAMETERS or {}).items()}
-    if path.exists() and (differing := _differing({**earlier_version, **_read(path)}, json.loads(mine))):
-        # its checkpoint is of something else
-        raise ValueError(f"--folder {folder}: another configuration or other data were trained there: {differing}")
+    differing = _differing({**earlier_version, **_read(path)}, json.loads(mine)) if path.exists() else {}
+    if source_of(options.trainable) and (files := differing.pop("data_found", None)):  # perhaps the training's own
+        report(_wrapped(f"other files than before: {files}"), options.json, warning=f"data_found {files}")
+    if differing:  # its checkpoint is of something else
+        text = "; ".join(f"{name} {values}" for name, values in differing.items())
+        raise ValueError(f"--folder {folder}: another configuration or other data were trained there: {text}")
     path.write_text(mine)
     flags = (options.probe, options.test, options.evaluate_every, options.json)
     return Job(options.trainable, config, data, folder, epochs, *flags, layout, turns)
 
 
-def _differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Return the settings and data that differ between two trainings, with both values; empty: nothing."""
+def _differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, str]:
+    """Return both values of the settings and data that differ between two trainings, by name."""
     there, here = ({**about, "data_found": undated(f"{about['data_found']}")} for about in (there, here))
     names = [name for name in sorted({*there, *here}) if (name in there, there.get(name)) != (True, here.get(name))]
 
     def value(about: Mapping[str, Any], name: str) -> str:
         return json.dumps(about[name], ensure_ascii=False) if name in about else "not stated"
 
-    return "; ".join(f"{name} {value(there, name)}, now {value(here, name)}" for name in names)
+    return {name: f"{value(there, name)}, now {value(here, name)}" for name in names}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -147,10 +147,11 @@ def _several(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def check_same_data(folder: Path, info: Opening, name: str, description: str) -> None:
+def check_same_data(folder: Path, info: Opening, name: str, description: str) -> str | None:
     """Check that the data have the name, counts and classes that the run's data had; their folder may have moved.
 
-    The data of a user's file have the number and size of their files; dates may differ, as those of a copy do.
+    Return a warning where the files of a user's data have another number or size: the training may write some itself.
+    Their dates may differ, as those of a copy do.
 
     Raises:
         InputError: they have not.
@@ -160,9 +161,12 @@ def check_same_data(folder: Path, info: Opening, name: str, description: str) ->
         raise InputError(f"{folder}: the run's data is {was.name}, but {name} is what is here")
     before, now = (_samples_and_classes(each) for each in (was.description, description))
     is_same = now == before or now.startswith(f"{before}, ")  # earlier versions did not name classes
-    if not is_same:
-        hint = "; other files that came into the data's folder since then belong elsewhere" if info.source else ""
-        raise InputError(f"{folder}: the run's data was {was.description}, but {description} is what is here{hint}")
+    if is_same:
+        return None
+    text = f"the run's data was {was.description}, but {description} is what is here"
+    if not info.source:
+        raise InputError(f"{folder}: {text}")
+    return f"{text}; if samples differ, start a new run, as these trials do not compare with new ones"
 
 
 def _samples_and_classes(description: str) -> str:
