@@ -15,7 +15,7 @@ from search.record.trial import Trial
 from search.report.as_yaml import as_yaml
 from search.report.command import command, full_command, full_epochs
 from search.report.doubts import doubts_about
-from search.report.picks import Pick, against, lucky, no_front, outcome, picks_by_trial, praise
+from search.report.picks import Pick, against, learned_alike, lucky, no_front, outcome, picks_by_trial, praise
 from search.text.configurations import format_setting
 from search.text.metrics import CONTENDED
 from search.text.numbers import format_probability, join_words, plural
@@ -37,7 +37,7 @@ def answer(status: FrontStatus, summary: Mapping[str, list[str]]) -> Markup:
         f"It belongs to the Pareto front with a probability of {percent}, computed from the 95% intervals.",
         f"It was {'trained' if knee.epochs else 'probed'} {_how_often(knee)}{times}.",
     ]
-    certainty += doubts_about(run, knee)
+    certainty += [*learned_alike(run), *doubts_about(run, knee)]
     if not is_wanted_end(run.state.end):
         certainty.append("The run has not ended; this is the result so far.")
     if knee.metrics.get("contended"):

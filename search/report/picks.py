@@ -15,6 +15,7 @@ from search.text.numbers import format_difference, format_number, format_probabi
 
 NEAREST = "nearest to the best values of all objectives, each scaled to what trials usually lack of its best"
 LIKELY = 0.5  # probability of a place on the front, below which a pick says so
+FEWEST_ALIKE = 3  # trainings with one value of a learned metric that are worth a sentence
 LUCKY = 0.1  # of half of a 95% interval: the least luck that is worth a sentence
 
 
@@ -61,6 +62,18 @@ def praise(run: Run) -> str:
     if len({pick.trial.trial_id for pick in picks(run)}) > 1:
         return "the best compromise"
     return "best in everything" if len(run.state.front()) == 1 else "best or equal in everything"
+
+
+def learned_alike(run: Run) -> list[str]:
+    """Return a sentence on each objective that all trainings have learned equally, which says nothing of settings."""
+    compared, found = run.state.candidates(), []
+    for objective in run.state.objectives:
+        values = {trial.source(objective.metric): trial.metrics[objective.metric] for trial in compared}
+        is_learned = run.info.is_learned(objective.metric)
+        if is_learned and len(values) >= FEWEST_ALIKE and len(set(values.values())) == 1:
+            what = f"all {len(values)} trainings have the same {run.state.label(objective.metric)}"
+            found.append(f"Note that {what}: they may have learned nothing.")
+    return found
 
 
 def picks_by_trial(run: Run) -> list[list[Pick]]:

@@ -22,7 +22,17 @@ from search.record.trial import Trial
 from search.report.causes import where_time_goes
 from search.report.command import command, full_epochs
 from search.report.front_tables import front_section
-from search.report.picks import against, improbable, lucky, no_front, outcome, picks, picks_by_trial, praise
+from search.report.picks import (
+    against,
+    improbable,
+    learned_alike,
+    lucky,
+    no_front,
+    outcome,
+    picks,
+    picks_by_trial,
+    praise,
+)
 from search.report.scaling import nodes_used, scaling_tables, strategy_tables
 from search.report.sweeps import batch_tables, loader_tables
 from search.text.configurations import format_setting
@@ -116,6 +126,7 @@ def closing_lines(run: Run) -> str:
         lines += [f"  {line}" for line in unknown_intervals("\n".join(lines))]
         if len(compared) == 1:
             lines.append(f"  It is {praise(run)}: {NOT_CHOSEN[0].lower()}{NOT_CHOSEN[1:]}")
+        lines += [f"  {text}" for text in learned_alike(run)]
     else:
         head = wrap(f"No configuration to recommend: {no_front(run)}.")
         lines = [f"  {line}" for line in _reasons(run)[:3]]
@@ -132,8 +143,8 @@ def _answer(run: Run) -> list[str]:
     if not named:
         return [wrap(f"**No configuration to recommend**: {no_front(run)}.")]
     trial = named["knee"].trial
-    alone = f" {NOT_CHOSEN}" if len(run.state.candidates()) == 1 else ""
-    return [wrap(f"**Run `{trial.trial_id}`, {praise(run)}: {_measured(run, trial)}.**{alone}")]
+    notes = [NOT_CHOSEN] if len(run.state.candidates()) == 1 else learned_alike(run)
+    return [wrap(" ".join([f"**Run `{trial.trial_id}`, {praise(run)}: {_measured(run, trial)}.**", *notes]))]
 
 
 def _measured(run: Run, trial: Trial) -> str:

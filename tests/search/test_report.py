@@ -640,3 +640,15 @@ def test_the_last_lines_say_that_rates_were_measured_beside_other_processes(fold
     assert said in flat(closing_lines(load(folder)))
     write_run(folder, story())
     assert "Other processes" not in closing_lines(load(folder))
+
+
+@pytest.mark.parametrize(("accuracies", "said"), [([0.645] * 4, True), ([0.645, 0.645, 0.645, 0.61], False)])
+def test_trainings_that_have_all_learned_the_same_are_named(tmp_path, accuracies, said):
+    """Such as the share of the largest class."""
+    recorder = Recorder()
+    for number, accuracy in enumerate(accuracies, start=1):
+        recorder.complete(f"t{number:04d}", [0.3, 0.5, accuracy], 100.0 + number, config(64, 0.01 * number))
+    run = load(write_run(tmp_path, recorder.events))
+    text = "all 4 trainings have the same val_accuracy: they may have learned nothing."
+    for shown in (closing_lines(run), write_summary(run)):
+        assert (text in " ".join(shown.split())) == said
