@@ -182,6 +182,12 @@ class RunState:
         self._next_comparison = max(self._num_alike + 1, int(1.1 * self._num_alike))
         return True
 
+    def twins(self, trial: Trial) -> list[Trial]:
+        """Return the other complete trials with nearly the same settings, as far as these affect what is learned."""
+        groups = (self._alike[self._nearly(group, trial)] for group in trial.groups if group.shares.learned)
+        found = (each for alike in groups for group in alike for each in group.trials)
+        return [each for each in found if each is not trial and each.state == "complete"]
+
     def _nearly(self, group: Group, trial: Trial) -> str:
         return group.shares.nearly(trial.config, self.info.parameters)
 

@@ -53,6 +53,7 @@ def next_to_train_again(run_state: RunState, seconds: float) -> Trial | None:
 
     Picks that have one seed come first, of these the knee, which is recommended: the best of many may be so by luck.
     Then the point whose place on the front is the most doubtful; of equally doubtful ones that with the fewest seeds.
+    Of trials with nearly the same settings one is enough, as it hardly matters which of them is run.
     """
     odds, front = run_state.front_probabilities(), {trial.trial_id for trial in run_state.front()}
     knee = run_state.knee
@@ -64,6 +65,7 @@ def next_to_train_again(run_state: RunState, seconds: float) -> Trial | None:
         and trial.seconds <= seconds
         and not trial.failed_again
         and len(trial.again) < MOST_SEEDS - 1
+        and (trial.trial_id in picked or not any(twin.again for twin in run_state.twins(trial)))
     ]
 
     def key(trial: Trial) -> tuple[bool, bool, float, int]:

@@ -308,7 +308,8 @@ def test_what_is_left_of_the_time_goes_to_the_neighbours_of_the_picks(
     """Of one pick here. A gain is measured a second time; where one change cannot run, the others are measured."""
     random.seed(0)
     measured, budget = [(0.70, interval(100.0, 1.0))], SPACE["budget"] | {"deciding": 0.3}
-    state, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.0), by_setting, budget=budget)
+    keys: dict[str, Any] = {"budget": budget, "fixed": {"loader": "workers"}}
+    state, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.0), by_setting, **keys)
     trial = state.trials["t0001"]
     assert [(each.parameter, each.old, each.new) for each in gains(trial.neighbours)] == [("num_workers", 0, 1)]
     assert [rival["num_workers"] for rival in tasks[-1].rivals] == [1]
@@ -458,3 +459,19 @@ def test_of_picks_with_one_seed_the_recommended_one_is_trained_again_first() -> 
     state.apply(typed([{"event": "again", "trial_id": "t0002", "seed": 1, "metrics": {"val_accuracy": 0.75}}])[0])
     assert next_to_train_again(state, 60.0) is not first
     assert next_to_train_again(state, 5.0) is None
+
+
+def test_of_trials_with_nearly_the_same_settings_one_is_trained_again() -> None:
+    """All have equal accuracies but for noise; the first is picked, the others are near copies of one another."""
+    recorder = Recorder(constraints=[])
+    for number, (rate, learning_rate) in enumerate(((100.0, 0.01), (99.9, 0.2), (99.8, 0.2002), (99.7, 0.2001)), 1):
+        recorder.complete(f"t000{number}", [0.3, 0.5, 0.7 - 0.0001 * number], rate, config(64, learning_rate))
+    trained = []
+    for seed in range(1, 9):
+        state = RunState(typed(recorder.events))
+        if (trial := next_to_train_again(state, math.inf)) is None:
+            break
+        trained.append(trial.trial_id)
+        recorder.add("again", trial_id=trial.trial_id, seed=seed, metrics={"val_accuracy": 0.7 + 0.001 * (seed % 2)})
+    assert trained[0] == "t0001"
+    assert len({"t0002", "t0003", "t0004"} & {*trained}) == 1
