@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import combinations
 from statistics import fmean, median
 from typing import Literal
@@ -15,19 +16,38 @@ from trainables.student_t import student_t
 PRIOR_SEEDS = 2.0  # degrees of freedom that a guess of the spread counts for
 CONTRADICTED = 4.0  # ratio of what several seeds say to the guess, from which on the guess counts less
 MOST_ALIKE = 20  # trials of a group
+LEAST_FRACTION = 0.005  # nearer to 0 or 1 fractions count as this far
 MEDIAN_GAP = 0.9539  # median of the absolute difference of two standard normal variables
+
+
+class Scale(Enum):
+    """Scale on which seeds change all values of a metric about equally."""
+
+    PLAIN = "plain"
+    LOG = "log"  # of losses, which differ by factors
+    LOGIT = "logit"  # of accuracies and other fractions, which differ the less the nearer they are to 0 or 1
+
+    def of(self, value: float) -> float:
+        """Return the value on the scale."""
+        inside = min(max(value, LEAST_FRACTION), 1 - LEAST_FRACTION)
+        return value if self is Scale.PLAIN else math.log(value if self is Scale.LOG else inside / (1 - inside))
+
+    def width(self, value: float) -> float:
+        """Return the width at this value of one unit of the scale."""
+        inside = min(max(value, LEAST_FRACTION), 1 - LEAST_FRACTION)
+        return {Scale.PLAIN: 1.0, Scale.LOG: abs(value), Scale.LOGIT: inside * (1 - inside)}[self]
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Variance of a metric between seeds; `is_relative`: of its logarithm, because losses differ by factors."""
+    """Variance of a metric between seeds, on a scale."""
 
     variance: float
-    is_relative: bool = False
+    scale: Scale = Scale.PLAIN
 
     def deviation(self, value: float, seeds: int = 1) -> float:
         """Return the standard deviation of a mean of about this value over so many seeds."""
-        return math.sqrt(self.variance / seeds) * (abs(value) if self.is_relative else 1.0)
+        return math.sqrt(self.variance / seeds) * self.scale.width(value)
 
 
 def spread_of(
@@ -41,38 +61,45 @@ def spread_of(
     `again`: configurations that were trained with several seeds, which decide. `alike`: trials of nearly equal
     settings, which tell of it where none was. Few measurements say little. Until they are more, the variance by the
     choice of validation samples stands in for it, in the manner of a scaled inverse chi-squared prior: both are of the
-    same size in many trainings. Where several seeds say much more, it counts less. The variance is larger than its
-    estimate, so that 1.96 standard deviations are half of a 95% interval, as Student's t has it.
+    same size in many trainings. Where several seeds say much more, it counts less, but two pairs of seeds then still tell
+    more than two numbers do. The variance is larger than its estimate, so that 1.96 standard deviations are half of a
+    95% interval, as Student's t has it.
     """
-    everything = [value for each in (*again, *alike) for value in _values(metric, each)]
-    is_relative = goal == "minimize" and min(everything, default=0.0) > 0
-    by_seeds = [values for each in again if len(values := _values(metric, each, is_relative)) > 1]
+    scale = _scale([value for each in (*again, *alike) for value in _values(metric, each)], goal)
+    by_seeds = [values for each in again if len(values := _values(metric, each, scale)) > 1]
     freedom = float(sum(len(values) - 1 for values in by_seeds))
     squares = math.fsum((value - fmean(values)) ** 2 for values in by_seeds for value in values)
-    guess, prior = _guess(metric, [*again, *alike], is_relative), PRIOR_SEEDS
+    guess, prior = _guess(metric, [*again, *alike], scale), PRIOR_SEEDS
     if not freedom:
         sign = -1.0 if goal == "maximize" else 1.0
-        gaps, freedom = _gaps([[sign * value for value in _values(metric, each, is_relative)] for each in alike])
+        gaps, freedom = _gaps([[sign * value for value in _values(metric, each, scale)] for each in alike])
         if not gaps:
             return None
         squares = freedom * (median(gaps) / MEDIAN_GAP) ** 2
     elif guess and squares:
         prior *= min(1.0, CONTRADICTED * guess / (squares / freedom))
+    degrees = freedom  # of Student's t
     if guess is not None:
-        squares, freedom = squares + prior * guess, freedom + prior
-    return Spread(squares / freedom * (student_t(freedom) / HALF_95) ** 2, is_relative)
+        squares, freedom, degrees = squares + prior * guess, freedom + prior, freedom + PRIOR_SEEDS
+    return Spread(squares / freedom * (student_t(degrees) / HALF_95) ** 2, scale)
 
 
-def _values(metric: str, measurements: Sequence[Metrics], logarithms: bool = False) -> list[float]:
+def _scale(values: Sequence[float], goal: str) -> Scale:
+    if goal == "minimize":
+        return Scale.LOG if min(values, default=0.0) > 0 else Scale.PLAIN
+    return Scale.LOGIT if all(0 <= value <= 1 for value in values) else Scale.PLAIN
+
+
+def _values(metric: str, measurements: Sequence[Metrics], scale: Scale = Scale.PLAIN) -> list[float]:
     values = [metrics[metric] for metrics in measurements if math.isfinite(metrics.get(metric, math.nan))]
-    return [math.log(value) for value in values] if logarithms else values
+    return [scale.of(value) for value in values]
 
 
-def _guess(metric: str, trained: Sequence[Sequence[Metrics]], is_relative: bool) -> float | None:
+def _guess(metric: str, trained: Sequence[Sequence[Metrics]], scale: Scale) -> float | None:
     """Return the mean variance by the choice of validation samples; None: not known."""
     every = [metrics for measurements in trained for metrics in measurements]
     halves = [(half, metrics[metric]) for metrics in every if (half := half_interval(metrics, metric))]
-    known = [(half / (value if is_relative else 1.0) / HALF_95) ** 2 for half, value in halves]
+    known = [(half / scale.width(value) / HALF_95) ** 2 for half, value in halves]
     return fmean(known) if known else None
 
 

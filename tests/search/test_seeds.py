@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from search.front.intervals import HALF_95
-from search.front.seeds import PRIOR_SEEDS, Spread, over_seeds, spread_of
+from search.front.seeds import PRIOR_SEEDS, Scale, Spread, over_seeds, spread_of
 from search.front.shared import SharedMetrics
 from search.record.run_state import RunState
 from search.report.front_tables import front_section
@@ -24,7 +24,7 @@ def metrics(value, half=0.01):
 
 def variance(again=(), alike=(), metric="val_accuracy", goal="maximize"):
     found = spread_of(metric, goal, again, alike)
-    return None if found is None else found.variance
+    return None if found is None else found.deviation(0.7) ** 2
 
 
 def widened(squares, freedom):
@@ -86,7 +86,15 @@ def test_losses_that_differ_by_factors_have_a_relative_spread():
     assert 0.02 < found["val_loss_low"] < 0.03 < found["val_loss_high"] < 0.04
     signed = spread_of("reward", "minimize", [[{"reward": -1.0}, {"reward": 0.5}]], [])
     assert signed is not None
-    assert not signed.is_relative
+    assert signed.scale is Scale.PLAIN
+
+
+def test_accuracies_near_1_differ_less_between_seeds():
+    again = [[{"val_accuracy": 0.257}, {"val_accuracy": 0.397}], [{"val_accuracy": 0.696}, {"val_accuracy": 0.538}]]
+    spread = spread_of("val_accuracy", "maximize", again, [])
+    assert spread is not None
+    assert spread.deviation(0.9) < 0.4 * spread.deviation(0.5)
+    assert 0 < spread.deviation(1.0) < 0.01 * HALF_95
 
 
 def test_a_mean_over_seeds_is_surer_of_the_seed_but_not_of_the_samples():
