@@ -61,9 +61,9 @@ def spread_of(
     `again`: configurations that were trained with several seeds, which decide. `alike`: trials of nearly equal
     settings, which tell of it where none was. Few measurements say little. Until they are more, the variance by the
     choice of validation samples stands in for it, in the manner of a scaled inverse chi-squared prior: both are of the
-    same size in many trainings. Where several seeds say much more, it counts less, but two pairs of seeds then still tell
-    more than two numbers do. The variance is larger than its estimate, so that 1.96 standard deviations are half of a
-    95% interval, as Student's t has it.
+    same size in many trainings. Where several seeds say much more, it counts less, but two pairs of seeds then still
+    tell more than two numbers do. The variance is larger than its estimate, so that 1.96 standard deviations are half
+    of a 95% interval, as Student's t has it.
     """
     scale = _scale([value for each in (*again, *alike) for value in _values(metric, each)], goal)
     by_seeds = [values for each in again if len(values := _values(metric, each, scale)) > 1]
