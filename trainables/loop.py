@@ -200,18 +200,15 @@ def _opened(settings: Settings, worker: Worker) -> SampleShape:
     return workload.sample_shape(settings, worker.data)
 
 
-def _step_work(
-    settings: Settings, worker: Worker, shape: SampleShape, train_samples: int, networks: int, device: torch.device
-) -> StepWork:
+def _step_work(settings: Settings, worker: Worker, job: memory_need.Job, networks: int) -> StepWork:
     """Count the work of a step on `networks` copies of the network.
 
     Raises:
         InfeasibleError: it certainly needs more memory than there is.
     """
     workload, batch_size = workload_of(settings), settings.batch_size
-    kept = workload.kept_count(worker.data, device.type)
-    need = memory_need.check(settings, memory_need.Job(shape, train_samples, worker.world_size, device, kept))
-    flops, traffic = training_flops_per_sample(settings, shape), memory_traffic(settings, shape, device)
+    need = memory_need.check(settings, job)
+    flops, traffic = training_flops_per_sample(settings, job.shape), memory_traffic(settings, job.shape, job.device)
     return StepWork(
         unit=workload.UNIT,
         units=batch_size * workload.units_per_sample(worker.data),
@@ -227,13 +224,14 @@ def _training(settings: Settings, worker: Worker, shape: SampleShape, num_epochs
     device = device_of(worker)
     indices = workload_of(settings).training_indices(worker.data)
     kept = workload_of(settings).kept_count(worker.data, device.type)
-    settings = memory_need.resolved(settings, memory_need.Job(shape, len(indices), worker.world_size, device, kept))
+    job = memory_need.Job(shape, len(indices), worker.world_size, device, kept)
+    settings = memory_need.resolved(settings, job)
     workload, share = workload_of(settings), share_of(settings.strategy, worker.rank, worker.world_size)
     plan = Plan(indices, settings.batch_size, settings.seed, share)
     steps = None if num_epochs is None else num_epochs * plan.num_batches
     if worker.epochs * plan.num_batches < 2 and steps is not None:
         raise InfeasibleError(f"batch_size {settings.batch_size}: {worker.epochs} epoch of one step is all there is")
-    work = _step_work(settings, worker, shape, len(plan.indices), share.of * len(devices_of(settings, device)), device)
+    work = _step_work(settings, worker, job, share.of * len(devices_of(settings, device)))
     with (
         contextlib.closing(workload.training_batches(settings, worker.data, plan, device)) as batches,
         contextlib.closing(Instruments(settings, worker, device, steps, work)) as instruments,

@@ -15,6 +15,8 @@ from search.front.intervals import least_value
 from search.front.pareto import reference_point
 from trainables.contract import RENAMED_METRICS
 
+WORDS = {"<=": "at most", ">=": "at least"}  # of a constraint's operator
+
 
 @dataclass(frozen=True)
 class Objective:

@@ -29,13 +29,27 @@ class Scale(Enum):
 
     def of(self, value: float) -> float:
         """Return the value on the scale."""
-        inside = min(max(value, LEAST_FRACTION), 1 - LEAST_FRACTION)
-        return value if self is Scale.PLAIN else math.log(value if self is Scale.LOG else inside / (1 - inside))
+        match self:
+            case Scale.PLAIN:
+                return value
+            case Scale.LOG:
+                return math.log(value)
+            case Scale.LOGIT:
+                return math.log(_inside(value) / (1 - _inside(value)))
 
     def width(self, value: float) -> float:
         """Return the width at this value of one unit of the scale."""
-        inside = min(max(value, LEAST_FRACTION), 1 - LEAST_FRACTION)
-        return {Scale.PLAIN: 1.0, Scale.LOG: abs(value), Scale.LOGIT: inside * (1 - inside)}[self]
+        match self:
+            case Scale.PLAIN:
+                return 1.0
+            case Scale.LOG:
+                return abs(value)
+            case Scale.LOGIT:
+                return _inside(value) * (1 - _inside(value))
+
+
+def _inside(fraction: float) -> float:
+    return min(max(fraction, LEAST_FRACTION), 1 - LEAST_FRACTION)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from search.commandline import NoResultError
 from search.exit_codes import InputError
 from search.front.candidates import pareto_front
 from search.front.intervals import HALF_95
-from search.front.objective import Constraint
+from search.front.objective import WORDS, Constraint
 from search.front.pareto import knee
 from search.front.targets import is_duration
 from search.record.dataframes import Run
@@ -20,7 +20,6 @@ from search.report.picks import NEAREST, Pick, best_name, no_front, picks
 from search.text.numbers import join_words, plural
 from trainables.setting_check import did_you_mean
 
-WORDS = {">=": "at least", "<=": "at most"}
 ROUNDING = 1e-9  # 0.71 - 0.01 must admit 0.70
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from search.front.candidates import candidates, pareto_front, violated
 from search.front.differences import Estimate
 from search.front.intervals import HALF_95, half_interval, least_value
-from search.front.objective import Constraint, Objective, losses, read_constraint, reference_metrics
+from search.front.objective import WORDS, Constraint, Objective, losses, read_constraint, reference_metrics
 from search.front.paired import correlations as sample_correlations
 from search.front.pareto import hypervolume, knee
 from search.front.roles import FIRST_RATE, metric_label, rate_metric
@@ -175,8 +175,7 @@ class RunState:
     def _tells_of_seeds(self, trial_id: str) -> bool:
         """Return whether a trial that has ended is one more of nearly equal settings; of many, each tenth counts."""
         trial = self.trials[trial_id]
-        alike = (self._alike[self._nearly(group, trial)] for group in trial.groups if group.shares.learned)
-        self._num_alike += trial.state == "complete" and any(len(groups) > 1 for groups in alike)
+        self._num_alike += trial.state == "complete" and any(len(groups) > 1 for groups in self._nearly_equal(trial))
         if self._num_alike < self._next_comparison:
             return False
         self._next_comparison = max(self._num_alike + 1, int(1.1 * self._num_alike))
@@ -184,9 +183,12 @@ class RunState:
 
     def twins(self, trial: Trial) -> list[Trial]:
         """Return the other complete trials with nearly the same settings, as far as these affect what is learned."""
-        groups = (self._alike[self._nearly(group, trial)] for group in trial.groups if group.shares.learned)
-        found = (each for alike in groups for group in alike for each in group.trials)
+        found = (each for alike in self._nearly_equal(trial) for group in alike for each in group.trials)
         return [each for each in found if each is not trial and each.state == "complete"]
+
+    def _nearly_equal(self, trial: Trial) -> list[list[Group]]:
+        """Return for each of a trial's groups of learned metrics those with nearly the same settings, and itself."""
+        return [self._alike[self._nearly(group, trial)] for group in trial.groups if group.shares.learned]
 
     def _nearly(self, group: Group, trial: Trial) -> str:
         return group.shares.nearly(trial.config, self.info.parameters)
@@ -377,7 +379,7 @@ class RunState:
         for constraint in violated(trial.metrics, self.constraints, self.baseline_metrics):
             text = f"{constraint}: {format_number(trial.metrics[constraint.metric])}"
             if constraint.of_baseline and (given := constraint.given(self.baseline_metrics)):
-                text += f", at {'most' if given.operator == '<=' else 'least'} {format_number(given.bound)}"
+                text += f", {WORDS[given.operator]} {format_number(given.bound)}"
             texts.append(text)
         return texts
 

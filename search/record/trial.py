@@ -105,20 +105,25 @@ class Trial:
         seeds = (event.seed for trial in learned for event in (*trial.again, *trial.failed_again))
         return 1 + max(seeds, default=int(self.config.get("seed", default)))
 
+    def sharing(self, metric: str) -> Group | None:
+        """Group of the trials that share the metric with this one; None: no group does."""
+        return next((group for group in self.groups if metric in group.shares.names), None)
+
     def source(self, metric: str) -> str:
         """Name of the first trial that shares the metric with this one."""
-        sharing = next((group.trials for group in self.groups if metric in group.shares.names), [self])
-        return sharing[0].trial_id
+        sharing = self.sharing(metric)
+        return sharing.trials[0].trial_id if sharing else self.trial_id
 
     def seed_deviation(self, metric: str) -> float:
         """Standard deviation of the metric between seeds, of a mean over the seeds of this trial; 0: not known."""
-        sharing = next((group for group in self.groups if metric in group.shares.names), None)
+        sharing = self.sharing(metric)
         return sharing.seed_deviation(metric, self.epochs) if sharing else 0.0
 
     def samples(self, metric: str) -> str:
         """Values of the metric of single validation samples, of this trial or one that shares it; empty: unknown."""
-        sharing = next((group.trials for group in self.groups if metric in group.shares.names), [])
-        kept = (trial.curve[self.epochs].samples for trial in (self, *sharing) if self.epochs in trial.curve)
+        sharing = self.sharing(metric)
+        trials = (self, *(sharing.trials if sharing else ()))
+        kept = (trial.curve[self.epochs].samples for trial in trials if self.epochs in trial.curve)
         return next((samples[metric] for samples in kept if metric in samples), "")
 
     def copied(self) -> Trial:

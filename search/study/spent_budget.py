@@ -17,8 +17,6 @@ def spent_budget(events: Sequence[Event], run_state: RunState, space: Space) -> 
     A run that was killed or interrupted is not ended, and has at least to write its end. More `repeats` or time for
     `deciding` are something to do.
     """
-    from search.advisor.advisor import Advisor  # takes a second to import
-
     last, before, now = events[-1], run_state.budget, space.budget
     if not isinstance(last, End) or not is_wanted_end(last.reason):
         return None
@@ -29,5 +27,7 @@ def spent_budget(events: Sequence[Event], run_state: RunState, space: Space) -> 
         limit = getattr(now, name)
         if limit is not None and hours >= limit:
             return f"budget.{name} is spent: {format_number(hours)} of {limit:g}"
+    from search.advisor.advisor import Advisor  # takes a second to import
+
     advisor = Advisor(space)
     return None if advisor.replay(events) else advisor.stop_reason

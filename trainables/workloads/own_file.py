@@ -279,9 +279,15 @@ def _seeded_order(plan: Plan, epoch: int) -> Iterator[list[tuple[int, int]]]:
 
 
 class _Loaded(list[Any]):
-    """Samples of a batch; `names` has for each its part and its index in the dataset."""
+    """Samples of a batch, with the part of the data that they are of and their choices."""
 
-    names: list[str]
+    def __init__(self, part: str, choices: Sequence[tuple[int, int]]) -> None:
+        super().__init__()
+        self._part, self._choices = part, choices
+
+    def name(self, place: int) -> str:
+        """Return how a message names the sample at a place in the batch: by its index in the dataset."""
+        return f"{self._part} sample {self._choices[place][0]}"
 
 
 class _Samples(Dataset[Any]):
@@ -296,8 +302,7 @@ class _Samples(Dataset[Any]):
             return self._loaded(choices)
 
     def _loaded(self, choices: list[tuple[int, int]]) -> Any:
-        samples = _Loaded()
-        samples.names = [f"{self._part} sample {index}" for index, _ in choices]
+        samples = _Loaded(self._part, choices)
         for index, seed in choices:
             seed_all(seed)
             try:
@@ -316,7 +321,7 @@ def _unlike(path: Path, is_stacked: bool, error: Exception, samples: Any) -> str
     """Return what failed; `is_stacked`: by PyTorch's own collation, which numbers the samples within the batch."""
     text = described(error, path.parent)
     if is_stacked:
-        text = re.sub(r"entry (\d+)", lambda found: samples.names[int(found[1])], text)
+        text = re.sub(r"entry (\d+)", lambda found: samples.name(int(found[1])), text)
     return f"samples of {path.name} cannot be put together: {text}"
 
 
