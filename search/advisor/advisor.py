@@ -67,10 +67,8 @@ class Advisor:
         if (least := space.budget.least_gain) is not None and self._pending is None:
             gain = self._model.expected_gain(self._rng(3))
             if gain is not None and gain < least:
-                added = f"{math.floor(1e5 * gain) / 1e3:.3f}% to the front's hypervolume"  # rounded down, to be below
-                self._gain_too_small = (
-                    f"the next trial was expected to add {added}, below budget.least_gain, {least:.3%}"
-                )
+                added, limit = f"{math.floor(1e5 * gain) / 1e3:.3f}% to the front's hypervolume", f"{least:.3%}"
+                self._gain_too_small = f"the next trial was expected to add {added}, below budget.least_gain, {limit}"
                 return None
         if self._model.num_started == 0 and space.baseline:
             return self._start(space.baseline, space.trial_kind)
