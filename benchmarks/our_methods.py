@@ -23,7 +23,7 @@ from search.space.space import Space
 # What each part of the searcher is replaced by, so that a race shows what it is worth.
 PARTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     # standard errors of measurements: none are given
-    "errors": lambda: mock.patch.object(Advisor, "_errors", return_value=0.0),
+    "errors": lambda: mock.patch.object(trial_model, "half_interval", return_value=None),
     # which settings affect which metric: each affects all
     "affects": lambda: mock.patch.object(Space, "affecting", lambda self, what: set(self.parameters)),
     # running trials: they are not counted on

@@ -3,36 +3,20 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from search.advisor.optuna_study import OptunaStudy
 from search.advisor.proposal import Decision, Kind, Proposal, State
-from search.advisor.trial_model import TrialModel
-from search.front.intervals import HALF_95, half_interval, merge_repeats
-from search.front.objective import Constraint, measured
-from search.record.events import Event, Finish, Known, KnownMeasurement, Measurement, Repeat, Start
+from search.advisor.trial_model import ObservedTrial, TrialModel, finite
+from search.front.intervals import merge_repeats
+from search.record.events import Event, Finish, Known, Measurement, Repeat, Start
 from search.space.space import Space
 from trainables.contract import Scalar
 
 EPOCHS_SPENT = "budget.total_epochs is spent"
 TOLD_BEFORE = "it was told to stop before the search was interrupted"
-BASELINE = "t0001"  # trial of the baseline, if the space has one
 ATTEMPTS = 10  # to find an untried configuration
-
-
-@dataclass
-class ObservedTrial:
-    """Trial as the Advisor knows it. `metrics`: the finite values of its last measurement."""
-
-    proposal: Proposal
-    epochs: int = 0
-    metrics: dict[str, float] = field(default_factory=dict)
-    why_stopped: str | None = None  # None: it was not told to stop
-    state: State | None = None  # None: running
 
 
 class Advisor:
@@ -46,14 +30,12 @@ class Advisor:
     def __init__(self, space: Space, seed: int | None = None) -> None:
         self._space = space
         self._seed = space.searcher.seed if seed is None else seed
-        self.trials: dict[str, ObservedTrial] = {}
         self._tried: set[frozenset[tuple[str, Scalar]]] = set()
         self._epochs = 0  # observed, of all trials
         self._grid = space.grid() if space.searcher.name == "grid" else None
         self._num_configs = space.num_configs
-        # constraints on metrics that take training, so that early measurements of them can mislead
-        self._learned_constraints = [limit for limit in space.all_constraints if space.is_learned(limit.metric)]
         self._model = TrialModel(space)
+        self.trials = self._model.trials
         self._probe_tuned = space.probe_tuned_parameters
         self._gain_too_small: str | None = None  # why no further trial is worth its time
         self._pending: dict[str, Scalar] | None = None  # to be trained once probes have found its fastest settings
@@ -103,18 +85,13 @@ class Advisor:
             ValueError: there is no such trial, it has finished, or there is no such epoch.
         """
         trial = self._running(trial_id)
-        last_epoch = 0 if trial.proposal.kind == "probe" else self._space.last_epoch(trial.proposal.config)
+        last_epoch = 0 if trial.is_preparatory else trial.length
         if epoch < min(1, last_epoch):
             raise ValueError(f"{trial_id}: epoch {epoch}; the first is 1, and 0 is for probes")
         self._epochs += max(0, epoch - trial.epochs)
         trial.epochs = max(epoch, trial.epochs)
-        trial.metrics = _finite(metrics)
-        losses, errors = self._losses(trial.metrics), self._errors(trial.metrics)
-        if trial.proposal.kind != self._space.trial_kind:
-            self._model.observe_probe(trial_id, losses, errors)
-        else:
-            excesses = self._excesses(trial.metrics, self._learned_constraints)
-            self._model.observe(trial_id, epoch, losses, excesses, errors)
+        trial.metrics = finite(metrics)
+        self._model.observe(trial, epoch)
         if epoch >= last_epoch:
             return Decision.CONTINUE
         if trial.why_stopped is None:
@@ -124,7 +101,7 @@ class Advisor:
                 trial.why_stopped = TOLD_BEFORE
         return Decision.STOP if trial.why_stopped else Decision.CONTINUE
 
-    def finish(self, trial_id: str, state: str, metrics: Mapping[str, float | None] | None = None) -> None:
+    def finish(self, trial_id: str, state: State, metrics: Mapping[str, float | None] | None = None) -> None:
         """Record the final state of a trial.
 
         complete: its last measurement is final; without a finite value of each objective that takes training it counts
@@ -134,29 +111,15 @@ class Advisor:
         failed: ended by an error; similar configurations are avoided, because most errors come from a setting.
 
         Raises:
-            ValueError: there is no such trial, it has finished, or there is no such state.
+            ValueError: there is no such trial, or it has finished.
         """
         trial = self._running(trial_id)
-        if state not in get_args(State):
-            raise ValueError(f'{trial_id}: no state "{state}"; there are {", ".join(get_args(State))}')
-        trial.state = cast(State, state)
-        trial.metrics |= _finite(metrics or {})
-        preparatory = trial.proposal.kind != self._space.trial_kind
-        is_measured = state == "complete" and not preparatory and measured(trial.metrics, self._space.objectives)
-        final = self._losses(trial.metrics) if is_measured else None
-        excesses = self._final_excesses(trial, self._space.all_constraints)
-        if state != "failed":
-            self._model.observe_excesses(trial_id, excesses)
-        if final is not None:
-            self._model.complete(trial_id, final, self._errors(trial.metrics))
-            excesses = self._excesses(trial.metrics, self._space.stated_constraints)
-        if trial_id == BASELINE:
-            self._judge_by_baseline()
-        trained = [objective for objective in self._space.objectives if not self._space.is_probed(objective)]
-        learned = preparatory or measured(trial.metrics, trained)
-        self._model.observe_feasibility(trial_id, state == "stopped" or (state == "complete" and learned))
-        told = "failed" if preparatory else trial.state
-        self._optuna_study.tell(trial_id, told, None if final is None else final.tolist(), excesses)
+        trial.state = state
+        trial.metrics |= finite(metrics or {})
+        excesses, stated = self._model.finish(trial), self._space.stated_constraints
+        losses = None if trial.losses is None else trial.losses.tolist()
+        told = {str(limit): excess for limit, excess in excesses.items() if losses is None or limit in stated}
+        self._optuna_study.tell(trial_id, "failed" if trial.is_preparatory else trial.state, losses, told)
 
     def replay(self, events: Iterable[Event]) -> list[Proposal]:
         """Learn from a journal; return the trials that were started but have not finished.
@@ -171,12 +134,12 @@ class Advisor:
         events, repeats = list(events), defaultdict[str, list[dict[str, float]]](list)
         for event in events:
             if isinstance(event, Repeat):
-                repeats[event.trial_id].append(_finite(event.metrics))
+                repeats[event.trial_id].append(finite(event.metrics))
         for event in events:
             match event:
                 case Known():
                     for known in event.measurements:  # of earlier runs; they are not trials of this run
-                        self._learn_earlier_run(known)
+                        self._model.observe_earlier_run(known)
                 case Start():
                     self._restart(Proposal(event.trial_id, event.config, event.kind))
                 case Measurement() | Finish() if event.trial_id not in self.trials:
@@ -186,18 +149,11 @@ class Advisor:
                 case Finish():
                     trial = self.trials[event.trial_id]
                     trial.metrics = merge_repeats(trial.metrics, repeats[event.trial_id])
-                    is_short = 0 < trial.epochs < self._space.last_epoch(trial.proposal.config)
+                    is_short = 0 < trial.epochs < trial.length
                     # complete, but budget.epochs was extended since
                     state = "stopped" if event.state == "complete" and is_short else event.state
                     self.finish(event.trial_id, state, event.metrics)
         return [trial.proposal for trial in self.trials.values() if trial.state is None]
-
-    def _learn_earlier_run(self, known: KnownMeasurement) -> None:
-        if metrics := _finite(known.metrics):
-            excesses = self._excesses(metrics, self._space.all_constraints)
-            self._model.observe_earlier_run(known.config, self._losses(metrics), excesses, self._errors(metrics))
-        if elsewhere := _finite(known.elsewhere):
-            self._model.observe_elsewhere(known.run, known.config, self._losses(elsewhere), self._errors(elsewhere))
 
     def _choose(self) -> dict[str, Scalar]:
         if self._grid is not None:
@@ -219,43 +175,25 @@ class Advisor:
         """Seed a generator by the observations so far, so that the number of queries does not matter."""
         return np.random.default_rng([self._seed, len(self.trials), self._epochs, purpose])
 
-    def _losses(self, metrics: Mapping[str, float]) -> NDArray[np.float64]:
-        return np.array([o.loss(metrics.get(o.metric, math.nan)) for o in self._space.objectives], dtype=float)
-
-    def _errors(self, metrics: Mapping[str, float]) -> NDArray[np.float64]:
-        """Return the standard errors of the objectives that trials measure independently; 0 for the others.
-
-        What is learned is measured on the same validation samples in all trials, and most of its interval stands for
-        their choice. What remains is much alike in all trials, as the noise is that the model learns.
-        """
-        names = [objective.metric for objective in self._space.objectives]
-        halves = [0.0 if self._space.is_learned(name) else half_interval(metrics, name) or 0.0 for name in names]
-        return np.array(halves) / HALF_95
-
     def _start(self, config: Mapping[str, Scalar], kind: Kind, name: str | None = None) -> Proposal:
-        preparatory = kind != self._space.trial_kind
-        prefix = "p" if preparatory else "t"
         if name is None:  # the last number, not how many there are: a damaged journal may lack trials
-            last = max((int(other[1:]) for other in self.trials if other[0] == prefix), default=0)
-            name = f"{prefix}{last + 1:04d}"
+            last = max((int(other[1:]) for other in self.trials if other[0] == self._prefix(kind)), default=0)
+            name = f"{self._prefix(kind)}{last + 1:04d}"
         chosen = self._optuna_study.start(name, config)
         proposal = Proposal(name, {**self._space.fixed, **chosen}, kind)
-        self.trials[name] = ObservedTrial(proposal)
-        self._pending = chosen if preparatory else None
-        if not preparatory:
+        trial = self._model.start(proposal)
+        self._pending = chosen if trial.is_preparatory else None
+        if not trial.is_preparatory:
             self._tried.add(self._key(chosen))
-        self._model.start(name, chosen, preparatory)
         return proposal
 
+    def _prefix(self, kind: Kind) -> str:
+        return "t" if kind == self._space.trial_kind else "p"
+
     def _restart(self, past: Proposal) -> None:
-        if past.trial_id in self.trials or past.trial_id[0] != ("t" if past.kind == self._space.trial_kind else "p"):
-            raise ValueError(f"{past.trial_id}, a {past.kind}, cannot have been started there")
-        try:
-            proposal = self._start(past.config, past.kind, past.trial_id)
-        except ValueError as error:
-            raise ValueError(f"{past.trial_id}: its configuration is not of this space: {error}") from error
-        if proposal != past:
-            raise ValueError(f"{past.trial_id}, a {past.kind} of {past.config}, cannot have come from this space")
+        is_new = past.trial_id not in self.trials and past.trial_id[0] == self._prefix(past.kind)
+        if not is_new or self._start(past.config, past.kind, past.trial_id) != past:
+            raise ValueError(f"{past.trial_id}, a {past.kind} of {past.config}, cannot have been started there")
 
     def _running(self, trial_id: str) -> ObservedTrial:
         if trial_id not in self.trials:
@@ -266,36 +204,13 @@ class Advisor:
         return trial
 
     def _reason_to_stop(self, trial: ObservedTrial, epoch: int) -> str | None:
-        trial_id, left = trial.proposal.trial_id, self._epochs_left
+        left = self._epochs_left
         if left <= 0:
             return EPOCHS_SPENT
-        if not self._model.is_rung(trial_id, epoch):
+        if not self._model.is_rung(trial, epoch):
             return None
-        if left < self._space.last_epoch(trial.proposal.config) - epoch:
+        if left < trial.length - epoch:
             return "budget.total_epochs has too few epochs left to complete it"
         if left < self._space.lengths[0]:
             return None  # no other could be completed
-        return self._model.reason_to_stop(trial_id, epoch, self._rng(2))
-
-    def _excesses(self, metrics: Mapping[str, float], constraints: Iterable[Constraint]) -> dict[str, float]:
-        """Return excesses by constraint, without those whose metric or whose baseline is not measured yet."""
-        first = self.trials.get(BASELINE)  # constraints refer to it only if the space has a baseline
-        baseline = first.metrics if first and first.state == "complete" else {}
-        given = {str(constraint): constraint.given(baseline) for constraint in constraints}
-        return {name: c.excess(metrics[c.metric]) for name, c in given.items() if c and c.metric in metrics}
-
-    def _final_excesses(self, trial: ObservedTrial, constraints: Iterable[Constraint]) -> dict[str, float]:
-        """Return those of a trial that has ended; of one that ended early, not those of what takes training."""
-        early = [] if trial.state == "complete" else self._learned_constraints
-        return self._excesses(trial.metrics, [limit for limit in constraints if limit not in early])
-
-    def _judge_by_baseline(self) -> None:
-        """Learn the excesses of trials that ended before the baseline, by constraints that refer to it."""
-        of_baseline = [constraint for constraint in self._space.all_constraints if constraint.of_baseline]
-        for trial_id, trial in self.trials.items():
-            if trial_id != BASELINE and trial.state not in (None, "failed"):
-                self._model.observe_excesses(trial_id, self._final_excesses(trial, of_baseline))
-
-
-def _finite(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)}
+        return self._model.reason_to_stop(trial, epoch, self._rng(2))

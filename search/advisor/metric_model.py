@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from search.advisor.curve_levels import curve_levels
 from search.advisor.encoding import Array, Encoding, Rows
@@ -40,7 +39,7 @@ class MetricModel:
         self.columns = columns
         self.max_value = -np.inf  # of all measurements
         self._encoding, self._scale, self._min_spread = encoding, scale, min_spread
-        self._equal_lengths, self._is_learned = equal_lengths, is_learned
+        self._equal_lengths, self.is_learned = equal_lengths, is_learned
         self._measurements: list[tuple[Rows, float, float, float]] = []  # row, progress, value, standard error
         self._trials: list[int] = []  # which trial each is of: a number by row
         self._numbers: dict[bytes, int] = {}
@@ -113,14 +112,6 @@ class MetricModel:
         means, _ = process.predict(self._points(rows))
         return (means - process.mean) / process.spread
 
-    def probability_below_zero(self, rows: Rows, noise: float) -> Array:
-        """Return the probability that the metric is below zero at full length, shape (m,).
-
-        `noise`: the least standard error of a prediction.
-        """
-        means, deviations = self.predict(rows)
-        return np.asarray(ndtr(-means / np.hypot(deviations, noise)))
-
     def _gaussian_process(self, count: int, hyperparameters: Hyperparameters | None) -> GaussianProcess:
         """Use the first `count` measurements, of too many those that `last_of_each` returns.
 
@@ -136,7 +127,7 @@ class MetricModel:
         given = errors * slopes
         if self._equal_lengths:
             levels, spreads, missed = curve_levels([self._trials[i] for i in compared], progress, scaled)
-            scaled, given = (scaled - levels) / spreads, np.hypot(given / spreads, missed * self._is_learned)
+            scaled, given = (scaled - levels) / spreads, np.hypot(given / spreads, missed * self.is_learned)
         points, scale_of = self._points(rows[used]), self._encoding.scale_of(self.columns)
         points = points._replace(progress=progress[used])
         return GaussianProcess(points, scaled[used], scale_of, hyperparameters, self._min_spread, given[used])

@@ -183,10 +183,7 @@ def _negative_log_likelihood(
     covariance = alike * (always + changing * epochs) + mean_curve * epochs
     covariance += (trends * slopes) @ trends.T
     covariance[np.diag_indices_from(covariance)] += noise + given
-    try:
-        factor, _ = cho_factor(covariance, lower=True, check_finite=False)
-    except np.linalg.LinAlgError:
-        return 1e25, np.zeros(sum(map(len, hyperparameters)))
+    factor, _ = cho_factor(covariance, lower=True, check_finite=False)
     inverse = cho_solve((factor, True), np.eye(len(values)), check_finite=False)
     weights = inverse @ values
     likelihood = 0.5 * float(values @ weights) + float(np.log(np.diag(factor)).sum())

@@ -7,26 +7,32 @@ Swersky et al. 2014, "Freeze-thaw Bayesian optimization" (arXiv 1406.3896), on s
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from search.advisor.acquisition import expected_improvement
 from search.advisor.encoding import Array, Encoding, Rows
 from search.advisor.metric_model import MetricModel, log_rates, warp_losses
 from search.advisor.probe_tuner import ProbeTuner
+from search.advisor.proposal import Proposal, State
 from search.advisor.rungs import progress, rungs
 from search.advisor.surrogate import rounded
+from search.front.intervals import HALF_95, half_interval
+from search.front.objective import Constraint, measured
 from search.front.pareto import Losses, hypervolume, is_pareto_optimal, pareto_rank
 from search.front.roles import rate_metric
 from search.front.targets import is_duration
+from search.record.events import KnownMeasurement
 from search.space.space import Space
 from search.text.numbers import join_words
 from trainables.contract import EPOCHS, Scalar
 
+BASELINE = "t0001"  # trial of the baseline, if the space has one
 FIRST_TRIALS, FIRST_FRACTION = 8, 0.25  # random trials before the model is used; at most this fraction of the budget
 FIRST_MEASURED = 4  # of them, at least, must have measured something
 FIRST_COMPLETE = 0.1  # of the full lengths of the budget: for first trials, as forecasts are learned from whole curves
@@ -48,15 +54,22 @@ MAX_ON_FRONT = 128
 NEW_TRIAL_FACTOR = 0.5
 
 
-@dataclass
-class _ModelledTrial:
+@dataclass(eq=False)
+class ObservedTrial:
+    """Trial as the search knows it. `metrics`: the finite values of its last measurement."""
+
+    proposal: Proposal
     row: Rows
     length: int  # in epochs
+    is_preparatory: bool  # a probe before a training, which does not count as a trial
+    epochs: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    why_stopped: str | None = None  # None: it was not told to stop
+    state: State | None = None  # None: running
     measured_epoch: int = 0  # of its last measurement at a rung
-    has_rate: bool = True  # the last measurement has no NaN
-    final: Array | None = None  # losses at full length
+    was_measured: bool = False  # all of its objectives, once
+    losses: Array | None = None  # at full length
     violates: bool = False  # a constraint; such a trial is on no front
-    is_running: bool = True
 
 
 @dataclass
@@ -72,30 +85,32 @@ class TrialModel:
     def __init__(self, space: Space) -> None:
         encoding = self._encoding = Encoding(space)
         self._space = space
+        self._trained = [objective for objective in space.objectives if not space.is_probed(objective)]
+        # on metrics that take training, so that early measurements of them can mislead
+        self._learned_constraints = [limit for limit in space.all_constraints if space.is_learned(limit.metric)]
         self._learns_curves = space.stopping_rule != "none"  # else they would leave room for fewer trials in the models
         every = encoding.columns(space.parameters)
         probed, trained = encoding.columns(space.affecting("probed")), encoding.columns(space.affecting("trained"))
         decoupled, lengths_differ = space.evaluation == "decoupled", EPOCHS in space.parameters
         new_model = partial(MetricModel, encoding, equal_lengths=not lengths_differ)
-        self._is_probed = np.array([space.is_probed(objective) for objective in space.objectives])
         self._objectives = list[MetricModel]()
-        for objective, is_probed in zip(space.objectives, self._is_probed, strict=True):
+        for objective in space.objectives:
+            is_probed = objective not in self._trained
             columns = probed if is_probed else every if is_duration(objective.metric) else trained
             scale, min_spread = (log_rates, RATES_DIFFER_BY) if is_probed and decoupled else (warp_losses, 0.0)
             learned = space.is_learned(objective.metric)
             self._objectives.append(new_model(columns, scale, min_spread, is_learned=learned))
         self._failure = new_model(every)
-        self._excesses = {str(limit): new_model(every) for limit in space.all_constraints}
+        self._excesses = {limit: new_model(every) for limit in space.all_constraints}
         # probes tune the training's rate, or else the first objective that they measure
         is_rate = [objective.metric == rate_metric(space.known_metrics) for objective in space.objectives]
-        first = max(range(len(is_rate)), key=lambda i: (self._is_probed[i], is_rate[i]))
-        tuned = space.probe_tuned_parameters if self._is_probed.any() else set()
+        first = max(range(len(is_rate)), key=lambda i: (space.is_probed(space.objectives[i]), is_rate[i]))
+        tuned = space.probe_tuned_parameters if len(self._trained) < len(is_rate) else set()
         most = PROBES_AN_HOUR * (space.budget.hours or math.inf)
         self.probe_tuner = ProbeTuner(encoding, self._objectives[first], tuned, self._feasibility, most)
         # objectives that the user bounds by the numbers of epochs in the space
         self._set_by_length = [i for i, o in enumerate(space.objectives) if lengths_differ and is_duration(o.metric)]
-        self._trials: dict[str, _ModelledTrial] = {}
-        self._measured: set[str] = set()
+        self.trials: dict[str, ObservedTrial] = {}
         self._earlier: list[Rows] = []  # configurations of which earlier runs measured all objectives
         self._elsewhere = defaultdict[str, list[tuple[Rows, Losses]]](list)  # by run on other data or another machine
         self._tried: set[bytes] = set()
@@ -104,92 +119,87 @@ class TrialModel:
         self._first_trials = round(min(most_first, FIRST_FRACTION * (space.budget.trials or math.inf)))
         self.num_started = 0  # trials, without preparatory probes
         self._first_complete = max(1, min(self._first_trials, round(FIRST_COMPLETE * space.budget.full_lengths)))
-        self._to_the_end: list[str] = []  # of the first trials
+        self._to_the_end: list[ObservedTrial] = []  # of the first trials
         self._expected: Rows = np.empty((0, len(space.parameters)))  # of running trials
         self._estimate: _FrontEstimate | None = None
 
-    def start(self, trial_id: str, config: Mapping[str, Scalar], preparatory: bool = False) -> None:
-        """Record the start of a trial, or of a preparatory probe, which does not count as a trial."""
-        (row,) = self._encoding.rows([config])
-        self._trials[trial_id] = _ModelledTrial(row, self._length(config), is_running=not preparatory)
+    def start(self, proposal: Proposal) -> ObservedTrial:
+        """Record the start of a trial, and return it."""
+        (row,) = self._encoding.rows([proposal.config])
+        length, preparatory = self._space.last_epoch(proposal.config), proposal.kind != self._space.trial_kind
+        trial = self.trials[proposal.trial_id] = ObservedTrial(proposal, row, length, preparatory)
         if preparatory:
             self.probe_tuner.start(row)
-            return
+            return trial
         self._tried.add(row.tobytes())
         self.num_started += 1
         if len(self._to_the_end) < self._first_complete:
-            self._to_the_end.append(trial_id)
+            self._to_the_end.append(trial)
+        return trial
 
-    def is_rung(self, trial_id: str, epoch: int) -> bool:
+    def is_rung(self, trial: ObservedTrial, epoch: int) -> bool:
         """Return whether the trial may be judged at this epoch, see `rungs`."""
-        return self._learns_curves and epoch in rungs(self._trials[trial_id].length)
+        return self._learns_curves and epoch in rungs(trial.length)
 
-    def observe(
-        self, trial_id: str, epoch: int, losses: Array, excesses: Mapping[str, float] = {}, errors: Array | float = 0.0
-    ) -> None:
-        """Record a measurement at one of the `rungs`; other epochs add no information.
+    def observe(self, trial: ObservedTrial, epoch: int) -> None:
+        """Learn the metrics of a probe, or those of a training at one of the `rungs`: others add no information.
 
-        A loss is NaN where nothing finite was measured. After a short epoch, that is so for rates. Without one of the
-        other losses the measurement does not count. `errors`: their standard errors, 0 where unknown. `excesses`: of
-        constraints on metrics that take training.
+        After a short epoch, a training may have no rate. Without one of the other objectives it does not count.
         """
-        trial, finite = self._trials[trial_id], np.isfinite(losses)
-        if self.is_rung(trial_id, epoch) and epoch > trial.measured_epoch and finite[~self._is_probed].all():
-            trial.measured_epoch, trial.has_rate = epoch, bool(finite.all())
-            if trial.has_rate:
-                self._measured.add(trial_id)
+        if trial.is_preparatory:
+            self._learn(trial.row, 1.0, trial.metrics)
+        elif self.is_rung(trial, epoch) and epoch > trial.measured_epoch and measured(trial.metrics, self._trained):
+            trial.measured_epoch = epoch
+            trial.was_measured |= measured(trial.metrics, self._space.objectives)
             part = progress(epoch, trial.length, self._space.lengths[1])
-            self._learn(trial.row, part, losses, excesses, errors)
+            self._learn(trial.row, part, trial.metrics, self._learned_constraints)
 
-    def complete(self, trial_id: str, losses: Array, errors: Array | float = 0.0) -> None:
-        """Record the losses of a trial at full length; `errors` as for `observe`."""
-        self._trials[trial_id].final = losses
-        self._measured.add(trial_id)
-        self.observe_probe(trial_id, losses, errors)
+    def finish(self, trial: ObservedTrial) -> dict[Constraint, float]:
+        """Learn from a trial that has ended, see `Advisor.finish`; return the excesses of its constraints.
 
-    def observe_probe(self, trial_id: str, losses: Array, errors: Array | float = 0.0) -> None:
-        """Record the losses of a probe: all objectives, NaN for those that need training; `errors` as for `observe`."""
-        self._learn(self._trials[trial_id].row, 1.0, losses, {}, errors)
-
-    def observe_earlier_run(
-        self, config: Mapping[str, Scalar], losses: Array, excesses: Mapping[str, float], errors: Array | float = 0.0
-    ) -> None:
-        """Record a measurement of an earlier run: losses, NaN where unknown, and the excesses of constraints.
-
-        It is not a trial of this run: the same configuration may be proposed again. `errors` as for `observe`.
+        Of a trial that ended early, nothing is known of constraints on metrics that take training.
         """
-        (row,) = self._encoding.rows([config])
-        self._learn(row, 1.0, losses, excesses, errors)
-        if np.isfinite(losses).all():
+        is_complete = trial.state == "complete"
+        if is_complete and not trial.is_preparatory and measured(trial.metrics, self._space.objectives):
+            trial.losses, trial.was_measured = self._losses(trial.metrics), True
+            self._learn(trial.row, 1.0, trial.metrics)
+        has_learned = is_complete and (trial.is_preparatory or measured(trial.metrics, self._trained))
+        runs = trial.state == "stopped" or has_learned
+        if not runs and trial in self._to_the_end:
+            self._to_the_end.remove(trial)  # the next one that starts takes its place
+        self._failure.learn(trial.row, 1.0, -1.0 if runs else 1.0)
+        excesses = self._learn_excesses(trial, self._space.all_constraints)
+        if trial.proposal.trial_id == BASELINE:  # of trials that ended before it, not all could be judged
+            relative = [limit for limit in self._excesses if limit.of_baseline]
+            for other in self.trials.values():
+                if other is not trial and other.state is not None:
+                    self._learn_excesses(other, relative)
+        self._invalidate()
+        return excesses
+
+    def _learn_excesses(self, trial: ObservedTrial, constraints: Iterable[Constraint]) -> dict[Constraint, float]:
+        early = () if trial.state == "complete" else self._learned_constraints
+        excesses = self._excesses_of(trial.metrics, (limit for limit in constraints if limit not in early))
+        if trial.state != "failed":
+            trial.violates |= any(excess > 0 for excess in excesses.values())
+            for limit, excess in excesses.items():
+                self._excesses[limit].learn(trial.row, 1.0, excess)
+        return excesses
+
+    def observe_earlier_run(self, known: KnownMeasurement) -> None:
+        """Learn what an earlier run measured, here or elsewhere: on other data or another machine.
+
+        It is no trial of this run: the same configuration may be proposed again.
+        """
+        (row,) = self._encoding.rows([known.config])
+        self._learn(row, 1.0, metrics := finite(known.metrics), self._excesses)
+        if measured(metrics, self._space.objectives):
             self._earlier.append(row)
-
-    def observe_elsewhere(
-        self, run: str, config: Mapping[str, Scalar], losses: Array, errors: Array | float = 0.0
-    ) -> None:
-        """Record a measurement of an earlier run on other data or another machine, as `observe_earlier_run` does."""
-        (row,) = self._encoding.rows([config])
-        for model, loss, error in zip(self._objectives, losses, np.broadcast_to(errors, losses.shape), strict=True):
-            if np.isfinite(loss):
-                model.learn_elsewhere(run, row, float(loss), float(error))
-        if np.isfinite(losses).all():
-            self._elsewhere[run].append((row, losses))
+        for model, _, loss, error in self._losses_and_errors(metrics := finite(known.elsewhere)):
+            model.learn_elsewhere(known.run, row, loss, error)
+        if measured(metrics, self._space.objectives):
+            self._elsewhere[known.run].append((row, self._losses(metrics)))
             self._first_trials = min(self._first_trials, FIRST_MEASURED)
-        self._invalidate()
-
-    def observe_feasibility(self, trial_id: str, runs: bool) -> None:
-        """Record that a trial has ended, and whether its configuration can run here."""
-        self._trials[trial_id].is_running = False
-        if not runs and trial_id in self._to_the_end:
-            self._to_the_end.remove(trial_id)  # the next one that starts takes its place
-        self._failure.learn(self._trials[trial_id].row, 1.0, -1.0 if runs else 1.0)
-        self._invalidate()
-
-    def observe_excesses(self, trial_id: str, excesses: Mapping[str, float]) -> None:
-        """Record the size of each constraint violation at full length; zero or less is satisfied."""
-        self._trials[trial_id].violates |= any(excess > 0 for excess in excesses.values())
-        for name, excess in excesses.items():
-            self._excesses[name].learn(self._trials[trial_id].row, 1.0, excess)
-        self._invalidate()
 
     def propose(self, rng: np.random.Generator) -> dict[str, Scalar]:
         """Return the untried configuration with the largest expected gain; a random one while there is little data."""
@@ -207,20 +217,19 @@ class TrialModel:
         odds = (odds / odds.max()) ** FEASIBILITY_POWER if odds.max() > 0 else np.ones(len(rows))
         return self._encoding.config(rows[rng.choice(len(rows), p=odds / odds.sum())])
 
-    def reason_to_stop(self, trial_id: str, epoch: int, rng: np.random.Generator) -> str | None:
+    def reason_to_stop(self, trial: ObservedTrial, epoch: int, rng: np.random.Generator) -> str | None:
         """Return why a trial should end at this epoch, a rung; None: it should continue.
 
         It continues while its remaining epochs promise as much gain per epoch as a new trial does.
         """
-        if trial_id in self._to_the_end:
+        if trial in self._to_the_end:
             return None
-        trial = self._trials[trial_id]
         if trial.measured_epoch != epoch:
             return "an objective had no finite value"
         if self._has_too_little_data(self.num_started - 1):
-            first = join_words(self._to_the_end)
+            first = join_words([each.proposal.trial_id for each in self._to_the_end])
             early = f"the first trials that have a rate, all but {first}, end early, so that more are tried"
-            return early if trial.has_rate else None
+            return early if trial.was_measured else None
         self._expect_others(trial)
         own = float(self.gain(trial.row[None])[0]) / (trial.length - epoch)
         if own >= NEW_TRIAL_FACTOR * self._gain_per_epoch(rng):
@@ -247,31 +256,48 @@ class TrialModel:
         """Return the gain per epoch of the next trial: the best candidate with `gp`, else a random one."""
         if self._space.searcher.name == "gp":
             best, gain = self._best_candidate(rng)
-            return gain / self._length(self._encoding.config(best))
+            return gain / self._space.last_epoch(self._encoding.config(best))
         rows = self.probe_tuner.fastest(self._encoding.random(rng, CANDIDATES))
-        return float(np.mean(self.gain(rows) / [self._length(self._encoding.config(row)) for row in rows]))
+        return float(np.mean(self.gain(rows) / [self._space.last_epoch(self._encoding.config(row)) for row in rows]))
 
-    def _length(self, config: Mapping[str, Scalar]) -> int:
-        """Epochs of a trial of this configuration."""
-        return self._space.last_epoch({**self._space.fixed, **config})
+    def _losses(self, metrics: Mapping[str, float]) -> Losses:
+        return np.array([objective.loss(metrics[objective.metric]) for objective in self._space.objectives])
+
+    def _losses_and_errors(self, metrics: Mapping[str, float]) -> Iterator[tuple[MetricModel, bool, float, float]]:
+        """Yield for each measured objective its model, whether it is probed, its loss and its standard error.
+
+        The error is that of metrics that trials measure independently; 0 for the others. What is learned is measured on
+        the same validation samples in all trials, and most of its interval stands for their choice. What remains is
+        much alike in all trials, as the noise is that the model learns.
+        """
+        for objective, model in zip(self._space.objectives, self._objectives, strict=True):
+            if (name := objective.metric) in metrics:
+                half = 0.0 if model.is_learned else half_interval(metrics, name) or 0.0
+                yield model, objective not in self._trained, objective.loss(metrics[name]), half / HALF_95
+
+    def _excesses_of(self, metrics: Mapping[str, float], constraints: Iterable[Constraint]) -> dict[Constraint, float]:
+        """Return excesses by constraint, without those whose metric or whose baseline is not measured yet."""
+        first = self.trials.get(BASELINE)  # constraints refer to it only if the space has a baseline
+        baseline = first.metrics if first and first.state == "complete" else {}
+        given = {limit: limit.given(baseline) for limit in constraints if limit.metric in metrics}
+        return {limit: at.excess(metrics[limit.metric]) for limit, at in given.items() if at}
 
     def _learn(
-        self, row: Rows, progress: float, losses: Array, excesses: Mapping[str, float], errors: Array | float
+        self, row: Rows, part: float, metrics: Mapping[str, float], constraints: Iterable[Constraint] = ()
     ) -> None:
-        known = np.broadcast_to(errors, losses.shape)
-        for model, is_probed, loss, error in zip(self._objectives, self._is_probed, losses, known, strict=True):
-            if np.isfinite(loss):
-                model.learn(row, 1.0 if is_probed else progress, float(loss), float(error))
-                if model is self.probe_tuner.rate:
-                    self.probe_tuner.learn(row, float(loss))
-        for name, excess in excesses.items():
-            self._excesses[name].learn(row, progress, excess)
+        """Learn the objectives among `metrics`, and what these say of the constraints."""
+        for model, is_probed, loss, error in self._losses_and_errors(metrics):
+            model.learn(row, 1.0 if is_probed else part, loss, error)
+            if model is self.probe_tuner.rate:
+                self.probe_tuner.learn(row, loss)
+        for limit, excess in self._excesses_of(metrics, constraints).items():
+            self._excesses[limit].learn(row, part, excess)
         self._invalidate()
 
-    def _expect_others(self, judged: _ModelledTrial | None = None) -> None:
+    def _expect_others(self, judged: ObservedTrial | None = None) -> None:
         """Count on what the model predicts for the trials that are running, but for the one that is judged."""
-        others = [trial.row for trial in self._trials.values() if trial.is_running and trial is not judged]
-        expected = np.array(others, dtype=float).reshape(-1, self._expected.shape[1])
+        running = (t for t in self.trials.values() if t.state is None and not t.is_preparatory and t is not judged)
+        expected = np.array([trial.row for trial in running], dtype=float).reshape(-1, self._expected.shape[1])
         if not np.array_equal(expected, self._expected):
             self._expected, self._estimate = expected, None
             for model in self._objectives:
@@ -283,7 +309,8 @@ class TrialModel:
 
     def _has_too_little_data(self, num_started: int) -> bool:
         earlier = len(self._earlier)
-        return num_started + earlier < self._first_trials or len(self._measured) + earlier < FIRST_MEASURED
+        measured_here = sum(trial.was_measured for trial in self.trials.values())
+        return num_started + earlier < self._first_trials or measured_here + earlier < FIRST_MEASURED
 
     def _predict(self, rows: Rows) -> tuple[Array, Array]:
         """Return means and standard deviations of all objectives at full length, each (m, num_objectives)."""
@@ -294,22 +321,25 @@ class TrialModel:
         """Return the probability of running here and of satisfying all constraints, shape (m,)."""
         limits = [(self._failure, 0.0, FAILURE_NOISE)]
         limits += [(model, -CONSTRAINT_MARGIN, EXCESS_NOISE) for model in self._excesses.values()]
-        odds = [model.probability_below_zero(rows, noise) for model, limit, noise in limits if model.max_value > limit]
-        return np.prod(odds, axis=0) if odds else np.ones(len(rows))
+        odds = np.ones(len(rows))
+        for model, limit, noise in limits:
+            if model.max_value > limit:
+                means, deviations = model.predict(rows)
+                odds *= ndtr(-means / np.hypot(deviations, noise))  # that it is below zero
+        return odds
 
-    def _final(self) -> list[_ModelledTrial]:
+    def _final(self) -> list[ObservedTrial]:
         """Return the trials of full length that may be on the front."""
-        return [trial for trial in self._trials.values() if trial.final is not None and not trial.violates]
+        return [trial for trial in self.trials.values() if trial.losses is not None and not trial.violates]
 
     def _estimate_front(self) -> _FrontEstimate:
         if self._estimate is None:
             final = self._final()
-            ranks = pareto_rank(np.array([trial.final for trial in final]))
+            ranks = pareto_rank(np.array([trial.losses for trial in final]))
             kept = [final[i] for i in np.argsort(ranks, kind="stable")[:MAX_ON_FRONT]]
-            measured = (t for t in self._trials.values() if t.measured_epoch or t.final is not None)
-            others = [t for t in measured if t.final is None or t.violates][-MAX_ON_FRONT:]
-            known = [trial.row for trial in [*kept, *others]] + self._earlier[-MAX_ON_FRONT:]
-            rows = np.vstack([self._expected, *known])
+            known = (t for t in self.trials.values() if t.measured_epoch or t.losses is not None)
+            others = [t for t in known if t.losses is None or t.violates][-MAX_ON_FRONT:]
+            rows = np.vstack([self._expected, *(t.row for t in [*kept, *others]), *self._earlier[-MAX_ON_FRONT:]])
             means, _ = self._predict(rows)
             optimal = is_pareto_optimal(means)
             nadir = means[optimal].max(axis=0) + 0.1 * np.ptp(means[optimal], axis=0) + 1e-9
@@ -352,3 +382,8 @@ class TrialModel:
 
     def _are_untried(self, rows: Rows) -> NDArray[np.bool_]:
         return np.array([row.tobytes() not in self._tried for row in rows], dtype=bool)
+
+
+def finite(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the metrics that have a finite value."""
+    return {name: float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)}

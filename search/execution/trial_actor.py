@@ -14,6 +14,7 @@ from typing import Any
 import ray
 from ray import tune
 
+from search.advisor.proposal import State
 from search.execution.protocol import BusyError, Died, Ended, GroupError, PoolClient, Task
 from trainables.contract import InfeasibleError, Measurement, Resources, load_trainable
 
@@ -55,7 +56,7 @@ class Waiting:
 class Finished:
     """End of the trial. `metrics`: what is known about a trial that cannot run."""
 
-    state: str
+    state: State
     reason: str | None
     seconds: float | None  # as in `Measured`; None: not known
     setup_seconds: float | None
@@ -159,7 +160,7 @@ class TrialActor(tune.Trainable):  # type: ignore[misc]  # Ray has no types
             self._setup_seconds += self._submitted_at - asked_at
         return Waiting(None) if waited else None
 
-    def _finish(self, state: str, reason: str | None, metrics: Mapping[str, float] | None = None) -> Finished:
+    def _finish(self, state: State, reason: str | None, metrics: Mapping[str, float] | None = None) -> Finished:
         seconds = self._seconds()
         self._client.release()
         return Finished(state, reason, seconds, self._setup_seconds, metrics or {})

@@ -85,7 +85,7 @@ class Space(BaseModel):
 
     def last_epoch(self, config: Mapping[str, Any]) -> int:
         """Epoch at which a trial with these settings is complete: their `epochs`, or the budget's; 0 for probes."""
-        return 0 if self.evaluation == "probe" else int(config.get(EPOCHS) or self.budget.epochs)
+        return 0 if self.evaluation == "probe" else int({**self.fixed, **config}.get(EPOCHS) or self.budget.epochs)
 
     @property
     def lengths(self) -> tuple[int, int]:
@@ -95,7 +95,7 @@ class Space(BaseModel):
                 return round(least), round(most)
             case Choice(values=values):
                 return min(map(int, values)), max(map(int, values))
-        length = self.last_epoch(self.fixed)
+        length = self.last_epoch({})
         return length, length
 
     @property

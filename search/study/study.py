@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from search.advisor.advisor import TOLD_BEFORE, Advisor
-from search.advisor.proposal import Decision, Proposal
+from search.advisor.proposal import Decision, Proposal, State
 from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
 from search.execution.nodes import NODES_POLL_SECONDS
@@ -229,7 +229,7 @@ class Study:
             else:
                 self._end_pending(proposal, "stopped", over)
 
-    def _end_pending(self, proposal: Proposal, state: str, reason: str | None) -> None:
+    def _end_pending(self, proposal: Proposal, state: State, reason: str | None) -> None:
         self._pending.remove(proposal)
         self._running[proposal.trial_id] = proposal
         self.finish(proposal.trial_id, Finished(state, reason, None, None))

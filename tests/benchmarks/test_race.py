@@ -14,8 +14,8 @@ from our_methods import OurAdvisor, OurAdvisorWithout
 from problems import CANNOT_RUN, sample
 from race import Course, Courses, Race, trials_of
 
+from search.advisor.metric_model import MetricModel
 from search.advisor.proposal import Proposal
-from search.advisor.trial_model import TrialModel
 from tests.kernels import only_on_x86, printed_with_both_kernels
 
 EPOCHS = 4
@@ -168,12 +168,12 @@ def test_a_drawn_configuration_is_of_the_space():
 
 def test_without_errors_no_measurement_has_one_not_even_the_last(monkeypatch):
     known = []
-    monkeypatch.setattr(TrialModel, "_learn", lambda *measurement: known.append(np.max(measurement[-1]) > 0))
+    monkeypatch.setattr(MetricModel, "learn", lambda self, row, part, value, error=0.0: known.append(error > 0))
     for method in (OurAdvisor, partial(OurAdvisorWithout, "errors")):
         known.clear()
         ended = list(trials_of(Ladder(), method(Ladder(), 3, 3, "noisy"), 3, Noise(0)))
         assert any(point is not None for _, point in ended)
-        assert set(known) == {method is OurAdvisor}
+        assert any(known) == (method is OurAdvisor)
 
 
 SEARCH = """

@@ -8,10 +8,11 @@ import pytest
 import search.advisor.metric_model
 from search.advisor.advisor import Advisor
 from search.advisor.metric_model import MAX_POINTS
+from search.advisor.proposal import Proposal
 from search.advisor.rungs import progress, rungs
 from search.advisor.surrogate import GaussianProcess
 from search.advisor.trial_model import FIRST_TRIALS, TrialModel
-from search.front.objective import Constraint
+from search.record.events import KnownMeasurement
 from search.space.parsing import parse_space
 from tests.kernels import only_on_x86, printed_with_both_kernels
 
@@ -54,13 +55,39 @@ def rng(number=0):
     return np.random.default_rng(number)
 
 
-def run(model, trial_id, config, until=EPOCHS):
-    model.start(trial_id, config)
-    model.observe_feasibility(trial_id, runs=True)
+def start(model, trial_id, config, kind="train"):
+    return model.start(Proposal(trial_id, dict(config), kind))
+
+
+def metrics(model, losses):
+    pairs = zip(model._space.objectives, losses, strict=True)
+    return {o.metric: o.loss(float(loss)) for o, loss in pairs if np.isfinite(loss)}
+
+
+def observe(model, trial, epoch, losses):
+    trial.metrics = metrics(model, losses)
+    model.observe(trial, epoch)
+
+
+def finish(model, trial, losses=(np.nan, np.nan), state="complete", **more):
+    trial.state = state
+    trial.metrics |= {**metrics(model, losses), **more}
+    model.finish(trial)
+
+
+def run(model, trial_id, config, until=EPOCHS, **more):
+    trial = start(model, trial_id, config)
     for epoch in range(1, until):
-        model.observe(trial_id, epoch, curve(config, epoch))
+        observe(model, trial, epoch, curve(config, epoch))
     if until == EPOCHS:
-        model.complete(trial_id, losses(config))
+        finish(model, trial, losses(config), **more)
+    else:
+        finish(model, trial, state="stopped")
+    return trial
+
+
+def known(config, metrics=None, elsewhere=None):
+    return KnownMeasurement(config=config, metrics=metrics or {}, source="earlier t0001", elsewhere=elsewhere or {})
 
 
 def searched(count, parameters=RANGES, seed=0, runs=lambda config: True, **more):
@@ -71,8 +98,7 @@ def searched(count, parameters=RANGES, seed=0, runs=lambda config: True, **more)
         if runs(configs[-1]):
             run(model, f"t{number}", configs[-1])
         else:
-            model.start(f"t{number}", configs[-1])
-            model.observe_feasibility(f"t{number}", runs=False)
+            finish(model, start(model, f"t{number}", configs[-1]), state="infeasible")
     return model, configs
 
 
@@ -82,13 +108,12 @@ def test_the_same_measurements_in_the_same_order_give_the_same_answers():
     rebuilt = TrialModel(space())
     for number, config in enumerate(configs):
         run(rebuilt, f"t{number}", config)
-    run(asked, "last", configs[3], until=6)
-    run(rebuilt, "last", configs[3], until=6)
+    last, same = (run(model, "last", configs[3], until=6) for model in (asked, rebuilt))
     rows = np.random.default_rng(0).random((20, 2))
     assert (asked.gain(rows) == rebuilt.gain(rows)).all()
     assert asked.propose(rng(5)) == rebuilt.propose(rng(5))
     assert asked.expected_gain(rng(6)) == rebuilt.expected_gain(rng(6))
-    assert asked.reason_to_stop("last", 5, rng(7)) == rebuilt.reason_to_stop("last", 5, rng(7))
+    assert asked.reason_to_stop(last, 5, rng(7)) == rebuilt.reason_to_stop(same, 5, rng(7))
 
 
 @pytest.mark.slow
@@ -129,7 +154,7 @@ def test_beside_running_trials_no_near_twins_are_proposed(seed):
     proposed = []
     for number in range(4):
         proposed.append(model.propose(rng([seed, 20 + number])))
-        model.start(f"running{number}", proposed[-1])
+        start(model, f"running{number}", proposed[-1])
     rows = [np.array(list(config.values())) for config in proposed]
     assert min(np.abs(a - b).max() for a, b in itertools.combinations(rows, 2)) > 0.05
 
@@ -138,9 +163,11 @@ def test_once_running_trials_have_ended_they_count_no_longer():
     asked, _ = searched(12)
     rebuilt, _ = searched(12)
     config = asked.propose(rng())
-    asked.start("other", config)
+    trial = start(asked, "other", config)
     asked.propose(rng(1))
-    run(asked, "other", config)
+    for epoch in range(1, EPOCHS):
+        observe(asked, trial, epoch, curve(config, epoch))
+    finish(asked, trial, losses(config))
     run(rebuilt, "other", config)
     assert asked.propose(rng(2)) == rebuilt.propose(rng(2))
 
@@ -151,9 +178,7 @@ def test_the_maximum_of_the_gain_is_found_from_any_random_candidates():
     for number in range(20):
         config = model.propose(rng(number))
         x = np.array(list(config.values()), dtype=float)
-        model.start(f"t{number}", config)
-        model.observe_feasibility(f"t{number}", runs=True)
-        model.complete(f"t{number}", np.array([((x - 0.4) ** 2).sum(), 1 - x[0]]))
+        finish(model, start(model, f"t{number}", config), [((x - 0.4) ** 2).sum(), 1 - x[0]])
     gains = model.gain(model._encoding.rows([model.propose(rng(100 + seed)) for seed in range(10)]))
     assert np.quantile(gains, 0.25) > 0.97 * gains.max() > 0
 
@@ -174,9 +199,8 @@ def test_a_run_elsewhere_helps_where_it_is_alike_and_is_overcome_where_it_is_not
     for seed in range(3):
         model = TrialModel(space())
         for x, y in np.random.default_rng(seed).random((30, 2)):
-            model.observe_elsewhere(
-                "earlier", {"x": x, "y": y}, np.array([1.0, 3.0]) * losses({"x": x - shift, "y": y})
-            )
+            measured = metrics(model, np.array([1.0, 3.0]) * losses({"x": x - shift, "y": y}))
+            model.observe_earlier_run(known({"x": x, "y": y}, elsewhere=measured))
         configs = []
         for number in range(20):
             configs.append(model.propose(rng([seed, number])))
@@ -225,8 +249,7 @@ def test_a_constraint_is_learned():
         model = TrialModel(space(constraints=["memory <= 0.2"]))
         for number in range(20):
             config: Any = model.propose(rng([seed, number]))
-            run(model, f"t{number}", config)
-            model.observe_excesses(f"t{number}", {"memory <= 0.2": config["x"] - 0.2})
+            run(model, f"t{number}", config, memory=config["x"])
             kept.append((number, config["x"] <= 0.2))
     assert np.mean([ok for number, ok in kept if number >= 8]) > 0.8
 
@@ -234,11 +257,9 @@ def test_a_constraint_is_learned():
 def test_a_bound_is_foreseen_before_anything_was_beyond_it():
     """Memory grows with y, as the losses do not; what was seen took up to 0.6 of it."""
     free, bounded = TrialModel(space()), TrialModel(space(constraints=["memory <= 1"]))
-    limit = Constraint("memory", "<=", 1.0)
     for number, y in enumerate(np.linspace(0, 0.5, 8)):
         for model in (free, bounded):
-            run(model, f"t{number}", {"x": number % 3 / 3, "y": float(y)})
-        bounded.observe_excesses(f"t{number}", {str(limit): limit.excess(0.2 * math.exp(2.2 * y))})
+            run(model, f"t{number}", {"x": number % 3 / 3, "y": float(y)}, memory=0.2 * math.exp(2.2 * y))
     rows = np.array([[0.3, 0.4], [0.3, 1.0]])
     kept = bounded.gain(rows) / free.gain(rows)
     assert kept[0] > 0.95
@@ -259,7 +280,7 @@ def test_what_earlier_runs_know_takes_the_place_of_the_first_trials():
     model, taught = TrialModel(space()), TrialModel(space())
     for number in range(12):
         config = {"x": number % 4 / 4, "y": number / 12}
-        taught.observe_earlier_run(config, losses(config), {})
+        taught.observe_earlier_run(known(config, metrics(taught, losses(config))))
     assert model.propose(rng()) != taught.propose(rng())
     proposed = [float(taught.propose(rng(seed))["x"]) for seed in range(6)]
     assert np.mean([abs(x - 0.3) < 0.15 for x in proposed]) > 0.5  # by chance 0.3
@@ -268,7 +289,7 @@ def test_what_earlier_runs_know_takes_the_place_of_the_first_trials():
 
 def test_a_rate_alone_can_be_recalled():
     model = TrialModel(space())
-    model.observe_earlier_run({"x": 0.5, "y": 0.5}, np.array([np.nan, 3.0]), {})
+    model.observe_earlier_run(known({"x": 0.5, "y": 0.5}, {"seconds": 3.0}))
     assert set(model.propose(rng())) == {"x", "y"}
 
 
@@ -277,13 +298,13 @@ def watched(trial, until):
     model = TrialModel(space())
     for number in range(10):
         run(model, f"t{number}", {"x": number % 3 * 0.3, "y": number / 10})
-    run(model, "asked", trial, until=until + 1)
-    return model
+    return model, run(model, "asked", trial, until=until + 1)
 
 
 @pytest.mark.parametrize("epoch", rungs(EPOCHS))
 def test_a_trial_that_is_dominated_by_far_is_not_worth_its_epochs(epoch):
-    assert watched({"x": 1.0, "y": 0.5}, epoch).reason_to_stop("asked", epoch, rng())
+    model, asked = watched({"x": 1.0, "y": 0.5}, epoch)
+    assert model.reason_to_stop(asked, epoch, rng())
 
 
 @pytest.mark.parametrize("epoch", rungs(EPOCHS)[1:])
@@ -292,8 +313,8 @@ def test_a_trial_that_beats_the_front_by_far_is_worth_its_epochs(epoch):
     model = TrialModel(space())
     for number in range(10):
         run(model, f"t{number}", {"x": 0.8 + number % 3 * 0.1, "y": number / 10})
-    run(model, "best", {"x": 0.3, "y": 0.5}, until=epoch + 1)
-    assert model.reason_to_stop("best", epoch, rng()) is None
+    best = run(model, "best", {"x": 0.3, "y": 0.5}, until=epoch + 1)
+    assert model.reason_to_stop(best, epoch, rng()) is None
 
 
 def test_other_searchers_stop_what_promises_less_than_a_random_trial():
@@ -303,9 +324,8 @@ def test_other_searchers_stop_what_promises_less_than_a_random_trial():
         model = TrialModel(space(searcher={"name": searcher}))
         for number in range(10):
             run(model, f"t{number}", {"x": 0.8 + number % 3 * 0.1, "y": number / 10})
-        run(model, "fair", {"x": 0.5, "y": 0.5}, until=6)
-        run(model, "bad", {"x": 1.0, "y": 0.5}, until=6)
-        reasons[searcher] = [model.reason_to_stop(trial_id, 5, rng()) for trial_id in ("fair", "bad")]
+        trials = [run(model, f"x = {x}", {"x": x, "y": 0.5}, until=6) for x in (0.5, 1.0)]
+        reasons[searcher] = [model.reason_to_stop(trial, 5, rng()) for trial in trials]
     less = "a new trial promised more gain per epoch"
     assert reasons == {"gp": [less, less], "tpe": [None, less]}
 
@@ -318,13 +338,11 @@ def test_a_random_trial_is_expected_with_the_settings_that_probes_found():
     more = {"evaluation": "decoupled", "searcher": {"name": "tpe"}, "objectives": objectives}
     model = TrialModel(space(parameters, **more))
     for number, name in enumerate(loader["values"]):
-        model.start(f"p{number}", {"x": 0.5, "y": 0.5, "loader": name}, preparatory=True)
-        model.observe_probe(f"p{number}", np.array([np.nan, -10.0 if number else -100.0]))
+        probe = start(model, f"p{number}", {"x": 0.5, "y": 0.5, "loader": name}, "probe")
+        observe(model, probe, 0, [np.nan, -10.0 if number else -100.0])
     for number in range(10):
         config: dict[str, Any] = {"x": 0.8 + number % 3 * 0.1, "y": number / 10, "loader": "a"}
-        model.start(f"t{number}", config)
-        model.complete(f"t{number}", np.array([losses(config)[0], -100.0]))
-        model.observe_feasibility(f"t{number}", runs=True)
+        finish(model, start(model, f"t{number}", config), [losses(config)[0], -100.0])
     rows = model._encoding.random(rng(), 300)
     fastest = rows.copy()
     fastest[:, 2] = 0
@@ -339,9 +357,7 @@ def test_curves_are_learned_where_trials_may_be_stopped(stopping, counts):
     for number in range(10):
         config = {"x": 0.3, "y": number / 10}
         run(with_curves, f"t{number}", config)
-        without.start(f"t{number}", config)
-        without.complete(f"t{number}", losses(config))
-        without.observe_feasibility(f"t{number}", runs=True)
+        finish(without, start(without, f"t{number}", config), losses(config))
     rows = rng().random((50, 2))
     assert (with_curves.gain(rows) != without.gain(rows)).any() == counts
 
@@ -353,9 +369,7 @@ def test_what_changes_rates_alone_changes_the_time_of_a_training():
     model = TrialModel(space(parameters, objectives=objectives))
     for number in range(10):
         config: dict[str, Any] = {"loader": "ab"[number % 2], "x": number / 10}
-        model.start(f"t{number}", config)
-        model.complete(f"t{number}", np.array([-0.5 - number / 100, 10.0 + 20.0 * (number % 2)]))
-        model.observe_feasibility(f"t{number}", runs=True)
+        finish(model, start(model, f"t{number}", config), [-0.5 - number / 100, 10.0 + 20.0 * (number % 2)])
     fast, slow = model.gain(model._encoding.rows([{"loader": "a", "x": 0.95}, {"loader": "b", "x": 0.95}]))
     assert fast > 2 * slow
 
@@ -368,7 +382,7 @@ def test_trials_of_different_lengths_are_alike_at_equal_parts_of_them():
 
 def test_what_a_trial_measured_on_its_way_is_not_taken_for_what_it_came_to():
     """Each finished trial is known to add next to nothing: its early accuracies leave no doubt in that."""
-    model = watched({"x": 1.0, "y": 0.0}, 3)
+    model, _ = watched({"x": 1.0, "y": 0.0}, 3)
     finished = np.array([[number % 3 * 0.3, number / 10] for number in range(10)])
     assert model.gain(finished).max() < 0.03 * model.gain(rng().random((50, 2))).max()  # 0.02
 
@@ -388,8 +402,8 @@ def test_of_the_first_trials_a_tenth_of_the_budget_is_trained_to_the_end(limits,
     """One at least, so that there is something to recommend, however short the search is."""
     model, answers = TrialModel(space(budget={"epochs": EPOCHS, **limits})), []
     for number in range(FIRST_TRIALS):
-        run(model, f"t{number}", {"x": 0.3, "y": number / FIRST_TRIALS}, until=3)
-        answers.append(model.reason_to_stop(f"t{number}", 2, rng()))
+        trial = run(model, f"t{number}", {"x": 0.3, "y": number / FIRST_TRIALS}, until=3)
+        answers.append(model.reason_to_stop(trial, 2, rng()))
     assert [answer is None for answer in answers] == [True] * complete + [False] * (FIRST_TRIALS - complete)
 
 
@@ -400,17 +414,17 @@ def test_a_grid_without_a_limit_has_first_trials_too():
 
 def test_the_only_trial_is_trained_to_its_end():
     model = TrialModel(space(budget={"epochs": EPOCHS, "trials": 1}))
-    run(model, "t0", {"x": 0.3, "y": 0.5}, until=3)
-    assert model.reason_to_stop("t0", 2, rng()) is None
+    trial = run(model, "t0", {"x": 0.3, "y": 0.5}, until=3)
+    assert model.reason_to_stop(trial, 2, rng()) is None
 
 
 PROBED = {"metric": "seconds", "goal": "minimize", "probed": True}
 
 
 def begun(model, trial_id, config, losses, epoch):
-    model.start(trial_id, config)
-    model.observe(trial_id, epoch, losses)
-    return model.reason_to_stop(trial_id, epoch, rng())
+    trial = start(model, trial_id, config)
+    observe(model, trial, epoch, losses)
+    return model.reason_to_stop(trial, epoch, rng())
 
 
 def test_a_trial_whose_epochs_were_too_short_for_a_rate_is_not_stopped_for_that():
@@ -431,9 +445,9 @@ def test_a_trial_without_a_number_at_a_rung_is_not_worth_going_on():
     model = TrialModel(space())
     for number in range(10):
         run(model, f"t{number}", {"x": 0.9, "y": number / 10})
-    run(model, "lost", {"x": 0.3, "y": 0.5}, until=rungs(EPOCHS)[1] + 1)
-    assert model.reason_to_stop("lost", rungs(EPOCHS)[1], rng()) is None
-    assert model.reason_to_stop("lost", rungs(EPOCHS)[2], rng())
+    lost = run(model, "lost", {"x": 0.3, "y": 0.5}, until=rungs(EPOCHS)[1] + 1)
+    assert model.reason_to_stop(lost, rungs(EPOCHS)[1], rng()) is None
+    assert model.reason_to_stop(lost, rungs(EPOCHS)[2], rng())
 
 
 def test_of_too_few_trials_no_gain_is_expected():
@@ -469,11 +483,10 @@ def test_measurements_between_rungs_say_nothing_new():
     for number in range(10):
         config = {"x": number / 10, "y": 1 - number / 10}
         run(dense, f"t{number}", config)
-        sparse.start(f"t{number}", config)
-        sparse.observe_feasibility(f"t{number}", runs=True)
+        trial = start(sparse, f"t{number}", config)
         for epoch in rungs(EPOCHS):
-            sparse.observe(f"t{number}", epoch, curve(config, epoch))
-        sparse.complete(f"t{number}", losses(config))
+            observe(sparse, trial, epoch, curve(config, epoch))
+        finish(sparse, trial, losses(config))
     rows = rng().random((20, 2))
     assert (sparse.gain(rows) == dense.gain(rows)).all()
 
@@ -495,10 +508,10 @@ def test_after_ten_thousand_measurements_a_step_costs_no_more_than_after_a_few_h
     model, draw = TrialModel(space()), rng()
     for number in range(2500):
         config = {"x": draw.random(), "y": draw.random()}
-        model.start(f"t{number}", config)
+        trial = start(model, f"t{number}", config)
         for epoch in rungs(EPOCHS)[:3]:
-            model.observe(f"t{number}", epoch, curve(config, epoch))
-        model.complete(f"t{number}", losses(config))
+            observe(model, trial, epoch, curve(config, epoch))
+        finish(model, trial, losses(config))
     assert set(model.propose(rng())) == {"x", "y"}
     assert max(Recorder.sizes) <= MAX_POINTS
     assert len(Recorder.sizes) <= 4  # two objectives; looked for once, fitted once
@@ -523,8 +536,7 @@ def test_a_third_objective_will_do():
     model = TrialModel(space(objectives=[{"metric": f"m{i}", "goal": "minimize"} for i in range(3)]))
     for number in range(10):
         config: Any = model.propose(rng(number))
-        model.start(f"t{number}", config)
-        model.complete(f"t{number}", np.array([(config["x"] - i / 3) ** 2 + config["y"] for i in range(3)]))
+        finish(model, start(model, f"t{number}", config), [(config["x"] - i / 3) ** 2 + config["y"] for i in range(3)])
     late = [float(model.propose(rng(number))["y"]) for number in range(20, 23)]
     assert np.mean(late) < 0.2  # nobody wants y
 
@@ -533,7 +545,7 @@ def test_where_nothing_was_measured_no_gain_is_expected_and_nothing_is_worth_goi
     """Eight that diverged at once, then one more that reports an accuracy that is no number."""
     model, _ = searched(FIRST_TRIALS + 1, runs=lambda config: False)
     assert model.expected_gain(rng()) is None
-    assert model.reason_to_stop("t8", 2, rng())
+    assert model.reason_to_stop(model.trials["t8"], 2, rng())
 
 
 def test_a_trial_that_violates_a_constraint_is_on_no_front():
@@ -543,11 +555,8 @@ def test_a_trial_that_violates_a_constraint_is_on_no_front():
     for each in (model, without):
         for number in range(8):
             config = {"x": number / 8, "y": 0.5}
-            run(each, f"t{number:04d}", config)
-            each.observe_excesses(f"t{number:04d}", {"memory <= 1": -0.5})
-    run(model, "t0008", {"x": 0.9, "y": 0.9}, until=EPOCHS)
-    model.complete("t0008", np.array([-5.0, -5.0]))
-    model.observe_excesses("t0008", {"memory <= 1": 0.5})
+            run(each, f"t{number:04d}", config, memory=math.exp(-0.5))
+    finish(model, start(model, "t0008", {"x": 0.9, "y": 0.9}), [-5.0, -5.0], memory=math.exp(0.5))
     assert len(model._final()) == 8
     near = model._encoding.rows([{"x": 0.3, "y": 0.4}])
     assert model.gain(near)[0] > 0
@@ -557,26 +566,25 @@ def test_first_trials_that_all_violate_a_constraint_by_far_leave_others_to_be_pr
     """The probability of each random configuration is zero in all digits."""
     model = TrialModel(space(constraints=["memory <= 1"]))
     for number in range(7):
-        model.start(f"t{number:04d}", {"x": number / 7, "y": 0.5})
-        model.observe_excesses(f"t{number:04d}", {"memory <= 1": 400.0})
-        model.observe_feasibility(f"t{number:04d}", runs=True)
+        trial = start(model, f"t{number:04d}", {"x": number / 7, "y": 0.5})
+        finish(model, trial, state="stopped", memory=math.exp(400.0))
     assert model.propose(rng()).keys() == {"x", "y"}
 
 
 def test_another_first_trial_is_trained_to_its_end_where_one_cannot_run():
     model = TrialModel(space())
     for number in range(1, 40):
-        model.start(f"t{number:04d}", {"x": number / 40, "y": 0.5})
+        start(model, f"t{number:04d}", {"x": number / 40, "y": 0.5})
     kept = list(model._to_the_end)
-    model.observe_feasibility(kept[0], runs=False)
-    model.start("t0050", {"x": 0.99, "y": 0.5})
-    assert model._to_the_end == [*kept[1:], "t0050"]
+    finish(model, kept[0], state="infeasible")
+    another = start(model, "t0050", {"x": 0.99, "y": 0.5})
+    assert model._to_the_end == [*kept[1:], another]
 
 
 def test_what_was_best_elsewhere_is_tried_once():
     model = TrialModel(space())
-    model.observe_elsewhere("other", {"x": 0.5, "y": 0.5}, np.array([-1.0, -1.0]))
+    model.observe_earlier_run(known({"x": 0.5, "y": 0.5}, elsewhere={"accuracy": 1.0, "seconds": 1.0}))
     assert model.propose(rng()) == {"x": 0.5, "y": 0.5}
     for number in range(2):
-        model.start(f"t{number:04d}", {"x": 0.5, "y": 0.5} if not number else {"x": 0.1, "y": 0.1})
+        start(model, f"t{number:04d}", {"x": 0.5, "y": 0.5} if not number else {"x": 0.1, "y": 0.1})
     assert model.propose(rng()) != {"x": 0.5, "y": 0.5}
