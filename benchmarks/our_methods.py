@@ -14,7 +14,6 @@ from problems import METRICS, Point, Problem, space_mapping
 
 from search.advisor import acquisition, metric_model, surrogate, trial_model
 from search.advisor.advisor import Advisor
-from search.advisor.encoding import Encoding
 from search.advisor.proposal import Decision, Proposal
 from search.advisor.trial_model import TrialModel
 from search.space.parsing import parse_space
@@ -28,10 +27,10 @@ PARTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "affects": lambda: mock.patch.object(Space, "affecting", lambda self, what: set(self.parameters)),
     # running trials: they are not counted on
     "running": lambda: mock.patch.object(TrialModel, "_expect_others", return_value=None),
-    # the gain's maximum: the best random candidate or mutation
+    # the gain's maximum: the best of the first candidates
     "climbing": lambda: mock.patch.object(trial_model, "STEPS", ()),
-    # mutations of the best: more random candidates
-    "mutations": lambda: mock.patch.object(Encoding, "mutated", lambda self, rng, rows, _: self.random(rng, len(rows))),
+    # candidates near the front: random ones alone
+    "front": lambda: mock.patch.object(trial_model, "STARTS", 0),
     # transformed losses: as they are
     "scales": lambda: mock.patch.object(trial_model, "warp_losses", lambda losses: (losses, np.ones(len(losses)))),
     # probability that a configuration runs: 1

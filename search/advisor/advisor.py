@@ -45,17 +45,16 @@ class Advisor:
         """Return the next configuration to run; None when the budget is spent or the grid is complete."""
         if self.stop_reason is not None:
             return None
-        space = self._space
-        if (least := space.budget.least_gain) is not None and self._pending is None:
+        if (least := self._space.budget.least_gain) is not None and self._pending is None:
             gain = self._model.expected_gain(self._rng(3))
             if gain is not None and gain < least:
                 added, limit = f"{math.floor(1e5 * gain) / 1e3:.3f}% to the front's hypervolume", f"{least:.3%}"
                 self._gain_too_small = f"the next trial was expected to add {added}, below budget.least_gain, {limit}"
                 return None
-        if self._model.num_started == 0 and space.baseline:
-            return self._start(space.baseline, space.trial_kind)
+        if self._model.num_started == 0 and self._space.baseline:
+            return self._start(self._space.baseline, self._space.trial_kind)
         config, probe = self._model.probe_tuner.tune(self._pending or self._choose(), self._rng(1))
-        return self._start(config, "probe" if probe else space.trial_kind)
+        return self._start(config, "probe" if probe else self._space.trial_kind)
 
     @property
     def stop_reason(self) -> str | None:
@@ -82,17 +81,16 @@ class Advisor:
         `earlier_decision`: the decision in the journal; forecasts are not repeated in a replay.
 
         Raises:
-            ValueError: there is no such trial, it has finished, or there is no such epoch.
+            ValueError: no such trial is running, or there is no such epoch.
         """
         trial = self._running(trial_id)
-        last_epoch = 0 if trial.is_preparatory else trial.length
-        if epoch < min(1, last_epoch):
+        if epoch < min(1, trial.length):
             raise ValueError(f"{trial_id}: epoch {epoch}; the first is 1, and 0 is for probes")
         self._epochs += max(0, epoch - trial.epochs)
         trial.epochs = max(epoch, trial.epochs)
         trial.metrics = finite(metrics)
         self._model.observe(trial, epoch)
-        if epoch >= last_epoch:
+        if epoch >= trial.length:
             return Decision.CONTINUE
         if trial.why_stopped is None:
             if earlier_decision is None or self._space.stopping_rule == "none":
@@ -111,15 +109,14 @@ class Advisor:
         failed: ended by an error; similar configurations are avoided, because most errors come from a setting.
 
         Raises:
-            ValueError: there is no such trial, or it has finished.
+            ValueError: no such trial is running.
         """
         trial = self._running(trial_id)
         trial.state = state
         trial.metrics |= finite(metrics or {})
         excesses, stated = self._model.finish(trial), self._space.stated_constraints
-        losses = None if trial.losses is None else trial.losses.tolist()
-        told = {str(limit): excess for limit, excess in excesses.items() if losses is None or limit in stated}
-        self._optuna_study.tell(trial_id, "failed" if trial.is_preparatory else trial.state, losses, told)
+        told = {str(limit): excess for limit, excess in excesses.items() if trial.losses is None or limit in stated}
+        self._optuna_study.tell(trial_id, "failed" if trial.is_preparatory else state, trial.losses, told)
 
     def replay(self, events: Iterable[Event]) -> list[Proposal]:
         """Learn from a journal; return the trials that were started but have not finished.
@@ -196,11 +193,9 @@ class Advisor:
             raise ValueError(f"{past.trial_id}, a {past.kind} of {past.config}, cannot have been started there")
 
     def _running(self, trial_id: str) -> ObservedTrial:
-        if trial_id not in self.trials:
-            raise ValueError(f'no trial "{trial_id}" was proposed')
-        trial = self.trials[trial_id]
-        if trial.state is not None:
-            raise ValueError(f"{trial_id} is {trial.state} already")
+        trial = self.trials.get(trial_id)
+        if trial is None or trial.state is not None:
+            raise ValueError(f'no trial "{trial_id}" is running')
         return trial
 
     def _reason_to_stop(self, trial: ObservedTrial, epoch: int) -> str | None:

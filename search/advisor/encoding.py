@@ -49,9 +49,9 @@ class Encoding:
 
         Some rows may be equal, where a value deactivates other parameters.
         """
-        given = [p for i in columns if isinstance(p := self._parameters[i], Choice)]
-        if len(given) == len(columns) and math.prod(len(p.values) for p in given) <= limit:
-            values = np.array(list(itertools.product(*(range(len(p.values)) for p in given))), dtype=float)
+        sizes = [len(p.values) if isinstance(p := self._parameters[i], Choice) else limit + 1 for i in columns]
+        if math.prod(sizes) <= limit:
+            values = np.array(list(itertools.product(*map(range, sizes))), dtype=float)
         else:
             values = self.random(rng, limit)[:, columns]
         rows = np.repeat(row[None], len(values), axis=0)
@@ -81,45 +81,19 @@ class Encoding:
                 column[inside] = _draw(parameter, int(inside.sum()), rng, likely=True)
         return self._apply_conditions(np.stack(columns, axis=1), rng)
 
-    def mutated(self, rng: np.random.Generator, rows: Rows, step: float) -> Rows:
-        """Return the rows with one or a few parameters changed; `step` is the typical change as a fraction of a range.
-
-        A number in a list moves by one or two places, and a name does so or changes to any other.
-        """
-        rows = rows.copy()
-        count, width = rows.shape
-        changed = rng.random((count, width)) < 1.5 / width
-        changed[np.arange(count), rng.integers(width, size=count)] = True
+    def neighbours(self, rng: np.random.Generator, rows: Rows, step: float) -> Rows:
+        """Return rows with one active parameter changed: of a range by a step, a quarter of one, or to an end."""
+        changed = [rows[:0]]
         for column, parameter in enumerate(self._parameters):
-            hit = changed[:, column] & (rows[:, column] != INACTIVE)
-            positions, size = rows[hit, column], int(hit.sum())
+            active = rows[rows[:, column] != INACTIVE]
             if isinstance(parameter, Range):
-                steps = step * np.exp(rng.normal(size=size))
-                rows[hit, column] = _round(parameter, np.clip(positions + steps * rng.normal(size=size), 0.0, 1.0))
-                continue
-            last = len(parameter.values) - 1
-            moves = rng.choice([-2, -1, 1, 2], p=[0.15, 0.35, 0.35, 0.15], size=size)
-            positions = np.clip(positions + moves, 0, last)
-            if not parameter.is_ordinal:
-                anywhere = rng.integers(last + 1, size=size)
-                positions = np.where(rng.random(size) < 0.5, positions, anywhere)
-            rows[hit, column] = positions
-        return self._apply_conditions(rows, rng)
-
-    def neighbours(self, rng: np.random.Generator, row: Rows, step: float) -> Rows:
-        """Return the rows with one active parameter changed: of a range by a step, a quarter of one, or to an end."""
-        changed = [row[None][:0]]
-        for column, parameter in enumerate(self._parameters):
-            if row[column] == INACTIVE:
-                continue
-            if isinstance(parameter, Range):
-                steps = step * np.array([-1.0, -0.25, 0.25, 1.0])
-                positions = _round(parameter, np.array([0.0, *np.clip(row[column] + steps, 0.0, 1.0), 1.0]))
+                moves = np.array([-1.0, -step, -step / 4, step / 4, step, 1.0])
+                positions = _round(parameter, np.clip(active[:, [column]] + moves, 0.0, 1.0))
             else:
-                positions = np.arange(len(parameter.values), dtype=float)
-            rows = np.repeat(row[None], len(positions), axis=0)
-            rows[:, column] = positions
-            changed.append(rows[positions != row[column]])
+                positions = np.tile(np.arange(len(parameter.values), dtype=float), (len(active), 1))
+            moved = np.repeat(active, positions.shape[1], axis=0)
+            moved[:, column] = positions.ravel()
+            changed.append(moved[positions.ravel() != np.repeat(active[:, column], positions.shape[1])])
         return self._apply_conditions(np.vstack(changed), rng)
 
     def features(self, rows: Rows, only: NDArray[np.int_]) -> Array:
@@ -175,4 +149,5 @@ def _draw(parameter: Choice | Range, count: int, rng: np.random.Generator, likel
 def _round(parameter: Range, positions: Array) -> Array:
     if parameter.type == "float":
         return positions
-    return _fraction(parameter, np.array([parameter.value_at(position) for position in positions]))
+    values = [parameter.value_at(position) for position in positions.ravel()]
+    return _fraction(parameter, np.array(values).reshape(positions.shape))

@@ -1,7 +1,7 @@
 """Gaussian-process model of one metric, learned from its measurements in order."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,7 @@ class MetricModel:
         self._encoding, self._scale, self._min_spread = encoding, scale, min_spread
         self._equal_lengths, self.is_learned = equal_lengths, is_learned
         self._measurements: list[tuple[Rows, float, float, float]] = []  # row, progress, value, standard error
-        self._trials: list[int] = []  # which trial each is of: a number by row
-        self._numbers: dict[bytes, int] = {}
+        self._trials: list[bytes] = []  # which trial each is of, by its row
         self._expected: Rows | None = None
         # by run
         self._elsewhere = defaultdict[str, MetricModel](lambda: MetricModel(encoding, columns, scale, min_spread))
@@ -58,7 +57,7 @@ class MetricModel:
         `error`: its standard error, beyond the noise that all measurements have and that is learned; 0: not known.
         """
         self._measurements.append((row, progress, value, error))
-        self._trials.append(self._numbers.setdefault(row.tobytes(), len(self._numbers)))
+        self._trials.append(row.tobytes())
         self.max_value = max(self.max_value, value)
         self._process = None
 
@@ -141,15 +140,16 @@ def newer_half_and_others(ordered: NDArray[np.int_], most: int) -> NDArray[np.in
     return np.append(ordered[np.linspace(0, len(ordered) - half - 1, half).astype(int)], ordered[-half:])
 
 
-def last_of_each(trials: Sequence[int], most: int) -> tuple[NDArray[np.int_], NDArray[np.int_]]:
+def last_of_each(trials: Sequence[Hashable], most: int) -> tuple[NDArray[np.int_], NDArray[np.int_]]:
     """Return which measurements to compare with each other, and which of those to use: at most `most`.
 
     `trials`: which trial each measurement is of, oldest first. Compared are all measurements of at most `most` trials,
     used the last one of each trial and, as far as there is room, the newest of the former ones.
     """
-    _, from_the_end = np.unique(trials[::-1], return_index=True)
-    last = newer_half_and_others(np.sort(len(trials) - 1 - from_the_end), most)
-    compared = np.flatnonzero(np.isin(trials, np.take(trials, last)))
+    newest = {trial: i for i, trial in enumerate(trials)}
+    last = newer_half_and_others(np.sort(list(newest.values())), most)
+    kept = {trials[i] for i in last}
+    compared = np.flatnonzero([trial in kept for trial in trials])
     preferred = np.argsort(np.isin(compared, last), kind="stable")  # last ones at the end
     return compared, np.sort(preferred[-most:])
 

@@ -66,7 +66,7 @@ class ProbeTuner:
             return dict(config), False
         feasibility, keys = self._feasibility(rows), [self._key(r) for r in rows]
         known = np.array([key in self._measured for key in keys])
-        untried = ~known & np.array([key not in self._probed for key in keys])
+        untried = ~known & np.array([key not in self._probed for key in keys]) & (len(self._probed) < self._most)
         if not len(self.rate):
             score = np.where(untried, 1.0, 0.0) + 0.5 * feasibility + 1e-6 * rng.random(len(rows))
             best = int(np.argmax(score))
@@ -81,8 +81,6 @@ class ProbeTuner:
                 probe = self._choose_probe(rows, best, gains, untried & (feasibility >= 0.5))
             else:
                 probe = best if untried[best] and deviations[best] > CERTAIN else None
-        if len(self._probed) >= self._most:
-            probe = None
         # untuned settings keep their exact values, which the encoding may round
         kept = {name: value for name, value in config.items() if name not in self._tuned_names}
         return {**self._encoding.config(rows[best if probe is None else probe]), **kept}, probe is not None
@@ -118,16 +116,15 @@ class ProbeTuner:
     def _choose_probe(self, rows: Rows, best: int, gains: Array, possible: NDArray[np.bool_]) -> int | None:
         """Return the index of the row to probe next; None: no probe pays. `gains` are expected over the row `best`.
 
-        Change one setting at a time while that pays, so that a difference has one cause. At last try the settings that
-        are fastest in most other groups, because settings that slow each other down mislead the model.
+        First try values of settings of which too few were measured, and at last the settings that are fastest in most
+        other groups, because settings that slow each other down mislead the model.
         """
         tuned, other = rows[:, self._tuned], rows[best, self._tuned]
         num_changed = ((tuned != other) & (tuned != INACTIVE) & (other != INACTIVE)).sum(axis=1)
         if (unvaried := self._of_unvaried(rows) & possible & (num_changed == 1)).any():
             return int(np.argmax(np.where(unvaried, gains, -1.0)))
-        for expected in (gains * (num_changed == 1), gains):
-            if expected.max() > MIN_PROBE_GAIN:
-                return int(np.argmax(expected))
+        if gains.max() > MIN_PROBE_GAIN:
+            return int(np.argmax(gains))
         winners = multimode(settings for _, settings in self._winners.values())
         return next((int(i) for i in np.flatnonzero(possible) if rows[i, self._tuned].tobytes() in winners), None)
 

@@ -180,8 +180,7 @@ def _negative_log_likelihood(
     scales, (always, noise, changing, epochs_scale, mean_curve), slopes = hyperparameters
     alike, alike_slope = _matern(np.tensordot(scales, differences, 1))
     epochs, epochs_slope = _matern(epochs_scale * steps)
-    covariance = alike * (always + changing * epochs) + mean_curve * epochs
-    covariance += (trends * slopes) @ trends.T
+    covariance = alike * (always + changing * epochs) + mean_curve * epochs + (trends * slopes) @ trends.T
     covariance[np.diag_indices_from(covariance)] += noise + given
     factor, _ = cho_factor(covariance, lower=True, check_finite=False)
     inverse = cho_solve((factor, True), np.eye(len(values)), check_finite=False)

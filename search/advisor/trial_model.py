@@ -36,9 +36,10 @@ BASELINE = "t0001"  # trial of the baseline, if the space has one
 FIRST_TRIALS, FIRST_FRACTION = 8, 0.25  # random trials before the model is used; at most this fraction of the budget
 FIRST_MEASURED = 4  # of them, at least, must have measured something
 FIRST_COMPLETE = 0.1  # of the full lengths of the budget: for first trials, as forecasts are learned from whole curves
-CANDIDATES = 300  # random ones, and as many mutations of the configurations that are estimated to be on the front
-CLIMBERS = 5  # best candidates, each of which moves to its best neighbour while that gains more
-STEPS = 0.2 / 1.5 ** np.arange(8)  # to a neighbour, of a range, by round
+CANDIDATES, STARTS = 300, 10  # random ones, and configurations near the front of which the neighbours are others
+BEAM = 10  # best candidates that are kept, round by round, of themselves and their neighbours
+FIRST_STEP = 0.2  # to a neighbour, of a range
+STEPS = FIRST_STEP / 1.5 ** np.arange(8)  # by round
 # Power of the probability of feasibility. On a toy problem 1 lost 18% of the trials to memory, 2 lost 14%, 4 lost 13%.
 FEASIBILITY_POWER = 2
 FAILURE_NOISE = 0.1  # least standard error of a prediction whether a configuration runs, which is -1 or 1
@@ -46,7 +47,6 @@ EXCESS_NOISE = 0.01  # of a predicted excess, a logarithm: on toys, with 0.1 mos
 CONSTRAINT_MARGIN = 0.7  # excess; a constraint satisfied everywhere by more than a factor of two needs no model
 PROBES_AN_HOUR = 120  # of the budget, at most: at ten seconds each they take a third of it
 RATES_DIFFER_BY = 0.3  # relative, between settings; the first few measurements may be alike by chance
-STEP = 0.15  # of a mutation, of a range
 GOOD_ENOUGH = 0.95  # quantile of each loss over the trials; what is worse gains nothing, unless it is on the front
 MAX_ON_FRONT = 128
 # Of the expected gain of a new trial: the maximum over many candidates is biased upwards. On recorded curves
@@ -60,7 +60,7 @@ class ObservedTrial:
 
     proposal: Proposal
     row: Rows
-    length: int  # in epochs
+    length: int  # in epochs; 0: a probe
     is_preparatory: bool  # a probe before a training, which does not count as a trial
     epochs: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class ObservedTrial:
     state: State | None = None  # None: running
     measured_epoch: int = 0  # of its last measurement at a rung
     was_measured: bool = False  # all of its objectives, once
-    losses: Array | None = None  # at full length
+    losses: list[float] | None = None  # at full length
     violates: bool = False  # a constraint; such a trial is on no front
 
 
@@ -112,7 +112,9 @@ class TrialModel:
         self._set_by_length = [i for i, o in enumerate(space.objectives) if lengths_differ and is_duration(o.metric)]
         self.trials: dict[str, ObservedTrial] = {}
         self._earlier: list[Rows] = []  # configurations of which earlier runs measured all objectives
-        self._elsewhere = defaultdict[str, list[tuple[Rows, Losses]]](list)  # by run on other data or another machine
+        self._elsewhere = defaultdict[str, list[tuple[Rows, list[float]]]](
+            list
+        )  # by run on other data or another machine
         self._tried: set[bytes] = set()
         # where decoupled, rates are known from probes, and accuracies depend on fewer parameters
         most_first = FIRST_MEASURED if decoupled else FIRST_TRIALS
@@ -126,7 +128,8 @@ class TrialModel:
     def start(self, proposal: Proposal) -> ObservedTrial:
         """Record the start of a trial, and return it."""
         (row,) = self._encoding.rows([proposal.config])
-        length, preparatory = self._space.last_epoch(proposal.config), proposal.kind != self._space.trial_kind
+        preparatory = proposal.kind != self._space.trial_kind
+        length = 0 if preparatory else self._space.last_epoch(proposal.config)
         trial = self.trials[proposal.trial_id] = ObservedTrial(proposal, row, length, preparatory)
         if preparatory:
             self.probe_tuner.start(row)
@@ -170,10 +173,9 @@ class TrialModel:
         self._failure.learn(trial.row, 1.0, -1.0 if runs else 1.0)
         excesses = self._learn_excesses(trial, self._space.all_constraints)
         if trial.proposal.trial_id == BASELINE:  # of trials that ended before it, not all could be judged
-            relative = [limit for limit in self._excesses if limit.of_baseline]
             for other in self.trials.values():
                 if other is not trial and other.state is not None:
-                    self._learn_excesses(other, relative)
+                    self._learn_excesses(other, [limit for limit in self._excesses if limit.of_baseline])
         self._invalidate()
         return excesses
 
@@ -260,8 +262,8 @@ class TrialModel:
         rows = self.probe_tuner.fastest(self._encoding.random(rng, CANDIDATES))
         return float(np.mean(self.gain(rows) / [self._space.last_epoch(self._encoding.config(row)) for row in rows]))
 
-    def _losses(self, metrics: Mapping[str, float]) -> Losses:
-        return np.array([objective.loss(metrics[objective.metric]) for objective in self._space.objectives])
+    def _losses(self, metrics: Mapping[str, float]) -> list[float]:
+        return [objective.loss(metrics[objective.metric]) for objective in self._space.objectives]
 
     def _losses_and_errors(self, metrics: Mapping[str, float]) -> Iterator[tuple[MetricModel, bool, float, float]]:
         """Yield for each measured objective its model, whether it is probed, its loss and its standard error.
@@ -308,9 +310,8 @@ class TrialModel:
         self.probe_tuner.invalidate()
 
     def _has_too_little_data(self, num_started: int) -> bool:
-        earlier = len(self._earlier)
-        measured_here = sum(trial.was_measured for trial in self.trials.values())
-        return num_started + earlier < self._first_trials or measured_here + earlier < FIRST_MEASURED
+        earlier, here = len(self._earlier), sum(trial.was_measured for trial in self.trials.values())
+        return num_started + earlier < self._first_trials or here + earlier < FIRST_MEASURED
 
     def _predict(self, rows: Rows) -> tuple[Array, Array]:
         """Return means and standard deviations of all objectives at full length, each (m, num_objectives)."""
@@ -356,29 +357,24 @@ class TrialModel:
 
     def _best_candidate(self, rng: np.random.Generator) -> tuple[Rows, float]:
         """Return the untried configuration with the largest gain, and its gain."""
-        optimal = self._estimate_front().optimal
-        mutated = self._encoding.mutated(rng, optimal[rng.integers(len(optimal), size=CANDIDATES)], STEP)
-        rows, gains = self._untried_gains(np.vstack([self._encoding.random(rng, CANDIDATES), mutated]))
-        starts = np.argsort(-gains, kind="stable")[:CLIMBERS]
-        rows, gains = rows[starts], gains[starts]
+        front = rng.permutation(self._estimate_front().optimal)[:STARTS]
+        near = self._encoding.neighbours(rng, front, FIRST_STEP)
+        rows, gains = self._best_of(np.vstack([self._encoding.random(rng, CANDIDATES), near]))
         for step in STEPS:
-            around = [self._encoding.neighbours(rng, row, step) for row in rows]
-            neighbours, found = self._untried_gains(np.vstack(around))
-            ends = np.cumsum([len(each) for each in around])[:-1]
-            for i, (near, gained) in enumerate(zip(np.split(neighbours, ends), np.split(found, ends), strict=True)):
-                if gained.max(initial=-np.inf) > gains[i]:
-                    rows[i], gains[i] = near[gained.argmax()], gained.max()
-        best = int(gains.argmax())
-        return rows[best], max(0.0, float(gains[best]))
+            rows, gains = self._best_of(np.vstack([rows, self._encoding.neighbours(rng, rows, step)]))
+        return rows[0], max(0.0, float(gains[0]))
 
-    def _untried_gains(self, rows: Rows) -> tuple[Rows, Array]:
-        """Return the rows with their fastest settings, and their gains; -inf for what was tried."""
-        rows = self.probe_tuner.fastest(rows)
-        untried = self._are_untried(rows)
-        gains = np.full(len(rows), -np.inf)
+    def _best_of(self, rows: Rows) -> tuple[Rows, Array]:
+        """Return the rows with the largest gains, with their fastest settings, and the gains, -inf for what was tried.
+
+        Equal rows count once.
+        """
+        rows = np.unique(self.probe_tuner.fastest(rows), axis=0)
+        gains, untried = np.full(len(rows), -np.inf), self._are_untried(rows)
         if untried.any():
             gains[untried] = self.gain(rows[untried])
-        return rows, gains
+        best = np.argsort(-gains, kind="stable")[:BEAM]
+        return rows[best], gains[best]
 
     def _are_untried(self, rows: Rows) -> NDArray[np.bool_]:
         return np.array([row.tobytes() not in self._tried for row in rows], dtype=bool)

@@ -509,9 +509,9 @@ def test_misuse_is_refused():
     with pytest.raises(ValueError, match="the first is 1"):
         advisor.observe(proposal.trial_id, 0, {})
     advisor.finish(proposal.trial_id, "complete")
-    with pytest.raises(ValueError, match="is complete already"):
+    with pytest.raises(ValueError, match=r"no trial .t0001. is running"):
         advisor.finish(proposal.trial_id, "complete")
-    with pytest.raises(ValueError, match="is complete already"):
+    with pytest.raises(ValueError, match=r"no trial .t0001. is running"):
         advisor.observe(proposal.trial_id, 1, {})
 
 
