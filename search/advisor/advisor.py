@@ -174,8 +174,8 @@ class Advisor:
 
     def _start(self, config: Mapping[str, Scalar], kind: Kind, name: str | None = None) -> Proposal:
         if name is None:  # the last number, not how many there are: a damaged journal may lack trials
-            last = max((int(other[1:]) for other in self.trials if other[0] == self._prefix(kind)), default=0)
-            name = f"{self._prefix(kind)}{last + 1:04d}"
+            prefix = self._prefix(kind)
+            name = f"{prefix}{max((int(other[1:]) for other in self.trials if other[0] == prefix), default=0) + 1:04d}"
         chosen = self._optuna_study.start(name, config)
         proposal = Proposal(name, {**self._space.fixed, **chosen}, kind)
         trial = self._model.start(proposal)

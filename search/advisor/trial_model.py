@@ -37,7 +37,7 @@ FIRST_TRIALS, FIRST_FRACTION = 8, 0.25  # random trials before the model is used
 FIRST_MEASURED = 4  # of them, at least, must have measured something
 FIRST_COMPLETE = 0.1  # of the full lengths of the budget: for first trials, as forecasts are learned from whole curves
 CANDIDATES, STARTS = 300, 10  # random ones; configurations estimated to be on the front, whose neighbours are others
-BEAM = 10  # best candidates that are kept, round by round, of themselves and their neighbours
+BEAM = 7  # best candidates that are kept, round by round, of themselves and their neighbours
 FIRST_STEP = 0.2  # to a neighbour, of a range
 STEPS = FIRST_STEP / 1.5 ** np.arange(8)  # by round
 # Power of the probability of feasibility. On a toy problem 1 lost 18% of the trials to memory, 2 lost 14%, 4 lost 13%.
