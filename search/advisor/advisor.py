@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import get_args
 
 import numpy as np
 
@@ -81,7 +82,7 @@ class Advisor:
         `earlier_decision`: the decision in the journal; forecasts are not repeated in a replay.
 
         Raises:
-            ValueError: no such trial is running, or there is no such epoch.
+            ValueError: there is no such trial, it has finished, or there is no such epoch.
         """
         trial = self._running(trial_id)
         if epoch < min(1, trial.length):
@@ -109,9 +110,11 @@ class Advisor:
         failed: ended by an error; similar configurations are avoided, because most errors come from a setting.
 
         Raises:
-            ValueError: no such trial is running.
+            ValueError: there is no such trial, it has finished, or there is no such state.
         """
         trial = self._running(trial_id)
+        if state not in get_args(State):
+            raise ValueError(f'{trial_id}: no state "{state}"; there are {", ".join(get_args(State))}')
         trial.state = state
         trial.metrics |= finite(metrics or {})
         excesses, stated = self._model.finish(trial), self._space.stated_constraints
@@ -175,7 +178,8 @@ class Advisor:
     def _start(self, config: Mapping[str, Scalar], kind: Kind, name: str | None = None) -> Proposal:
         if name is None:  # the last number, not how many there are: a damaged journal may lack trials
             prefix = self._prefix(kind)
-            name = f"{prefix}{max((int(other[1:]) for other in self.trials if other[0] == prefix), default=0) + 1:04d}"
+            last = max((int(other[1:]) for other in self.trials if other[0] == prefix), default=0)
+            name = f"{prefix}{last + 1:04d}"
         chosen = self._optuna_study.start(name, config)
         proposal = Proposal(name, {**self._space.fixed, **chosen}, kind)
         trial = self._model.start(proposal)
@@ -188,14 +192,21 @@ class Advisor:
         return "t" if kind == self._space.trial_kind else "p"
 
     def _restart(self, past: Proposal) -> None:
-        is_new = past.trial_id not in self.trials and past.trial_id[0] == self._prefix(past.kind)
-        if not is_new or self._start(past.config, past.kind, past.trial_id) != past:
-            raise ValueError(f"{past.trial_id}, a {past.kind} of {past.config}, cannot have been started there")
+        if past.trial_id in self.trials or past.trial_id[0] != self._prefix(past.kind):
+            raise ValueError(f"{past.trial_id}, a {past.kind}, cannot have been started there")
+        try:
+            proposal = self._start(past.config, past.kind, past.trial_id)
+        except ValueError as error:
+            raise ValueError(f"{past.trial_id}: its configuration is not of this space: {error}") from error
+        if proposal != past:
+            raise ValueError(f"{past.trial_id}, a {past.kind} of {past.config}, cannot have come from this space")
 
     def _running(self, trial_id: str) -> ObservedTrial:
-        trial = self.trials.get(trial_id)
-        if trial is None or trial.state is not None:
-            raise ValueError(f'no trial "{trial_id}" is running')
+        if trial_id not in self.trials:
+            raise ValueError(f'no trial "{trial_id}" was proposed')
+        trial = self.trials[trial_id]
+        if trial.state is not None:
+            raise ValueError(f"{trial_id} is {trial.state} already")
         return trial
 
     def _reason_to_stop(self, trial: ObservedTrial, epoch: int) -> str | None:

@@ -44,7 +44,7 @@ class OptunaStudy:
         for name, parameter in self._space.parameters.items():
             if name in config:
                 if not parameter.contains(value := config[name]):
-                    raise ValueError(f"{trial_id} is not of this space: {name} cannot be {value!r}")
+                    raise ValueError(f"{name} cannot be {value!r}")
                 encoded[name] = parameter.ordered_values.index(value) if isinstance(parameter, Choice) else value
         # a given configuration needs no draws, but NSGA-II keeps its generations
         is_nsga2 = self._space.searcher.name == "nsga2"

@@ -182,7 +182,10 @@ def _negative_log_likelihood(
     epochs, epochs_slope = _matern(epochs_scale * steps)
     covariance = alike * (always + changing * epochs) + mean_curve * epochs + (trends * slopes) @ trends.T
     covariance[np.diag_indices_from(covariance)] += noise + given
-    factor, _ = cho_factor(covariance, lower=True, check_finite=False)
+    try:
+        factor, _ = cho_factor(covariance, lower=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        return 1e25, np.zeros(sum(map(len, hyperparameters)))
     inverse = cho_solve((factor, True), np.eye(len(values)), check_finite=False)
     weights = inverse @ values
     likelihood = 0.5 * float(values @ weights) + float(np.log(np.diag(factor)).sum())

@@ -67,7 +67,6 @@ class ObservedTrial:
     why_stopped: str | None = None  # None: it was not told to stop
     state: State | None = None  # None: running
     measured_epoch: int = 0  # of its last measurement at a rung
-    was_measured: bool = False  # all of its objectives, once
     losses: list[float] | None = None  # at full length
     violates: bool = False  # a constraint; such a trial is on no front
 
@@ -111,6 +110,7 @@ class TrialModel:
         # objectives that the user bounds by the numbers of epochs in the space
         self._set_by_length = [i for i, o in enumerate(space.objectives) if lengths_differ and is_duration(o.metric)]
         self.trials: dict[str, ObservedTrial] = {}
+        self._measured: set[ObservedTrial] = set()  # all objectives, once
         self._earlier: list[Rows] = []  # configurations of which earlier runs measured all objectives
         self._elsewhere = defaultdict[str, list[tuple[Rows, list[float]]]](
             list
@@ -153,7 +153,8 @@ class TrialModel:
             self._learn(trial.row, 1.0, trial.metrics)
         elif self.is_rung(trial, epoch) and epoch > trial.measured_epoch and measured(trial.metrics, self._trained):
             trial.measured_epoch = epoch
-            trial.was_measured |= measured(trial.metrics, self._space.objectives)
+            if self._losses(trial.metrics):
+                self._measured.add(trial)
             part = progress(epoch, trial.length, self._space.lengths[1])
             self._learn(trial.row, part, trial.metrics, self._learned_constraints)
 
@@ -163,8 +164,9 @@ class TrialModel:
         Of a trial that ended early, nothing is known of constraints on metrics that take training.
         """
         is_complete = trial.state == "complete"
-        if is_complete and not trial.is_preparatory and measured(trial.metrics, self._space.objectives):
-            trial.losses, trial.was_measured = self._losses(trial.metrics), True
+        if is_complete and not trial.is_preparatory and (losses := self._losses(trial.metrics)):
+            trial.losses = losses
+            self._measured.add(trial)
             self._learn(trial.row, 1.0, trial.metrics)
         has_learned = is_complete and (trial.is_preparatory or measured(trial.metrics, self._trained))
         runs = trial.state == "stopped" or has_learned
@@ -173,9 +175,10 @@ class TrialModel:
         self._failure.learn(trial.row, 1.0, -1.0 if runs else 1.0)
         excesses = self._learn_excesses(trial, self._space.all_constraints)
         if trial.proposal.trial_id == BASELINE:  # of trials that ended before it, not all could be judged
+            relative = [limit for limit in self._excesses if limit.of_baseline]
             for other in self.trials.values():
                 if other is not trial and other.state is not None:
-                    self._learn_excesses(other, [limit for limit in self._excesses if limit.of_baseline])
+                    self._learn_excesses(other, relative)
         self._invalidate()
         return excesses
 
@@ -195,12 +198,12 @@ class TrialModel:
         """
         (row,) = self._encoding.rows([known.config])
         self._learn(row, 1.0, metrics := finite(known.metrics), self._excesses)
-        if measured(metrics, self._space.objectives):
+        if self._losses(metrics):
             self._earlier.append(row)
         for model, _, loss, error in self._losses_and_errors(metrics := finite(known.elsewhere)):
             model.learn_elsewhere(known.run, row, loss, error)
-        if measured(metrics, self._space.objectives):
-            self._elsewhere[known.run].append((row, self._losses(metrics)))
+        if losses := self._losses(metrics):
+            self._elsewhere[known.run].append((row, losses))
             self._first_trials = min(self._first_trials, FIRST_MEASURED)
 
     def propose(self, rng: np.random.Generator) -> dict[str, Scalar]:
@@ -231,7 +234,7 @@ class TrialModel:
         if self._has_too_little_data(self.num_started - 1):
             first = join_words([each.proposal.trial_id for each in self._to_the_end])
             early = f"the first trials that have a rate, all but {first}, end early, so that more are tried"
-            return early if trial.was_measured else None
+            return early if trial in self._measured else None
         self._expect_others(trial)
         own = float(self.gain(trial.row[None])[0]) / (trial.length - epoch)
         if own >= NEW_TRIAL_FACTOR * self._gain_per_epoch(rng):
@@ -262,8 +265,10 @@ class TrialModel:
         rows = self.probe_tuner.fastest(self._encoding.random(rng, CANDIDATES))
         return float(np.mean(self.gain(rows) / [self._space.last_epoch(self._encoding.config(row)) for row in rows]))
 
-    def _losses(self, metrics: Mapping[str, float]) -> list[float]:
-        return [objective.loss(metrics[objective.metric]) for objective in self._space.objectives]
+    def _losses(self, metrics: Mapping[str, float]) -> list[float] | None:
+        """Return the loss of each objective; None: not all were measured."""
+        objectives = self._space.objectives
+        return [o.loss(metrics[o.metric]) for o in objectives] if measured(metrics, objectives) else None
 
     def _losses_and_errors(self, metrics: Mapping[str, float]) -> Iterator[tuple[MetricModel, bool, float, float]]:
         """Yield for each measured objective its model, whether it is probed, its loss and its standard error.
@@ -310,8 +315,8 @@ class TrialModel:
         self.probe_tuner.invalidate()
 
     def _has_too_little_data(self, num_started: int) -> bool:
-        earlier, here = len(self._earlier), sum(trial.was_measured for trial in self.trials.values())
-        return num_started + earlier < self._first_trials or here + earlier < FIRST_MEASURED
+        earlier = len(self._earlier)
+        return num_started + earlier < self._first_trials or len(self._measured) + earlier < FIRST_MEASURED
 
     def _predict(self, rows: Rows) -> tuple[Array, Array]:
         """Return means and standard deviations of all objectives at full length, each (m, num_objectives)."""

@@ -278,10 +278,10 @@ def test_a_run_with_a_default_that_has_changed_is_not_gone_on_with(tmp_path: Pat
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda events: events.append({**events[-2], "time": events[-1]["time"]}), 'no trial "t0003" is running'),
-        (lambda events: events[1]["config"].update(batch_size=63), "t0001 is not of this space"),
-        (lambda events: events[1].update(trial_id="p0001"), "cannot have been started there"),
-        (lambda events: events.insert(2, dict(events[1])), "cannot have been started there"),
+        (lambda events: events.append({**events[-2], "time": events[-1]["time"]}), "t0003 is complete already"),
+        (lambda events: events[1]["config"].update(batch_size=63), "its configuration is not of this space"),
+        (lambda events: events[1].update(trial_id="p0001"), "p0001, a train, cannot have been started there"),
+        (lambda events: events.insert(2, dict(events[1])), "t0001, a train, cannot have been started there"),
         (lambda events: events[0].pop("machine"), "does not say machine"),
     ],
 )

@@ -1,7 +1,7 @@
 import functools
 import json
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from optuna.trial import TrialState
@@ -172,7 +172,7 @@ def test_replay_refuses_the_journal_of_another_space():
     with pytest.raises(ValueError, match="batch_size cannot be 7"):
         Advisor(space()).replay(typed([start]))
     start["config"] = {"momentum": 0.9, "loader": "memory", "batch_size": 64}
-    with pytest.raises(ValueError, match="cannot have been started there"):
+    with pytest.raises(ValueError, match="cannot have come from this space"):
         Advisor(space()).replay(typed([start]))
 
 
@@ -246,7 +246,7 @@ def test_probes_are_asked_for_where_the_space_says_so_and_measured_at_epoch_0():
 
 def test_replay_refuses_a_probe_in_a_space_that_trains():
     start = {"event": "start", "trial_id": "t0001", "config": Advisor(space()).propose().config, "kind": "probe"}
-    with pytest.raises(ValueError, match=r"a probe of .*, cannot have been started there"):
+    with pytest.raises(ValueError, match="a probe, cannot have been started there"):
         Advisor(space()).replay(typed([start]))
 
 
@@ -508,10 +508,12 @@ def test_misuse_is_refused():
         advisor.finish("t0099", "complete")
     with pytest.raises(ValueError, match="the first is 1"):
         advisor.observe(proposal.trial_id, 0, {})
+    with pytest.raises(ValueError, match=r'no state "done"; there are complete, stopped, infeasible, failed'):
+        advisor.finish(proposal.trial_id, cast(Any, "done"))
     advisor.finish(proposal.trial_id, "complete")
-    with pytest.raises(ValueError, match=r"no trial .t0001. is running"):
+    with pytest.raises(ValueError, match="is complete already"):
         advisor.finish(proposal.trial_id, "complete")
-    with pytest.raises(ValueError, match=r"no trial .t0001. is running"):
+    with pytest.raises(ValueError, match="is complete already"):
         advisor.observe(proposal.trial_id, 1, {})
 
 

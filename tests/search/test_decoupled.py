@@ -244,7 +244,7 @@ def test_replay_takes_a_probe_for_a_probe():
     events = live(space(), most=1).events
     (pending,) = Advisor(space()).replay(typed(events))
     assert (pending.trial_id, pending.kind) == ("p0001", "probe")
-    with pytest.raises(ValueError, match=r"a probe of .*, cannot have been started there"):
+    with pytest.raises(ValueError, match="a probe, cannot have been started there"):
         Advisor(space()).replay(typed([{**events[0], "trial_id": "t0001"}]))
 
 

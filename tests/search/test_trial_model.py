@@ -237,6 +237,15 @@ def test_what_measured_something_and_then_could_not_go_on_is_avoided_as_well(end
     assert late.mean() < 0.4
 
 
+def test_odds_of_running_follow_what_ran():
+    model = TrialModel(space())
+    for number, (x, y) in enumerate(rng().random((40, 2))):
+        finish(model, start(model, f"t{number}", {"x": x, "y": y}), state="stopped" if x < 0.5 else "infeasible")
+    odds = model._feasibility(np.array([[0.1, 0.5], [0.9, 0.5]]))
+    assert odds[0] > 0.95
+    assert odds[1] < 0.05
+
+
 def test_where_nothing_runs_it_goes_on_to_propose():
     _, configs = searched(12, runs=lambda config: False)
     assert len({config["x"] for config in configs}) == 12
@@ -567,7 +576,10 @@ def test_first_trials_that_all_violate_a_constraint_by_far_leave_others_to_be_pr
     model = TrialModel(space(constraints=["memory <= 1"]))
     for number in range(7):
         trial = start(model, f"t{number:04d}", {"x": number / 7, "y": 0.5})
-        finish(model, trial, state="stopped", memory=math.exp(400.0))
+        finish(model, trial, state="stopped")
+        (excess,) = model._excesses.values()
+        excess.learn(trial.row, 1.0, 400.0)
+    assert not model._feasibility(model._encoding.random(rng(), 64)).any()
     assert model.propose(rng()).keys() == {"x", "y"}
 
 
