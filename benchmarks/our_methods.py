@@ -28,7 +28,7 @@ PARTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     # running trials: they are not counted on
     "running": lambda: mock.patch.object(TrialModel, "_expect_others", return_value=None),
     # the gain's maximum: the best of the first candidates
-    "climbing": lambda: mock.patch.object(trial_model, "STEPS", ()),
+    "climbing": lambda: mock.patch.object(trial_model, "STEPS", trial_model.STEPS[:1]),
     # candidates near the front: random ones alone
     "front": lambda: mock.patch.object(trial_model, "STARTS", 0),
     # transformed losses: as they are
@@ -44,7 +44,9 @@ PARTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     # fitted hyperparameters: the priors' means
     "fitting": lambda: mock.patch.object(surrogate, "minimize", lambda loss, means, **_: SimpleNamespace(x=means)),
     # levels, spreads and errors of the stages of curves: as if all stages were alike
-    "stages": lambda: mock.patch.object(metric_model, "curve_levels", return_value=(0.0, 1.0, 0.0)),
+    "stages": lambda: mock.patch.object(
+        metric_model, "curve_levels", lambda trials, progress, values: (0.0, 1.0, np.zeros(len(values)))
+    ),
     # forecasts of curves: every trial is trained to its end
     "curves": lambda: mock.patch.object(TrialModel, "reason_to_stop", return_value=None),
 }

@@ -49,7 +49,8 @@ class MetricModel:
         self._fit: tuple[int, Hyperparameters] | None = None  # with the number of measurements that it was made from
 
     def __len__(self) -> int:
-        return len(self._measurements)
+        """Number of configurations that were measured."""
+        return len(set(self._trials))
 
     def learn(self, row: Rows, progress: float, value: float, error: float = 0.0) -> None:
         """Add a measurement; `progress` is 1 at full length, or where length does not matter.
@@ -73,25 +74,24 @@ class MetricModel:
         """Predict from now on as if the mean predictions for these rows had been measured at full length."""
         self._expected, self._process = rows if len(rows) else None, None
 
-    def predict(self, rows: Rows) -> tuple[Array, Array]:
-        """Return mean and standard deviation at full length, on the model's scale, each of shape (m,)."""
-        return self._fitted().predict(self._points(rows))
+    def predict(self, rows: Rows, noise_free: bool = False) -> tuple[Array, Array]:
+        """Return mean and standard deviation at full length, on the model's scale, each of shape (m,).
 
-    @property
-    def noise(self) -> float:
-        """Standard error of a usual measurement, on the model's scale."""
-        return self._fitted().noise
+        `noise_free`: see `GaussianProcess.predict`.
+        """
+        return self._fitted().predict(self._points(rows), noise_free)
 
     def _fitted(self) -> GaussianProcess:
         if self._process is None:
             # fitted to a number of first measurements that grows in steps, so that only their order matters
+            known = len(self._measurements)
             count, larger = 0, 4
-            while larger <= len(self):
+            while larger <= known:
                 count, larger = larger, max(larger + 1, int(larger * REFIT_GROWTH))
-            count = count or len(self)
+            count = count or known
             if self._fit is None or self._fit[0] != count:
                 self._fit = (count, self._gaussian_process(count, None).hyperparameters)
-            self._process = self._gaussian_process(len(self), self._fit[1])
+            self._process = self._gaussian_process(known, self._fit[1])
             if self._expected is not None:
                 self._process = self._process.expecting(self._points(self._expected))
         return self._process
@@ -114,40 +114,33 @@ class MetricModel:
     def _gaussian_process(self, count: int, hyperparameters: Hyperparameters | None) -> GaussianProcess:
         """Use the first `count` measurements, of too many those that `last_of_each` returns.
 
-        `hyperparameters` None: fit them, to fewer, among which whole curves tell what length changes.
+        `hyperparameters` None: fit them, to fewer.
         """
-        if hyperparameters is None:
-            compared = newer_half_and_others(np.arange(count), MAX_FITTED)
-            used = np.arange(len(compared))
-        else:
-            compared, used = last_of_each(self._trials[:count], MAX_POINTS)
+        most = MAX_FITTED if hyperparameters is None else MAX_POINTS
+        compared, used = last_of_each(self._trials[:count], most)
         rows, progress, values, errors = map(np.array, zip(*(self._measurements[i] for i in compared), strict=True))
         scaled, slopes = self._scale(values)
-        given = errors * slopes
+        misses = np.zeros(len(values))
         if self._equal_lengths:
-            levels, spreads, missed = curve_levels([self._trials[i] for i in compared], progress, scaled)
-            scaled, given = (scaled - levels) / spreads, np.hypot(given / spreads, missed * self.is_learned)
+            levels, spreads, misses = curve_levels([self._trials[i] for i in compared], progress, scaled)
+            scaled, slopes = (scaled - levels) / spreads, slopes / spreads
         points, scale_of = self._points(rows[used]), self._encoding.scale_of(self.columns)
         points = points._replace(progress=progress[used])
-        return GaussianProcess(points, scaled[used], scale_of, hyperparameters, self._min_spread, given[used])
-
-
-def newer_half_and_others(ordered: NDArray[np.int_], most: int) -> NDArray[np.int_]:
-    """Return at most `most` of them: the half at the end and an even selection of the others."""
-    if len(ordered) <= most:
-        return ordered
-    half = most // 2
-    return np.append(ordered[np.linspace(0, len(ordered) - half - 1, half).astype(int)], ordered[-half:])
+        noise = (errors * slopes)[used], misses[used] * self.is_learned
+        return GaussianProcess(points, scaled[used], scale_of, hyperparameters, self._min_spread, *noise)
 
 
 def last_of_each(trials: Sequence[Hashable], most: int) -> tuple[NDArray[np.int_], NDArray[np.int_]]:
     """Return which measurements to compare with each other, and which of those to use: at most `most`.
 
-    `trials`: which trial each measurement is of, oldest first. Compared are all measurements of at most `most` trials,
-    used the last one of each trial and, as far as there is room, the newest of the former ones.
+    `trials`: which trial each measurement is of, oldest first. Compared are all measurements of at most `most` trials:
+    the newer half and an even selection of the others. Used are the last one of each of these trials and, as far as
+    there is room, the newest of the former ones.
     """
     newest = {trial: i for i, trial in enumerate(trials)}
-    last = newer_half_and_others(np.sort(list(newest.values())), most)
+    last, half = np.sort(list(newest.values())), most // 2
+    if len(last) > most:
+        last = np.append(last[np.linspace(0, len(last) - half - 1, half).astype(int)], last[-half:])
     kept = {trials[i] for i in last}
     compared = np.flatnonzero([trial in kept for trial in trials])
     preferred = np.argsort(np.isin(compared, last), kind="stable")  # last ones at the end

@@ -57,8 +57,8 @@ class ProbeTuner:
     def tune(self, config: Mapping[str, Scalar], rng: np.random.Generator) -> tuple[dict[str, Scalar], bool]:
         """Set the tuned settings of a configuration; the flag says whether to probe it before training.
 
-        A probe pays while a setting not probed yet has an expected gain above MIN_PROBE_GAIN, or while nothing is known
-        of this group. The gain is that of the prediction after the probe ("knowledge gradient", Frazier et al. 2009).
+        A probe pays while a setting not probed yet has an expected improvement above MIN_PROBE_GAIN, or while nothing
+        is known of this group.
         """
         (row,) = self._encoding.rows([config])
         rows = self._variants(row, rng)
@@ -72,12 +72,10 @@ class ProbeTuner:
             best = int(np.argmax(score))
             probe = best if untried.any() else None
         else:
-            means, deviations = self.rate.predict(rows)
+            means, deviations = self.rate.predict(rows, noise_free=True)
             best = _lowest(means, feasibility, known if known.any() else untried if untried.any() else ~known)
             if known.any():
-                # by how much a probe moves what is predicted: the noisier it is, the less
-                moves = deviations**2 / np.hypot(deviations, self.rate.noise)
-                gains = untried * expected_excess(means[best], means, moves) * feasibility
+                gains = untried * expected_excess(means[best], means, deviations) * feasibility
                 probe = self._choose_probe(rows, best, gains, untried & (feasibility >= 0.5))
             else:
                 probe = best if untried[best] and deviations[best] > CERTAIN else None

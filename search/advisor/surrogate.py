@@ -71,26 +71,24 @@ class GaussianProcess:
         hyperparameters: Hyperparameters | None = None,
         min_spread: float = 0.0,
         errors: Array | float = 0.0,
+        misses: Array | float = 0.0,
     ) -> None:
         """Fit to values of shape (n,); `scale_of`, (num_features,), indexes length scales.
 
         `hyperparameters` None: fit them. `min_spread`: smallest standard deviation to assume for few similar values.
-        `errors`: standard error of each value, (n,), as far as it is known.
+        `errors`: standard error of each value, (n,), as far as it is known; `misses`: standard deviation by which the
+        metric itself differs from what is asked for, (n,).
         """
         self._points, self._scale_of = points, scale_of
         self.mean = float(values.mean())
         self.spread = max(float(values.std()), min_spread) or 1.0
         scaled = (values - self.mean) / self.spread
-        given = np.broadcast_to((errors / self.spread) ** 2, values.shape) + JITTER
+        self._missed = np.broadcast_to((misses / self.spread) ** 2, values.shape) + JITTER
+        given = (errors / self.spread) ** 2 + self._missed
         self.hyperparameters = hyperparameters or _fit(points, scaled, scale_of, given)
         self._noise = self.hyperparameters.sizes[1] + given
-        self._factor = self._factorized()
-        self._weights = cho_solve((self._factor, True), scaled, check_finite=False)
-
-    @property
-    def noise(self) -> float:
-        """Median standard error of the measurements."""
-        return self.spread * float(np.sqrt(np.median(self._noise)))
+        self._factors = self._factorized()
+        self._weights = cho_solve((self._factors[0], True), scaled, check_finite=False)
 
     @on_one_thread
     def expecting(self, points: Points) -> "GaussianProcess":
@@ -101,25 +99,30 @@ class GaussianProcess:
         other, added = copy.copy(self), len(points.progress)
         other._points = Points(*map(np.concatenate, zip(self._points, points, strict=True)))
         other._noise = np.append(self._noise, np.full(added, self.hyperparameters.sizes[1] + JITTER))
+        other._missed = np.append(self._missed, np.full(added, JITTER))
         other._weights = np.append(self._weights, np.zeros(added))
-        other._factor = other._factorized()
+        other._factors = other._factorized()
         return other
 
     @on_one_thread
-    def predict(self, points: Points) -> tuple[Array, Array]:
-        """Return mean and standard deviation of the metric, without noise, each of shape (m,), `rounded`."""
+    def predict(self, points: Points, noise_free: bool = False) -> tuple[Array, Array]:
+        """Return mean and standard deviation of the metric, without noise, each of shape (m,), `rounded`.
+
+        `noise_free`: the deviation that would be left if measurements had no noise and were as predicted: 0 at a place
+        that was measured. Forrester et al. 2006, "Design and analysis of 'noisy' computer experiments".
+        """
         covariance = self._covariance(points)
-        explained = solve_triangular(self._factor, covariance.T, lower=True, check_finite=False)
+        explained = solve_triangular(self._factors[noise_free], covariance.T, lower=True, check_finite=False)
         means = self.mean + self.spread * (covariance @ self._weights)
         always, _, changing, _, mean_curve = self.hyperparameters.sizes
         prior = always + changing + mean_curve + points.trends**2 @ self.hyperparameters.slopes
         variance = np.maximum(prior - np.einsum("ij,ij->j", explained, explained), 1e-9)
         return rounded(means), rounded(self.spread * np.sqrt(variance))
 
-    def _factorized(self) -> Array:
+    def _factorized(self) -> list[Array]:
+        """Return the factors of the data's covariance, with and without noise."""
         covariance = self._covariance(self._points)
-        covariance[np.diag_indices_from(covariance)] += self._noise
-        return np.asarray(np.linalg.cholesky(covariance))
+        return [np.asarray(np.linalg.cholesky(covariance + np.diag(own))) for own in (self._noise, self._missed)]
 
     def _covariance(self, points: Points) -> Array:
         """Return the covariance with the data, shape (m, n)."""

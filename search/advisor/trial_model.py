@@ -34,12 +34,11 @@ from trainables.contract import EPOCHS, Scalar
 
 BASELINE = "t0001"  # trial of the baseline, if the space has one
 FIRST_TRIALS, FIRST_FRACTION = 8, 0.25  # random trials before the model is used; at most this fraction of the budget
-FIRST_MEASURED = 4  # of them, at least, must have measured something
+FIRST_MEASURED = 4  # configurations, at least, of each objective
 FIRST_COMPLETE = 0.1  # of the full lengths of the budget: for first trials, as forecasts are learned from whole curves
 CANDIDATES, STARTS = 300, 10  # random ones; configurations estimated to be on the front, whose neighbours are others
 BEAM = 7  # best candidates that are kept, round by round, of themselves and their neighbours
-FIRST_STEP = 0.2  # to a neighbour, of a range
-STEPS = FIRST_STEP / 1.5 ** np.arange(8)  # by round
+STEPS = 0.2 / 1.5 ** np.arange(9)  # to a neighbour, of a range, by round
 # Power of the probability of feasibility. On a toy problem 1 lost 18% of the trials to memory, 2 lost 14%, 4 lost 13%.
 FEASIBILITY_POWER = 2
 FAILURE_NOISE = 0.1  # least standard error of a prediction whether a configuration runs, which is -1 or 1
@@ -110,11 +109,9 @@ class TrialModel:
         # objectives that the user bounds by the numbers of epochs in the space
         self._set_by_length = [i for i, o in enumerate(space.objectives) if lengths_differ and is_duration(o.metric)]
         self.trials: dict[str, ObservedTrial] = {}
-        self._measured: set[ObservedTrial] = set()  # all objectives, once
         self._earlier: list[Rows] = []  # configurations of which earlier runs measured all objectives
-        self._elsewhere = defaultdict[str, list[tuple[Rows, list[float]]]](
-            list
-        )  # by run on other data or another machine
+        # by run on other data or another machine
+        self._elsewhere = defaultdict[str, list[tuple[Rows, list[float]]]](list)
         self._tried: set[bytes] = set()
         # where decoupled, rates are known from probes, and accuracies depend on fewer parameters
         most_first = FIRST_MEASURED if decoupled else FIRST_TRIALS
@@ -153,8 +150,6 @@ class TrialModel:
             self._learn(trial.row, 1.0, trial.metrics)
         elif self.is_rung(trial, epoch) and epoch > trial.measured_epoch and measured(trial.metrics, self._trained):
             trial.measured_epoch = epoch
-            if self._losses(trial.metrics):
-                self._measured.add(trial)
             part = progress(epoch, trial.length, self._space.lengths[1])
             self._learn(trial.row, part, trial.metrics, self._learned_constraints)
 
@@ -166,7 +161,6 @@ class TrialModel:
         is_complete = trial.state == "complete"
         if is_complete and not trial.is_preparatory and (losses := self._losses(trial.metrics)):
             trial.losses = losses
-            self._measured.add(trial)
             self._learn(trial.row, 1.0, trial.metrics)
         has_learned = is_complete and (trial.is_preparatory or measured(trial.metrics, self._trained))
         runs = trial.state == "stopped" or has_learned
@@ -234,9 +228,9 @@ class TrialModel:
         if self._has_too_little_data(self.num_started - 1):
             first = join_words([each.proposal.trial_id for each in self._to_the_end])
             early = f"the first trials that have a rate, all but {first}, end early, so that more are tried"
-            return early if trial in self._measured else None
+            return early if self._losses(trial.metrics) else None
         self._expect_others(trial)
-        own = float(self.gain(trial.row[None])[0]) / (trial.length - epoch)
+        own = float(self.gain(trial.row[None], is_new=False)[0]) / (trial.length - epoch)
         if own >= NEW_TRIAL_FACTOR * self._gain_per_epoch(rng):
             return None
         return "a new trial promised more gain per epoch"
@@ -250,10 +244,13 @@ class TrialModel:
         dominated = hypervolume(estimate.front, estimate.reference_point)
         return self._best_candidate(rng)[1] / dominated if dominated else None
 
-    def gain(self, rows: Rows) -> Array:
-        """Return the hypervolume that trials of these configurations are expected to add to the front, shape (m,)."""
+    def gain(self, rows: Rows, is_new: bool = True) -> Array:
+        """Return the hypervolume that trials of these configurations are expected to add to the front, shape (m,).
+
+        Of a new one, what noise leaves uncertain about those that were measured is no gain.
+        """
         estimate = self._estimate_front()
-        means, deviations = self._predict(rows)
+        means, deviations = self._predict(rows, is_new)
         improvement = expected_improvement(means, deviations, estimate.front, estimate.reference_point)
         return rounded(improvement * self._feasibility(rows) ** FEASIBILITY_POWER)
 
@@ -315,12 +312,12 @@ class TrialModel:
         self.probe_tuner.invalidate()
 
     def _has_too_little_data(self, num_started: int) -> bool:
-        earlier = len(self._earlier)
-        return num_started + earlier < self._first_trials or len(self._measured) + earlier < FIRST_MEASURED
+        measured = min(map(len, self._objectives))
+        return num_started + len(self._earlier) < self._first_trials or measured < FIRST_MEASURED
 
-    def _predict(self, rows: Rows) -> tuple[Array, Array]:
+    def _predict(self, rows: Rows, noise_free: bool = False) -> tuple[Array, Array]:
         """Return means and standard deviations of all objectives at full length, each (m, num_objectives)."""
-        predicted = [model.predict(rows) for model in self._objectives]
+        predicted = [model.predict(rows, noise_free) for model in self._objectives]
         return np.stack([mean for mean, _ in predicted], axis=1), np.stack([dev for _, dev in predicted], axis=1)
 
     def _feasibility(self, rows: Rows) -> Array:
@@ -361,25 +358,16 @@ class TrialModel:
         return self._estimate
 
     def _best_candidate(self, rng: np.random.Generator) -> tuple[Rows, float]:
-        """Return the untried configuration with the largest gain, and its gain."""
-        front = rng.permutation(self._estimate_front().optimal)[:STARTS]
-        near = self._encoding.neighbours(rng, front, FIRST_STEP)
-        rows, gains = self._best_of(np.vstack([self._encoding.random(rng, CANDIDATES), near]))
+        """Return the untried configuration with the largest gain, with its fastest settings, and its gain."""
+        rows = self._encoding.random(rng, CANDIDATES)
+        near = rng.permutation(self._estimate_front().optimal)[:STARTS]
         for step in STEPS:
-            rows, gains = self._best_of(np.vstack([rows, self._encoding.neighbours(rng, rows, step)]))
-        return rows[0], max(0.0, float(gains[0]))
-
-    def _best_of(self, rows: Rows) -> tuple[Rows, Array]:
-        """Return the rows with the largest gains, with their fastest settings, and the gains, -inf for what was tried.
-
-        Equal rows count once.
-        """
-        rows = np.unique(self.probe_tuner.fastest(rows), axis=0)
-        gains, untried = np.full(len(rows), -np.inf), self._are_untried(rows)
-        if untried.any():
-            gains[untried] = self.gain(rows[untried])
-        best = np.argsort(-gains, kind="stable")[:BEAM]
-        return rows[best], gains[best]
+            found = np.vstack([rows, self._encoding.neighbours(rng, near, step)])
+            found = np.unique(self.probe_tuner.fastest(found), axis=0)
+            gains = np.where(self._are_untried(found), self.gain(found), -np.inf)
+            best = np.argsort(-gains, kind="stable")[:BEAM]
+            rows = near = found[best]
+        return rows[0], max(0.0, float(gains[best[0]]))
 
     def _are_untried(self, rows: Rows) -> NDArray[np.bool_]:
         return np.array([row.tobytes() not in self._tried for row in rows], dtype=bool)

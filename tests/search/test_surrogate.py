@@ -135,6 +135,29 @@ def test_a_measurement_weighs_by_its_own_standard_error():
     assert between([0.05, 0.5]) == pytest.approx(0.01, abs=0.005)  # 0.05**2 / (0.05**2 + 0.5**2)
 
 
+def test_deviations_free_of_noise_are_those_of_exact_measurements():
+    """But for what the measurements miss of what is asked for, which no repeat would tell."""
+    features, progress, values = random_data(8, 10, 2)
+    misses = np.where(np.arange(10) < 5, 0.0, 0.3)
+    everywhere = points(
+        np.vstack([features, np.random.default_rng(9).random((20, 2))]), np.append(progress, np.ones(20))
+    )
+
+    def fitted(noise, errors):
+        return GaussianProcess(
+            points(features, progress), values, np.arange(2), known((2.0, 1.0), noise=noise), 0.0, errors, misses
+        )
+
+    noisy = fitted(0.05, np.linspace(0.1, 0.5, 10))
+    means, deviations = noisy.predict(everywhere, noise_free=True)
+    assert means == pytest.approx(noisy.predict(everywhere)[0])
+    assert deviations == pytest.approx(fitted(1e-9, np.zeros(10)).predict(everywhere)[1], rel=1e-3, abs=1e-5)
+    assert (deviations < noisy.predict(everywhere)[1]).all()
+    assert deviations[:5].max() < 0.01 < 0.05 < deviations[5:10].min()
+    there = points(np.array([[0.9, 0.9]]), np.ones(1))
+    assert noisy.expecting(there).predict(there, noise_free=True)[1] < 0.01
+
+
 def test_expected_measurements_leave_the_means_and_make_the_deviations_those_of_real_ones():
     features, progress, values = random_data(4, 12, 2)
     places = np.random.default_rng(5).random((3, 2))

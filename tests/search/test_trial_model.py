@@ -156,7 +156,7 @@ def test_beside_running_trials_no_near_twins_are_proposed(seed):
         proposed.append(model.propose(rng([seed, 20 + number])))
         start(model, f"running{number}", proposed[-1])
     rows = [np.array(list(config.values())) for config in proposed]
-    assert min(np.abs(a - b).max() for a, b in itertools.combinations(rows, 2)) > 0.05
+    assert min(np.abs(a - b).max() for a, b in itertools.combinations(rows, 2)) > 0.03
 
 
 def test_once_running_trials_have_ended_they_count_no_longer():
@@ -548,6 +548,16 @@ def test_a_third_objective_will_do():
         finish(model, start(model, f"t{number}", config), [(config["x"] - i / 3) ** 2 + config["y"] for i in range(3)])
     late = [float(model.propose(rng(number))["y"]) for number in range(20, 23)]
     assert np.mean(late) < 0.2  # nobody wants y
+
+
+def test_what_noise_leaves_uncertain_of_a_measured_configuration_is_no_gain_of_a_copy():
+    model = TrialModel(space())
+    for number, (x, y) in enumerate(itertools.product((0.1, 0.3, 0.6, 0.9), repeat=2)):
+        seconds = 1.5 - y + (x - 0.3) ** 2
+        run(model, f"t{number}", {"x": x, "y": y}, seconds_low=0.7 * seconds, seconds_high=1.3 * seconds)
+    copies, others = np.array([[0.301, 0.3], [0.301, 0.6]]), np.array([[0.3, 0.45], [0.3, 0.75]])
+    share = [float((model.gain(rows) / model.gain(rows, is_new=False)).max()) for rows in (copies, others)]
+    assert share[0] < 0.3 < 0.5 < share[1]
 
 
 def test_where_nothing_was_measured_no_gain_is_expected_and_nothing_is_worth_going_on():
