@@ -14,6 +14,7 @@ from problems import METRICS, Point, Problem, space_mapping
 
 from search.advisor import acquisition, metric_model, surrogate, trial_model
 from search.advisor.advisor import Advisor
+from search.advisor.metric_model import MetricModel
 from search.advisor.proposal import Decision, Proposal
 from search.advisor.trial_model import TrialModel
 from search.space.parsing import parse_space
@@ -40,6 +41,10 @@ PARTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
         trial_model,
         "expected_improvement",
         lambda means, deviations, *front: acquisition.expected_improvement(means, 1e-3 * deviations, *front),
+    ),
+    # gains free of noise: with what noise leaves uncertain of measured configurations
+    "noise_free": lambda: mock.patch.object(
+        MetricModel, "predict", lambda model, rows, noise_free=False: model._fitted().predict(model._points(rows))
     ),
     # fitted hyperparameters: the priors' means
     "fitting": lambda: mock.patch.object(surrogate, "minimize", lambda loss, means, **_: SimpleNamespace(x=means)),

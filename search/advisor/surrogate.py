@@ -129,7 +129,8 @@ class GaussianProcess:
         weights, data = np.sqrt(self.hyperparameters.scales[self._scale_of]), self._points
         alike, _ = _matern(_squared_distances(points.features * weights, data.features * weights))
         always, _, changing, epochs_scale, mean_curve = self.hyperparameters.sizes
-        epochs, _ = _matern(epochs_scale * (points.progress[:, None] - data.progress) ** 2)
+        progress, places = np.unique(points.progress, return_inverse=True)
+        epochs = _matern(epochs_scale * (progress[:, None] - data.progress) ** 2)[0][places]
         of_trends = (points.trends * self.hyperparameters.slopes) @ data.trends.T
         return np.asarray(alike * (always + changing * epochs) + mean_curve * epochs + of_trends)
 
