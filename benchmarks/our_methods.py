@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partialmethod
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -14,7 +15,6 @@ from problems import METRICS, Point, Problem, space_mapping
 
 from search.advisor import acquisition, metric_model, surrogate, trial_model
 from search.advisor.advisor import Advisor
-from search.advisor.metric_model import MetricModel
 from search.advisor.proposal import Decision, Proposal
 from search.advisor.trial_model import TrialModel
 from search.space.parsing import parse_space
@@ -43,9 +43,7 @@ PARTS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
         lambda means, deviations, *front: acquisition.expected_improvement(means, 1e-3 * deviations, *front),
     ),
     # gains free of noise: with what noise leaves uncertain of measured configurations
-    "noise_free": lambda: mock.patch.object(
-        MetricModel, "predict", lambda model, rows, noise_free=False: model._fitted().predict(model._points(rows))
-    ),
+    "noise_free": lambda: mock.patch.object(TrialModel, "gain", partialmethod(TrialModel.gain, is_new=False)),
     # fitted hyperparameters: the priors' means
     "fitting": lambda: mock.patch.object(surrogate, "minimize", lambda loss, means, **_: SimpleNamespace(x=means)),
     # levels, spreads and errors of the stages of curves: as if all stages were alike

@@ -38,6 +38,7 @@ class MetricModel:
     ) -> None:
         self.columns = columns
         self.max_value = -np.inf  # of all measurements
+        self.measured = set[bytes]()  # rows
         self._encoding, self._scale, self._min_spread = encoding, scale, min_spread
         self._equal_lengths, self.is_learned = equal_lengths, is_learned
         self._measurements: list[tuple[Rows, float, float, float]] = []  # row, progress, value, standard error
@@ -49,8 +50,7 @@ class MetricModel:
         self._fit: tuple[int, Hyperparameters] | None = None  # with the number of measurements that it was made from
 
     def __len__(self) -> int:
-        """Number of configurations that were measured."""
-        return len(set(self._trials))
+        return len(self._measurements)
 
     def learn(self, row: Rows, progress: float, value: float, error: float = 0.0) -> None:
         """Add a measurement; `progress` is 1 at full length, or where length does not matter.
@@ -59,6 +59,7 @@ class MetricModel:
         """
         self._measurements.append((row, progress, value, error))
         self._trials.append(row.tobytes())
+        self.measured.add(row.tobytes())
         self.max_value = max(self.max_value, value)
         self._process = None
 
@@ -84,14 +85,13 @@ class MetricModel:
     def _fitted(self) -> GaussianProcess:
         if self._process is None:
             # fitted to a number of first measurements that grows in steps, so that only their order matters
-            known = len(self._measurements)
             count, larger = 0, 4
-            while larger <= known:
+            while larger <= len(self):
                 count, larger = larger, max(larger + 1, int(larger * REFIT_GROWTH))
-            count = count or known
+            count = count or len(self)
             if self._fit is None or self._fit[0] != count:
                 self._fit = (count, self._gaussian_process(count, None).hyperparameters)
-            self._process = self._gaussian_process(known, self._fit[1])
+            self._process = self._gaussian_process(len(self), self._fit[1])
             if self._expected is not None:
                 self._process = self._process.expecting(self._points(self._expected))
         return self._process

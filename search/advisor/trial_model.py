@@ -312,8 +312,8 @@ class TrialModel:
         self.probe_tuner.invalidate()
 
     def _has_too_little_data(self, num_started: int) -> bool:
-        measured = min(map(len, self._objectives))
-        return num_started + len(self._earlier) < self._first_trials or measured < FIRST_MEASURED
+        num_measured = min(len(model.measured) for model in self._objectives)
+        return num_started + len(self._earlier) < self._first_trials or num_measured < FIRST_MEASURED
 
     def _predict(self, rows: Rows, noise_free: bool = False) -> tuple[Array, Array]:
         """Return means and standard deviations of all objectives at full length, each (m, num_objectives)."""
