@@ -561,6 +561,7 @@ ITEM = "return self.x[i] + 0.1 * torch.randn(4), self.y[i]"
 LOSS = "return nn.functional.mse_loss(outputs, targets)"
 MEASURES = 'return {"val_loss": (outputs - targets) ** 2, "val_sign": (outputs * targets > 0).float()}'
 NETWORK = "return nn.Sequential(nn.Linear(4, hidden), nn.Tanh(), nn.Dropout(0.1), nn.Linear(hidden, 1))"
+COMPARED = "val_loss of a sample changes with the other samples of its batch, so that another batch_size gives another"
 MISTAKES = {
     "import fails": (
         "import torch\n",
@@ -616,10 +617,15 @@ MISTAKES = {
         MEASURES.replace("(outputs - targets) ** 2", "(outputs - targets).square().mean(0)"),
         r"val_loss has shape \(1,\) for (\d) samples, expected \(\1,\) or .*not their mean",
     ),
-    "measures that compare samples": (
+    "values that compare samples": (
         MEASURES,
         MEASURES.replace("(outputs - targets) ** 2", "(outputs - targets.mean()) ** 2"),
-        "val_loss of a sample changes with the other samples of its batch, so that another batch_size gives another",
+        COMPARED,
+    ),
+    "measures divided by the number of samples": (
+        MEASURES,
+        MEASURES.replace("(outputs - targets) ** 2", "(outputs - targets) ** 2 / len(targets)"),
+        COMPARED,
     ),
     "exits": (NETWORK, "raise SystemExit(3)", r"called sys.exit\(3\) \(own.*:23\); what the file does when it is run"),
     "exits at import": ("import torch\n", "import torch, sys; sys.exit(0)\n", r"called sys.exit\(0\)"),
@@ -639,7 +645,7 @@ def test_a_mistake_is_one_line_with_the_users_file_and_line(tmp_path: Path, name
 
 
 def test_measures_that_compare_samples_are_found_after_batches_too_small_to_tell(tmp_path: Path, name: str) -> None:
-    old, new, message = MISTAKES["measures that compare samples"]
+    old, new, message = MISTAKES["values that compare samples"]
     path = written(tmp_path, name, (old, new))
     trained(path, tmp_path / "pairs", epochs=1, batch_size=2)
     with pytest.raises(OwnCodeError, match=message):
@@ -716,6 +722,7 @@ def test_a_probe_of_any_strategy_finds_wrong_measures(tmp_path: Path, name: str,
     assert any(on_ranks(probe_fails_on_rank, ranks, path, tmp_path, config))
 
 
+# without the values that compare samples: the mean of two targets may be that of three in the last batch of a probe
 WRONG_MEASURES = [mistake for mistake in MISTAKES if "measure" in mistake]
 
 
