@@ -94,6 +94,7 @@ def test_a_gpu_trains_captures_and_frees_as_it_should() -> None:
     assert_gpu_tests_pass(*chosen, "-m", "gpu and not slow")
 
 
+@pytest.mark.slow
 def test_after_an_illegal_access_the_device_is_lost_to_the_process() -> None:
     done = run([sys.executable, "-c", LOST], environment())
     assert "lost: CUDA error: an illegal memory access was encountered" in done.stdout, done.stderr

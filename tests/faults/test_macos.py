@@ -15,6 +15,8 @@ import pytest
 from search.results import load
 from tests.faults.processes import printed, running
 
+pytestmark = pytest.mark.slow
+
 ROWS = """\
 import torch
 
@@ -109,7 +111,6 @@ def test_a_dataset_that_cannot_go_to_loader_processes_is_said(tmp_path: Path) ->
     assert last.endswith("; with num_workers 0 there are none")
 
 
-@pytest.mark.slow
 def test_a_search_is_complete(tmp_path: Path) -> None:
     (tmp_path / "rows.py").write_text(ROWS.replace("CHANGED", "same"))
     (tmp_path / "space.yaml").write_text(SPACE)

@@ -189,6 +189,7 @@ def test_the_largest_batch_fits_and_one_a_little_larger_does_not() -> None:
     assert largest_batch(settings(), Job(VGG_SHAPE, 1000, 2, CPU)) % 2 == 0
 
 
+@pytest.mark.slow
 def test_the_largest_batch_has_at_most_the_training_samples() -> None:
     few = Job(VGG_SHAPE, 21, 1, CPU)
     assert largest_batch(settings(), few) == 21

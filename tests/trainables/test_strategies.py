@@ -107,7 +107,7 @@ SYNCHRONISED = [name for name in ("ddp", "ring_allreduce", "fsdp") if name in ST
         pytest.param({}, id="equal shares"),
         pytest.param({"batch_size": 17}, id="unequal shares", marks=pytest.mark.slow),
         pytest.param({"optimizer": "adamw", "learning_rate": 1e-3}, id="adamw", marks=pytest.mark.slow),
-        pytest.param({"max_gradient_norm": 0.1}, id="limited gradients"),
+        pytest.param({"max_gradient_norm": 0.1}, id="limited gradients", marks=pytest.mark.slow),
         pytest.param({"batch_size": 22, "accumulation_steps": 3}, id="unequal parts"),
     ],
 )
