@@ -12,7 +12,6 @@ from method import End, Setting
 from problems import METRICS, Point, Problem
 
 from search.advisor.proposal import Proposal
-from search.front.intervals import HALF_95
 
 
 class AxQLogNEHVI:
@@ -38,7 +37,6 @@ class AxQLogNEHVI:
         self._client = Client(random_seed=seed)
         self._client.configure_experiment(parameters=parameters)
         self._client.configure_optimization(objective=", ".join(METRICS))
-        self._half = 0.0
 
     def propose(self) -> Proposal:
         """See `Method`."""
@@ -47,7 +45,6 @@ class AxQLogNEHVI:
 
     def observe(self, trial_id: str, epoch: int, point: Point, half: float = 0.0) -> bool:
         """See `Method`."""
-        self._half = half
         return True
 
     def finish(self, trial_id: str, end: End, point: Point) -> None:
@@ -55,8 +52,5 @@ class AxQLogNEHVI:
         if end == "infeasible":
             self._client.mark_trial_failed(trial_index=int(trial_id))
         else:
-            rate: Any = math.log10(point[1])
-            if self._half:
-                rate = rate, self._half / HALF_95 / (point[1] * math.log(10))
-            told = {METRICS[0]: point[0], METRICS[1]: rate}
+            told = {METRICS[0]: point[0], METRICS[1]: math.log10(point[1])}
             self._client.complete_trial(trial_index=int(trial_id), raw_data=told)

@@ -24,7 +24,7 @@ class Method(Protocol):
     def observe(self, trial_id: str, epoch: int, point: Point, half: float = 0.0) -> bool:
         """Return whether the trial continues after this epoch.
 
-        `half`: half of the throughput's 95% interval; 0: it is exact. Only the Advisor and Ax have a use for it.
+        `half`: half of the throughput's 95% interval; 0: it is exact. Only the Advisor has a use for it.
         """
         ...
 

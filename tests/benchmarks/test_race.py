@@ -4,12 +4,10 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 import race
-from ax_method import AxQLogNEHVI
 from baselines import METHODS, method_version
 from noise import Noise
 from our_methods import OurAdvisor, OurAdvisorWithout
@@ -196,12 +194,3 @@ def test_ties_are_decided_alike_on_an_older_processor():
     """Two settings that are equally far from those tried promise the same, up to the last digit of a sum."""
     trials, same = printed_with_both_kernels(SEARCH, Path(race.__file__).parent)
     assert trials == same
-
-
-@pytest.mark.parametrize(("half", "told"), [(0.0, 2.0), (19.6, (2.0, pytest.approx(0.1 / np.log(10), rel=1e-3)))])
-def test_ax_is_told_the_standard_error_of_a_rate_as_of_its_logarithm(half, told):
-    method = object.__new__(AxQLogNEHVI)
-    method._client = mock.Mock()
-    method.observe("4", 1, (0.5, 100.0), half)
-    method.finish("4", "complete", (0.5, 100.0))
-    method._client.complete_trial.assert_called_once_with(trial_index=4, raw_data={"accuracy": 0.5, "throughput": told})
