@@ -53,6 +53,7 @@ from search.execution.nodes import NodesError, NodesOfOneKind, choose_nodes, tot
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 20.0
+END_TIMEOUT_SECONDS = 5.0
 SETTINGS: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
@@ -148,7 +149,18 @@ def connect(
 
 
 def _start(machine: Machine, dashboard: bool) -> str | None:
-    """Start Ray on this machine; return the dashboard's address."""
+    """Start Ray on this machine, at the second attempt if need be; return the dashboard's address.
+
+    Ray gives its parts fixed times to start, which a machine may be too busy for.
+    """
+    try:
+        return _start_once(machine, dashboard)
+    except Exception:
+        end_children(END_TIMEOUT_SECONDS)  # parts of Ray that have started
+        return _start_once(machine, dashboard)
+
+
+def _start_once(machine: Machine, dashboard: bool) -> str | None:
     with patch.dict(os.environ, WORKER_ENVIRONMENT):
         context = ray_hooks.init_ray(
             address="local",  # also where another cluster runs on this machine, which Ray would join

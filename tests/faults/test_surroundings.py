@@ -9,16 +9,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
+from search.execution import cluster
 from search.execution.ray_watchdog import MAX_FAILED_CONNECTS, RayLossCheck
 from search.record.journal import FILE_NAME
 from search.record.run_state import RunState
 from search.results import load
 from search.run import main
+from search.space.machine import describe_machine
 from tests.faults.processes import SPACE, gone, printed, running, wait_for, with_pids
 from tests.search.runs import typed
 
@@ -137,10 +140,26 @@ def test_a_ray_that_does_not_start_is_told_in_a_line(
         raise Exception("The current node timed out during startup.")
 
     monkeypatch.setattr("ray.init", init)
+    monkeypatch.setattr(cluster, "end_children", lambda timeout: None)  # this process has those of other tests
     (tmp_path / "space.yaml").write_text(SPACE)
     assert main([str(tmp_path / "space.yaml"), "--results", str(tmp_path / "results")]) == 2
     assert capsys.readouterr().err == "no Ray cluster on this machine: The current node timed out during startup.\n"
     assert not (tmp_path / "results").exists()
+
+
+def test_a_ray_that_does_not_start_is_ended_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def init(**settings: Any) -> SimpleNamespace:
+        done.append("start")
+        if len(done) == 1:
+            raise Exception("The current node timed out during startup.")
+        return SimpleNamespace(dashboard_url="127.0.0.1:8265")
+
+    monkeypatch.setattr("ray.init", init)
+    monkeypatch.setattr(cluster, "end_children", lambda timeout: done.append("end"))
+    assert cluster._start(describe_machine(), dashboard=True) == "127.0.0.1:8265"
+    assert done == ["start", "end", "start"]
 
 
 @pytest.mark.slow
