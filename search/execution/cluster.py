@@ -18,7 +18,7 @@ import psutil
 
 import search
 import trainables
-from search.execution.ray_watchdog import RayLossCheck, end_children, watchdog
+from search.execution.ray_watchdog import END_TIMEOUT_SECONDS, RayLossCheck, end_children, watchdog
 from search.execution.worker_environment import WORKER_ENVIRONMENT
 from search.exit_codes import BAD_INPUT
 from search.space.machine import Machine
@@ -53,7 +53,6 @@ from search.execution.nodes import NodesError, NodesOfOneKind, choose_nodes, tot
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 20.0
-END_TIMEOUT_SECONDS = 5.0
 SETTINGS: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 

@@ -23,6 +23,7 @@ T = TypeVar("T")
 POLL_SECONDS = 1.0
 CONNECT_TIMEOUT_SECONDS = 2.0
 MAX_FAILED_CONNECTS = 3  # in a row
+END_TIMEOUT_SECONDS = 5.0  # for processes, once they are killed
 
 log = logging.getLogger(__name__)
 _process_groups: list[int] = []  # started by `in_own_process_group`

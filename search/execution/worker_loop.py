@@ -18,7 +18,7 @@ import ray.util
 from search.execution.hang_detector import hang_detector
 from search.execution.oom import kernel_oom_kills
 from search.execution.protocol import Ended, Place, Task
-from search.execution.ray_watchdog import end_children
+from search.execution.ray_watchdog import END_TIMEOUT_SECONDS, end_children
 from search.record.disk import describe_os_error, is_out_of_space
 from trainables.contract import (
     Data,
@@ -33,8 +33,6 @@ from trainables.contract import (
     load_trainable,
     waiting,
 )
-
-END_TIMEOUT_SECONDS = 5.0  # for the processes that a task has left running, once they are killed
 
 
 @dataclass(frozen=True)
