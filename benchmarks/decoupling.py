@@ -132,7 +132,7 @@ def real(folders: Sequence[Path]) -> tuple[Course, Course]:
             (trial.finished_at - began, hypervolume(_losses(run_state, found[: i + 1]), reference) / most)
             for i, trial in enumerate(found)
         ]
-        courses.append([*course, (run_state.active_seconds(), course[-1][1])])
+        courses.append([*course, (run_state.clock.active_seconds(), course[-1][1])])
     return courses[0], courses[1]
 
 

@@ -176,7 +176,7 @@ def _runs(named: Sequence[Side]) -> list[str]:
         "complete": [f"{side.run.state.counts()['complete']}" for side in named],
         "front": [plural(len(side.run.state.front()), "point") for side in named],
         "hypervolume": shares,
-        "took": [format_duration(side.run.state.active_seconds()) for side in named],
+        "took": [format_duration(side.run.state.clock.active_seconds()) for side in named],
     }
     blocks = format_tables({"": [side.letter for side in named]}, columns)
     if volumes:

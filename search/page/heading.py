@@ -30,7 +30,7 @@ def heading(run: Run, now: float | None) -> Markup:
         running=now is not None,
         state="running" if now else "ended" if is_wanted_end(run_state.end) else "interrupted",
         trials=", ".join(f"{number} {state}" for state, number in counts.items()) or "no trial yet",
-        time=f"{began:%Y-%m-%d %H:%M} UTC, {format_duration(run_state.active_seconds(now))}",
+        time=f"{began:%Y-%m-%d %H:%M} UTC, {format_duration(run_state.clock.active_seconds(now))}",
         budget=budget,
         left=f"{rough_duration(budget.seconds_left)} left" if budget and budget.seconds_left else "finishing",
         activities=", ".join(activities) or phase(run_state),

@@ -2,7 +2,8 @@
 
 from search.record.budget_use import budget_use
 from search.record.events import Again, BesideNeighbour, Turn
-from search.record.run_state import AFTER_SEARCH, RunState
+from search.record.run_clock import AFTER_SEARCH
+from search.record.run_state import RunState
 from search.record.trial import Trial
 from search.text.numbers import plural
 

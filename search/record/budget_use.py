@@ -3,7 +3,8 @@
 import math
 from dataclasses import dataclass, replace
 
-from search.record.run_state import AFTER_SEARCH, RunState
+from search.record.run_clock import AFTER_SEARCH
+from search.record.run_state import RunState
 from search.text.durations import format_duration
 from search.text.numbers import format_number, plural
 
@@ -30,9 +31,9 @@ def budget_use(run_state: RunState, now: float | None = None) -> BudgetUse | Non
     ended = [t for t in trials if t.state != "running"]
     epochs = sum(t.epochs for t in trials)
     parts = sum(t.epochs / run_state.length(t) for t in trials if t.state == "running")
-    used = run_state.searching_seconds(now)
+    used = run_state.clock.searching_seconds(now)
     # starting Ray happens once, so it says nothing about the trials to come
-    working = max(used - run_state.seconds_before_trials, 0.0)
+    working = max(used - run_state.clock.before_trials, 0.0)
     most, most_epochs = _max_trials(run_state), budget.total_epochs
     amounts = (
         (len(ended) + parts, most, f"{len(ended)} of {most} trials"),

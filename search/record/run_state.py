@@ -19,8 +19,7 @@ from search.front.objective import WORDS, Constraint, Objective, losses, read_co
 from search.front.paired import correlations as sample_correlations
 from search.front.pareto import hypervolume, knee
 from search.front.roles import FIRST_RATE, metric_label, rate_metric
-from search.front.seeds import Spread, spread_of
-from search.front.shared import SharedMetrics, shared_metrics
+from search.front.shared import shared_metrics
 from search.front.targets import Target, is_duration, target_of
 from search.record.drawn_fronts import drawn_fronts
 from search.record.events import (
@@ -43,13 +42,13 @@ from search.record.events import (
     Wait,
 )
 from search.record.expected import expected_again
-from search.record.trial import Group, Trial
+from search.record.groups import Groups
+from search.record.run_clock import RunClock
+from search.record.trial import Trial
 from search.record.turns import Turns
 from search.text.numbers import format_number, plus_minus
 from trainables.contract import EPOCHS
 
-DECIDING = (Again, BesideNeighbour, Turn)  # events of the time after the search
-AFTER_SEARCH = (*DECIDING, Repeat, OnTestSet)
 STATES = ("running", "complete", "stopped", "infeasible", "failed")
 
 
@@ -75,19 +74,12 @@ class RunState:
         self.end: str | None = None  # why no further trial was started; None: still running, or killed
         self.objectives: list[Objective] = []
         self.constraints: list[Constraint] = []
-        self._seconds = 0.0  # of the processes before this one
-        self.seconds_before_trials = 0.0  # such as for the start of Ray
-        self.deciding_seconds = self.ending_seconds = 0.0  # of the active ones: `DECIDING`, `AFTER_SEARCH`
-        self._resumed_at = self._last_at = math.nan
+        self.clock = RunClock()
+        self.turns = Turns()
+        self._groups = Groups()
         self._front: list[Trial] | None = None
         self._draws: NDArray[np.bool_] | None = None
         self._expected: dict[str, dict[str, float]] = {}  # by metric and trial
-        self._shared: tuple[SharedMetrics, ...] = ()
-        self._groups: dict[tuple[int | None, str], Group] = {}  # by length, None for rates, and settings
-        self._alike: dict[str, list[Group]] = {}  # groups of learned metrics whose settings are nearly equal
-        self._seed_spreads: dict[str, Spread] = {}  # by metric
-        self._num_alike, self._next_comparison = 0, 1  # complete trials of such groups; at how many to compare again
-        self.turns = Turns()
         for event in events:
             self.apply(event)
 
@@ -104,7 +96,8 @@ class RunState:
             copied.trials = {name: trial.copied() for name, trial in self.trials.items()}
             copied._front, copied._draws, copied._expected = None, None, {}
             copied.turns = copy.deepcopy(self.turns)
-            copied._groups = {key: group.of(copied.trials) for key, group in self._groups.items()}
+            copied.clock = copy.copy(self.clock)
+            copied._groups = self._groups.of(copied.trials)
             return copied
 
     def apply(self, event: Event) -> None:
@@ -117,11 +110,11 @@ class RunState:
                         self.opening, self.objectives = event, event.objectives
                         self.constraints = [read_constraint(text) for text in event.constraints]
                         names = [objective.metric for objective in event.objectives]
-                        self._shared = shared_metrics(
+                        shared = shared_metrics(
                             event.trainable, event.parameters, names, event.metrics, event.stated_probed
                         )
-                    else:  # the time between two processes is not counted
-                        self._seconds += max(0.0, self._last_at - self._resumed_at)
+                        self._groups = Groups(shared, event.parameters, event.objectives)
+                    else:
                         self.end = None
                     self.budget = event.budget or self.budget
                     for trial in self.trials.values():
@@ -129,14 +122,11 @@ class RunState:
                         if trial.state == "running":  # perhaps with another length
                             self._join(trial)
                     self.last_command = event.command
-                    self._resumed_at = event.time
                 case Known():
                     self.known = [*self.known, *event.measurements]
                 case End():
                     self.end = event.reason
                 case Start() if event.trial_id not in self.trials:  # else it is taken up again after a resume
-                    if not self.trials:
-                        self.seconds_before_trials = self.active_seconds(event.time)
                     config, rate = dict(event.config), self.rate_metric
                     trial = Trial(event.trial_id, config, event.kind, event.time, rate_metric=rate, gpus=event.gpus)
                     self.trials[event.trial_id] = trial
@@ -148,91 +138,33 @@ class RunState:
                 case Measurement() | Retry() | Finish() | Repeat() | Again() | OnTestSet() if (
                     event.trial_id in self.trials
                 ):
-                    self.trials[event.trial_id].apply(event)
-                    if isinstance(event, Again) or (isinstance(event, Finish) and self._tells_of_seeds(event.trial_id)):
-                        self._compare_seeds()
-                    for group in self.trials[event.trial_id].groups:
-                        group.invalidate()
+                    trial = self.trials[event.trial_id]
+                    trial.apply(event)
+                    self._groups.update(trial, event)
                     self._settle()
                 case Turn() if {event.trial_id, event.other} <= self.trials.keys():
                     one, other = self._source(event.trial_id), self._source(event.other)
                     if one != other:
                         self.turns.add(one, other, event.rates)
                         self._settle()
-            # a first turn has the start of a process in it, which is little of a training's time
-            covered = isinstance(event, Again | End) or self._last_at > self._resumed_at
-            if isinstance(event, (*AFTER_SEARCH, End)) and covered and not self._is_searching:
-                passed = max(0.0, event.time - self._last_at)
-                self.ending_seconds += passed
-                # an interruption counts for what takes the longest
-                self.deciding_seconds += passed * isinstance(event, (*DECIDING, End))
-            self._last_at, self.latest = event.time, type(event)
+            self.clock.advance(event, self._is_searching)
+            self.latest = type(event)
 
-    @property
     def _is_searching(self) -> bool:
         return not self.trials or any(trial.state == "running" for trial in self.trials.values())
 
-    def _tells_of_seeds(self, trial_id: str) -> bool:
-        """Return whether a trial that has ended is one more of nearly equal settings; of many, each tenth counts."""
-        trial = self.trials[trial_id]
-        self._num_alike += trial.state == "complete" and any(len(groups) > 1 for groups in self._nearly_equal(trial))
-        if self._num_alike < self._next_comparison:
-            return False
-        self._next_comparison = max(self._num_alike + 1, int(1.1 * self._num_alike))
-        return True
-
     def twins(self, trial: Trial) -> list[Trial]:
         """Return the other complete trials with nearly the same settings, as far as these affect what is learned."""
-        found = (each for alike in self._nearly_equal(trial) for group in alike for each in group.trials)
-        return [each for each in found if each is not trial and each.state == "complete"]
-
-    def _nearly_equal(self, trial: Trial) -> list[list[Group]]:
-        """Return for each of a trial's groups of learned metrics those with nearly the same settings, and itself."""
-        return [self._alike[self._nearly(group, trial)] for group in trial.groups if group.shares.learned]
-
-    def _nearly(self, group: Group, trial: Trial) -> str:
-        return group.shares.nearly(trial.config, self.info.parameters)
-
-    def _compare_seeds(self) -> None:
-        """Estimate the spread between seeds, which enters the intervals of all trials."""
-        groups = [group for group in self._groups.values() if group.shares.learned]
-        trained, nearly = [seeds for group in groups if (seeds := group.seeds())], []
-        for alike in self._alike.values():
-            complete = [trial for group in alike if (trial := group.first_complete)]
-            longest = max((trial.epochs for trial in complete), default=0)
-            nearly.append([trial.curve[longest].metrics for trial in complete if trial.epochs == longest])
-        learned = {name for group in groups for name in group.shares.names}
-        goals = {objective.metric: objective.goal for objective in self.objectives if objective.metric in learned}
-        spreads = {name: spread_of(name, goal, trained, nearly) for name, goal in goals.items()}
-        self._seed_spreads = {name: spread for name, spread in spreads.items() if spread is not None}
-        for group in groups:
-            group.seed_spreads = self._seed_spreads
-            group.invalidate()
+        return self._groups.twins(trial)
 
     @property
     def knows_seeds(self) -> bool:
         """True if the spread between seeds was estimated, so that intervals have it."""
-        return bool(self._seed_spreads)
+        return bool(self._groups.seed_spreads)
 
     def _join(self, trial: Trial) -> None:
-        """Add a trial to the groups with which it shares metrics, and take it out of those that it was in."""
         trial.length = self.length(trial)  # on which the schedule depends; a later `budget.epochs` may be another one
-        keys = [(trial.length if shares.learned else None, shares.key(trial.config)) for shares in self._shared]
-        groups = tuple(
-            self._groups.setdefault(key, Group(shares, seed_spreads=self._seed_spreads))
-            for key, shares in zip(keys, self._shared, strict=True)
-        )
-        before, trial.groups = trial.groups, groups
-        for group in before:
-            if group not in groups:
-                group.trials.remove(trial)
-                group.invalidate()
-        for group in groups:
-            if group in before:
-                continue  # it keeps its place, as the first of a group stands for all
-            group.trials.append(trial)
-            if group.shares.learned and group not in (alike := self._alike.setdefault(self._nearly(group, trial), [])):
-                alike.append(group)
+        self._groups.join(trial)
 
     def _source(self, trial_id: str) -> str:
         return self.trials[trial_id].source(self.rate_metric)
@@ -344,15 +276,6 @@ class RunState:
     def is_preparing(self, trial: Trial) -> bool:
         """Return whether the trial is a probe that only finds settings for later training."""
         return trial.kind == "probe" and not self.is_probe_run
-
-    def active_seconds(self, now: float | None = None) -> float:
-        """Wall time of the run without the gaps between its processes, up to the last event or to `now`."""
-        since = (self._last_at if now is None else now) - self._resumed_at
-        return self._seconds + (0.0 if since < 0 else since)  # below zero: a clock was set back
-
-    def searching_seconds(self, now: float | None = None) -> float:
-        """The `active_seconds` that `budget.hours` counts: without what follows the search."""
-        return self.active_seconds(now) - self.ending_seconds
 
     def gpu_seconds(self) -> float:
         """Seconds of all trials, each times the GPUs that it holds, up to their last measurements."""

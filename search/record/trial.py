@@ -1,21 +1,21 @@
-"""Trial of a run, as far as the journal tells, and the trials that share metrics with it."""
+"""Trial of a run, as far as the journal tells."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from search.front.differences import Estimate
 from search.front.intervals import UNKNOWN_DEVIATION, merge_repeats, relative_deviation
 from search.front.neighbour import Neighbour, updated
 from search.front.roles import FIRST_RATE
-from search.front.seeds import Spread, over_seeds
-from search.front.shared import SharedMetrics
 from search.record.events import Again, BesideNeighbour, Finish, Measurement, OnTestSet, Repeat, Retry
 from trainables.contract import STAGES, Scalar, Verdict
+
+if TYPE_CHECKING:
+    from search.record.groups import Group
 
 MOST_DEVIATION = 1.0  # largest standard error of the logarithm of a rate that is assumed
 
@@ -166,68 +166,3 @@ class Trial:
                 known[name, value].rounds.append(event.rates)
             case OnTestSet():
                 self.test_metrics, self.test_failure = event.metrics, event.reason
-
-
-@dataclass(eq=False)
-class Group:
-    """Trials that share metrics. A group is equal to itself alone."""
-
-    shares: SharedMetrics
-    trials: list[Trial] = field(default_factory=list)
-    settled: dict[str, float] = field(default_factory=dict)  # metrics as turns against other groups have settled them
-    seed_spreads: Mapping[str, Spread] = field(default_factory=dict)  # by metric, as far as seeds were compared
-    _merged: dict[int, dict[str, float]] = field(default_factory=dict)  # by number of epochs
-
-    @property
-    def measured(self) -> list[Trial]:
-        """The trials whose measurements count."""
-        return [trial for trial in self.trials if trial.curve and trial.state != "failed"]
-
-    def metrics(self, epochs: int) -> dict[str, float]:
-        """The shared metrics, of trials with so many epochs if they take training; empty: of one trial alone."""
-        learned = self.shares.learned
-        epochs = epochs if learned else 0
-        if epochs not in self._merged:
-            if learned:
-                measured = [trial.curve[epochs].metrics for trial in self.measured if epochs in trial.curve]
-            else:
-                measured = [metrics for trial in self.measured for metrics in trial.measurements]
-            merged = self.shares.merge(measured)
-            if learned and measured:
-                merged |= over_seeds([merged or measured[0], *self._of_other_seeds(epochs)], self.seed_spreads)
-            self._merged[epochs] = {**merged, **self.settled}
-        return self._merged[epochs]
-
-    def seed_deviation(self, metric: str, epochs: int) -> float:
-        """Standard deviation between seeds, of a mean over those that were trained; 0: not known."""
-        spread, value = self.seed_spreads.get(metric), self.metrics(epochs).get(metric, math.nan)
-        return spread.deviation(value, 1 + len(self._of_other_seeds(epochs))) if spread else 0.0
-
-    def _of_other_seeds(self, epochs: int) -> Collection[Mapping[str, float]]:
-        """Metrics by seed: trials of the group with one seed are one training, of which the last counts."""
-        trained = [trial for trial in self.trials if trial.epochs == epochs]
-        return {event.seed: event.metrics for trial in trained for event in trial.again}.values()
-
-    @property
-    def first_complete(self) -> Trial | None:
-        """The first complete trial, if there is one."""
-        return next((trial for trial in self.trials if trial.state == "complete" and trial.epochs), None)
-
-    def seeds(self) -> list[Mapping[str, float]]:
-        """Metrics after the last epoch, one for each seed that was trained."""
-        trained = [trial for trial in self.trials if trial.again and trial.curve]
-        if not trained:
-            return []
-        first = trained[0].curve[trained[0].epochs].metrics
-        return [first, *self._of_other_seeds(trained[0].epochs)]
-
-    def of(self, trials: Mapping[str, Trial]) -> Group:
-        """Return the group of these trials, which are copies by name."""
-        group = replace(self, trials=[trials[trial.trial_id] for trial in self.trials], _merged=dict(self._merged))
-        for trial in group.trials:
-            trial.groups += (group,)
-        return group
-
-    def invalidate(self) -> None:
-        """Discard what was computed, because a trial has changed."""
-        self._merged.clear()

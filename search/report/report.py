@@ -323,7 +323,7 @@ def _conditions(run: Run) -> str:
         "Auto": ", ".join(f"{name} was {value}" for name, value in info.auto.items()) or None,
         "Budget": ", ".join(budget),
         "Ended": run_state.end or "not yet, or interrupted",
-        "Wall time": f"{format_duration(run_state.active_seconds())} from {started:%Y-%m-%d %H:%M} UTC",
+        "Wall time": f"{format_duration(run_state.clock.active_seconds())} from {started:%Y-%m-%d %H:%M} UTC",
         "GPU hours": format_number(spent / 3600) if (spent := run_state.gpu_seconds()) else None,
         "Seed": info.seed,
         "Commit": info.commit or "unknown (the program is in no git checkout, as in a Ray job)",

@@ -124,7 +124,7 @@ def listed_run(folder: Path) -> ListedRun:
         journal_bytes=size,
         reason=state.end or "",
         began=info.time,
-        seconds=state.active_seconds(time.time() if status == "running" else None),
+        seconds=state.clock.active_seconds(time.time() if status == "running" else None),
         space=Path(info.space_file).stem if info.space_file else "",
         trainable=info.trainable,
         machine=_machine_type(info.machine),

@@ -104,8 +104,8 @@ class FrontMeasurements:
             pass
 
     def _seconds_for_deciding(self) -> float:
-        seconds = self._space.budget.deciding * self._run_state.searching_seconds()
-        return max(0.0, seconds - self._run_state.deciding_seconds)
+        seconds = self._space.budget.deciding * self._run_state.clock.searching_seconds()
+        return max(0.0, seconds - self._run_state.clock.deciding)
 
     def _decide_rates(self, end: float) -> None:
         """Take turns: all trials in doubt, then pairs of them, then the picks' neighbours in half of what is left."""

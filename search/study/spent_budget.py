@@ -22,7 +22,7 @@ def spent_budget(events: Sequence[Event], run_state: RunState, space: Space) -> 
         return None
     if now.repeats > before.repeats or now.deciding > before.deciding:
         return None
-    used = {"hours": run_state.searching_seconds() / 3600, "gpu_hours": run_state.gpu_seconds() / 3600}
+    used = {"hours": run_state.clock.searching_seconds() / 3600, "gpu_hours": run_state.gpu_seconds() / 3600}
     for name, hours in used.items():
         limit = getattr(now, name)
         if limit is not None and hours >= limit:

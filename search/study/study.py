@@ -72,7 +72,7 @@ class Study:
         self._with_checkpoints = {path.name for path in folder.glob("trials/*")}  # trials that may have some
         self._failures: list[str | None] = []  # reasons, of this process
         self._clock = clock
-        used = self._run_state.searching_seconds() if events else 0.0
+        used = self._run_state.clock.searching_seconds() if events else 0.0
         hours = space.budget.hours
         self._deadline = None if hours is None else clock() + hours * 3600 - used
 

@@ -56,7 +56,7 @@ def _bar(run_state: RunState, now: float, width: int, symbols: Symbols) -> Text:
     """Progress bar of the budget with its text; the text alone if the terminal is narrow."""
     use = budget_use(run_state, now)
     if run_state.end is not None:
-        return _line(f"ended after {format_duration(run_state.active_seconds())}: {run_state.end}")
+        return _line(f"ended after {format_duration(run_state.clock.active_seconds())}: {run_state.end}")
     if use is None:
         text, fraction = "time left: known after the first epoch" if run_state.trials else "starting", 0.0
     else:
@@ -71,7 +71,8 @@ def _bar(run_state: RunState, now: float, width: int, symbols: Symbols) -> Text:
 
 def _states(run_state: RunState, now: float) -> Text:
     counts = run_state.shown_counts(is_running=run_state.end is None)
-    parts = [Text(f"{format_duration(run_state.active_seconds(now))} so far", style="dim")] * (run_state.end is None)
+    so_far = f"{format_duration(run_state.clock.active_seconds(now))} so far"
+    parts = [Text(so_far, style="dim")] * (run_state.end is None)
     parts += [Text(f"{total} {state}", style=COLORS.get(state, "")) for state, total in counts.items()]
     if not counts:
         parts.append(Text("no trial yet"))

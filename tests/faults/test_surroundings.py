@@ -125,10 +125,10 @@ def test_a_clock_that_was_set_back_between_two_processes_makes_no_time_negative(
     run = {"event": "run", "time": 5000.0, "name": "x", "data": {"name": "generated"}}
     run["objectives"] = [{"metric": "a", "goal": "minimize"}]
     run_state = RunState(typed([run, {"event": "end", "time": 5100.0}, {"event": "resume", "time": 1000.0}]))
-    assert run_state.active_seconds() == 100.0
-    assert run_state.active_seconds(now=900.0) == 100.0
+    assert run_state.clock.active_seconds() == 100.0
+    assert run_state.clock.active_seconds(now=900.0) == 100.0
     back = typed([run, {"event": "end", "time": 4000.0}, {"event": "resume", "time": 6000.0}])
-    assert RunState(back).active_seconds() == 0.0
+    assert RunState(back).clock.active_seconds() == 0.0
 
 
 def test_a_ray_that_does_not_start_is_told_in_a_line(

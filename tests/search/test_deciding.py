@@ -17,6 +17,7 @@ from search.execution.protocol import Ended, GroupError, Task
 from search.execution.trial_actor import Finished, Measured
 from search.front.neighbour import gains
 from search.record.journal import FILE_NAME, Journal
+from search.record.run_clock import RunClock
 from search.record.run_state import RunState
 from search.report import causes
 from search.report.front_tables import front_section
@@ -94,7 +95,7 @@ def decided(
         return Ended("complete")
 
     monkeypatch.setattr(workers, "run_task", run_task)
-    monkeypatch.setattr(RunState, "active_seconds", lambda self, now=None: 1000.0)
+    monkeypatch.setattr(RunClock, "active_seconds", lambda self, now=None: 1000.0)
     space = parse_space(SPACE | keys)
     (folder / "trials").mkdir()
     with Journal(folder / FILE_NAME) as journal:
@@ -164,7 +165,7 @@ def test_the_time_for_deciding_is_a_part_of_the_search_whatever_repeated_probes_
     for _ in range(2):
         recorder.add("repeat", 900.0, trial_id="t0001", metrics=interval(100.0, 1.0))
         state.apply(*typed(recorder.events[-1:]))
-    assert state.ending_seconds >= 900.0
+    assert state.clock.ending >= 900.0
     assert measurements.plan() == told
 
 

@@ -190,9 +190,9 @@ def test_the_start_of_a_resumed_process_is_no_time_of_deciding():
     recorder.add("resume", 100.0)
     for _ in range(3):
         recorder.add("turn", 30.0, trial_id="t0001", other="t0002", rates=[1.0, 2.0])
-    state = RunState(typed(recorder.events))
-    assert state.deciding_seconds == 60.0
-    assert state.active_seconds() - state.searching_seconds() == 60.0  # what follows a search is none of its hours
+    clock = RunState(typed(recorder.events)).clock
+    assert clock.deciding == 60.0
+    assert clock.active_seconds() - clock.searching_seconds() == 60.0  # what follows a search is none of its hours
 
 
 def test_a_difference_of_rates_is_as_sure_as_their_turns():

@@ -199,7 +199,7 @@ def test_a_run_without_trials_has_empty_tables_with_columns(tmp_path):
 
 def test_time_between_the_processes_of_a_run_is_not_its_wall_time(run):
     events = story()
-    assert run.state.active_seconds() == events[-1]["time"] - events[0]["time"] - 3600.0
+    assert run.state.clock.active_seconds() == events[-1]["time"] - events[0]["time"] - 3600.0
 
 
 def test_csv_and_parquet_hold_what_load_gives(tmp_path, run):

@@ -10,6 +10,7 @@ import pytest
 from search.front.intervals import HALF_95
 from search.front.seeds import PRIOR_SEEDS, Scale, Spread, over_seeds, spread_of
 from search.front.shared import SharedMetrics
+from search.record.groups import Groups
 from search.record.run_state import RunState
 from search.report.front_tables import front_section
 from search.results import Run
@@ -189,6 +190,12 @@ def test_trials_of_nearly_equal_settings_tell_of_the_spread_between_seeds():
     assert state.trials["t0001"].metrics["val_accuracy"] == 0.70
 
 
+def test_the_twins_of_a_snapshot_are_its_own_trials():
+    snapshot = nearly((0.5, 0.7), (0.4999, 0.6)).snapshot()
+    first, second = snapshot.trials.values()
+    assert [id(twin) for twin in snapshot.twins(first)] == [id(second)]
+
+
 def test_nearly_equal_settings_of_another_length_tell_nothing():
     recorder = Recorder(constraints=[])
     for number, curve in ((1, [0.3, 0.5]), (2, [0.3])):
@@ -198,8 +205,8 @@ def test_nearly_equal_settings_of_another_length_tell_nothing():
 
 def test_many_trials_of_nearly_equal_settings_are_not_all_compared_each_time(monkeypatch):
     compared = []
-    compare = RunState._compare_seeds
-    monkeypatch.setattr(RunState, "_compare_seeds", lambda state: compared.append(1) or compare(state))
+    compare = Groups._compare_seeds
+    monkeypatch.setattr(Groups, "_compare_seeds", lambda groups: compared.append(1) or compare(groups))
     nearly(*((0.5 - number / 1e6, 0.5) for number in range(300)))
     assert 20 < len(compared) < 60
 
