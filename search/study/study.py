@@ -23,6 +23,7 @@ from search.front.targets import with_targets
 from search.record.events import Event
 from search.record.journal import Journal
 from search.record.run_end import GAVE_UP
+from search.record.trial import Trial
 from search.space.space import MOST_CONCURRENT_TRIALS, Space
 from search.study.front_measurements import CHECKPOINTS, FrontMeasurements
 from search.text.reasons import without_rank
@@ -68,7 +69,6 @@ class Study:
         self._pending = self._advisor.replay(events)
         self._run_state = journal.run_state
         self._running: dict[str, Proposal] = {}
-        self._has_trained = any(self._trains(t.kind, t.state) for t in self._run_state.trials.values())
         self._with_checkpoints = {path.name for path in folder.glob("trials/*")}  # trials that may have some
         self._failures: list[str | None] = []  # reasons, of this process
         self._clock = clock
@@ -79,6 +79,8 @@ class Study:
     @property
     def concurrent_trials(self) -> int:
         """Number of trials that may run at a time now; that of the space file is of the nodes at the start."""
+        if self.fails_alike and self._running:
+            return 0  # the running ones show whether the training works
         if self._cluster is not None and self._clock() >= self._nodes_known_until:
             self._concurrent_trials = self._cluster.concurrent_trials(self._space.concurrent_trials)
             self._nodes_known_until = self._clock() + NODES_POLL_SECONDS
@@ -108,14 +110,16 @@ class Study:
 
     @property
     def fails_alike(self) -> bool:
-        """True if no trial has trained so far and the last ones failed for the same reason."""
+        """True if no trial trains so far, and the last ones failed for the same reason."""
         last = self._failures[-MAX_ALIKE_FAILURES:]
-        alike = len({without_rank(reason or "") for reason in last}) == 1
-        return not self._has_trained and len(last) == MAX_ALIKE_FAILURES and alike
+        if len(last) < MAX_ALIKE_FAILURES or len({without_rank(reason or "") for reason in last}) > 1:
+            return False
+        return not any(map(self._trains, self._run_state.trials.values()))
 
-    def _trains(self, kind: str, state: str) -> bool:
-        """Return whether such a trial shows that the training works; probes do only where there is nothing else."""
-        return state in ("complete", "stopped") and (kind == "train" or self._space.evaluation == "probe")
+    def _trains(self, trial: Trial) -> bool:
+        """Return whether a trial shows that the training works; probes do only where there is nothing else."""
+        has_measured = trial.curve if self._space.evaluation == "probe" else trial.epochs
+        return bool(has_measured) and trial.state in ("running", "complete", "stopped")
 
     def propose(self) -> Proposal | None:
         """Return the next trial: those that an earlier process left unfinished come first."""
@@ -193,7 +197,6 @@ class Study:
         proposal = self._running.pop(trial_id)
         if finished.state == "failed":
             self._failures.append(finished.reason)
-        self._has_trained |= self._trains(proposal.kind, finished.state)
         metrics = dict(self._advisor.trials[trial_id].metrics)
         trainable = self._space.loaded_trainable
         verdict = trainable.explain(proposal.config, metrics, self._resources) if metrics else None

@@ -101,6 +101,29 @@ def test_a_search_whose_first_trials_fail_alike_ends(tmp_path: Path, reasons: li
         assert study.why_ended() == "the first 5 trials failed for the same reason"
 
 
+@pytest.mark.parametrize("fails_too", [False, True])
+def test_a_first_trial_that_still_trains_decides_whether_failures_end_the_search(
+    tmp_path: Path, fails_too: bool
+) -> None:
+    row = {"val_accuracy": 0.1, "images_per_second": 1.0}
+    with Journal(tmp_path / FILE_NAME) as journal:
+        study = decider(tmp_path, journal, Clock(), budget={"trials": 20, "epochs": 2}, concurrent_trials=2)
+        first = study.propose()
+        assert first is not None
+        for _ in range(5):
+            assert study.concurrent_trials == 2
+            other = study.propose()
+            assert other is not None
+            study.finish(other.trial_id, Finished("failed", "KeyError: 'val_iou'", 1.0, 0.0))
+        assert study.concurrent_trials == 0  # none is started until it is known
+        if fails_too:
+            study.finish(first.trial_id, Finished("failed", "KeyError: 'val_iou'", 1.0, 0.0))
+        else:
+            study.observe(first.trial_id, Measured(1, row, 1.0, 0.0))
+        assert study.concurrent_trials == 2
+        assert (study.propose() is None) == fails_too
+
+
 def test_a_trial_that_is_stopped_says_what_for(tmp_path: Path) -> None:
     with Journal(tmp_path / FILE_NAME) as journal:
         study = decider(tmp_path, journal, Clock(), budget={"total_epochs": 3, "epochs": 3}, stopping={"name": "none"})
