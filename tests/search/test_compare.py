@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from search.compare.__main__ import comparison, main
+from search.compare.__main__ import main
 from search.compare.comparison import (
     Reading,
     Shared,
@@ -16,6 +16,7 @@ from search.compare.comparison import (
     sides,
     together,
 )
+from search.compare.tables import comparison
 from search.results import load
 from tests.search.runs import INFO, Recorder, config, interval, story, write_run
 from tests.search.test_selection import measured, recorded

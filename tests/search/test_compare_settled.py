@@ -11,6 +11,7 @@ from search.compare import __main__ as command
 from search.compare.__main__ import main
 from search.compare.comparison import Reading, Shared, shared, sides
 from search.compare.settled import Settled, settle, trainings
+from search.compare.tables import comparison_in_turns
 from search.front.differences import Estimate
 from search.results import load
 from search.space.machine import describe_machine
@@ -136,7 +137,7 @@ def test_an_interrupt_ends_it_with_a_line(
 
 def test_a_ratio_that_says_nothing_has_a_question_mark_that_is_explained(tmp_path: Path) -> None:
     named = sides([load(run_of(tmp_path / name)) for name in "ab"])
-    text = "\n\n".join(command._settled(named, 1, [Settled({"batch_size": 64}, 6, {"B": Estimate(0.0, 2.0)})]))
+    text = "\n\n".join(comparison_in_turns(named, 1, [Settled({"batch_size": 64}, 6, {"B": Estimate(0.0, 2.0)})]))
     assert "1.00 ± ?, not decided" in text
     assert "A question mark: no interval is known" in " ".join(text.split())
 
