@@ -8,11 +8,12 @@ from typing import get_args
 import numpy as np
 
 from search.advisor.optuna_study import OptunaStudy
-from search.advisor.proposal import Decision, Kind, Proposal, State
+from search.advisor.proposal import Decision, Proposal
 from search.advisor.trial_model import ObservedTrial, TrialModel, finite
 from search.front.intervals import merge_repeats
 from search.record.events import Event, Finish, Known, Measurement, Repeat, Start
 from search.space.space import Space
+from search.states import Kind, State
 from trainables.contract import Scalar
 
 EPOCHS_SPENT = "budget.total_epochs is spent"

@@ -9,9 +9,9 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 
-from search.advisor.proposal import State
 from search.space.parameters import Choice
 from search.space.space import Space
+from search.states import State
 from trainables.contract import Scalar
 
 NSGA2_POPULATION = 20  # Optuna's default of 50 would spend most of a usual budget on the first generation

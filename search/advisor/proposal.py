@@ -2,12 +2,9 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
 
+from search.states import Kind
 from trainables.contract import Scalar
-
-Kind = Literal["train", "probe"]
-State = Literal["complete", "stopped", "infeasible", "failed"]
 
 
 class Decision(StrEnum):

@@ -19,7 +19,7 @@ from search.advisor.acquisition import expected_improvement
 from search.advisor.encoding import Array, Encoding, Rows
 from search.advisor.metric_model import MetricModel, log_rates, warp_losses
 from search.advisor.probe_tuner import ProbeTuner
-from search.advisor.proposal import Proposal, State
+from search.advisor.proposal import Proposal
 from search.advisor.rungs import progress, rungs
 from search.advisor.surrogate import rounded
 from search.front.intervals import HALF_95, half_interval
@@ -29,6 +29,7 @@ from search.front.roles import rate_metric
 from search.front.targets import is_duration
 from search.record.events import KnownMeasurement
 from search.space.space import Space
+from search.states import State
 from search.text.numbers import join_words
 from trainables.contract import EPOCHS, Scalar
 

@@ -14,8 +14,8 @@ from typing import Any
 import ray
 from ray import tune
 
-from search.advisor.proposal import State
 from search.execution.protocol import BusyError, Died, Ended, GroupError, PoolClient, Task
+from search.states import State
 from trainables.contract import InfeasibleError, Measurement, Resources, load_trainable
 
 BUSY_POLL_SECONDS = 2.0

@@ -22,6 +22,7 @@ from search.limits import MAX_COUNT, MAX_INTEGER
 from search.space.budget import Budget, Count
 from search.space.machine import Machine
 from search.space.validation import dotted_key, translate_error
+from search.states import Kind, State
 from trainables.contract import RENAMED_METRICS, Scalar, Verdict
 
 NO_SAMPLES: dict[str, str] = {}  # one for all measurements but the last ones of trials
@@ -87,7 +88,7 @@ Section = Annotated[dict[str, Any], _null_is({})]
 Parameters = Annotated[dict[str, Annotated[dict[str, Any], AfterValidator(_check_parameter)]], _null_is({})]
 Texts = Annotated[dict[str, str], _null_is({})]
 Units = Annotated[Texts, AfterValidator(_current_metrics)]
-Kind = Annotated[Literal["train", "probe"], _null_is("train")]
+RecordedKind = Annotated[Kind, _null_is("train")]
 Time = Annotated[float, Field(ge=0, lt=LATEST)]
 TrialId = Annotated[str, Field(pattern=r"^[a-z]\d{1,9}$")]  # also the name of a folder
 
@@ -243,7 +244,7 @@ class Start(_TrialEvent):
 
     event: Literal["start"]
     config: Config
-    kind: Kind = "train"
+    kind: RecordedKind = "train"
     gpus: Annotated[int, Field(ge=0, lt=MAX_COUNT)] = 0
 
 
@@ -287,7 +288,7 @@ class Finish(_TrialEvent):
     """
 
     event: Literal["finish"]
-    state: Literal["complete", "stopped", "infeasible", "failed"]
+    state: State
     reason: str | None = None
     seconds: float | None = None
     setup_seconds: float | None = None

@@ -46,10 +46,9 @@ from search.record.groups import Groups
 from search.record.run_clock import RunClock
 from search.record.trial import Trial
 from search.record.turns import Turns
+from search.states import STATES
 from search.text.numbers import format_number, plus_minus
 from trainables.contract import EPOCHS
-
-STATES = ("running", "complete", "stopped", "infeasible", "failed")
 
 
 def shown_state(state: str, is_running: bool) -> str:

@@ -25,6 +25,7 @@ from search.space.parameters import (
     Scalar,
 )
 from search.space.validation import SpaceError
+from search.states import Kind
 from search.text.configurations import format_setting
 from trainables import contract
 from trainables.contract import EPOCHS, Data, Resources, load_trainable
@@ -99,7 +100,7 @@ class Space(BaseModel):
         return length, length
 
     @property
-    def trial_kind(self) -> Literal["train", "probe"]:
+    def trial_kind(self) -> Kind:
         """Kind of the trials that the budget counts."""
         return "probe" if self.evaluation == "probe" else "train"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from search.advisor.advisor import TOLD_BEFORE, Advisor
-from search.advisor.proposal import Decision, Proposal, State
+from search.advisor.proposal import Decision, Proposal
 from search.execution import trial_actor, tune, workers
 from search.execution.cluster import Cluster
 from search.execution.nodes import NODES_POLL_SECONDS
@@ -25,6 +25,7 @@ from search.record.journal import Journal
 from search.record.run_end import GAVE_UP
 from search.record.trial import Trial
 from search.space.space import MOST_CONCURRENT_TRIALS, Space
+from search.states import State
 from search.study.front_measurements import CHECKPOINTS, FrontMeasurements
 from search.text.reasons import without_rank
 from trainables.contract import Config, Data, InfeasibleError, Layout, Resources, source_of
