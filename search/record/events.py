@@ -1,127 +1,48 @@
 """Events of a journal as dataclasses, and the parser of its lines.
 
-A journal may come from anyone, or be damaged: known fields are checked, unknown fields and events are tolerated, and
-names of earlier versions become the present ones.
+A journal may come from anyone, or be damaged: known fields are checked, unknown fields and events are tolerated.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
-from typing_extensions import TypedDict
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from search.front.affects import is_learned, without_effect
-from search.front.objective import Objective, read_constraint
-from search.limits import MAX_COUNT, MAX_INTEGER
-from search.space.budget import Budget, Count
+from search.front.objective import Objective
+from search.record.fields import (
+    NO_MACHINE,
+    STRICT,
+    Config,
+    Constraints,
+    DataSettings,
+    Metrics,
+    Number,
+    Rates,
+    RecordedBudget,
+    RecordedData,
+    Setting,
+    Space,
+    Texts,
+    Time,
+    TrialId,
+    TrialKind,
+    Units,
+    Word,
+    Words,
+)
 from search.space.machine import Machine
 from search.space.validation import dotted_key, translate_error
-from search.states import Kind, State
-from trainables.contract import RENAMED_METRICS, Scalar, Verdict
+from search.states import State
+from trainables.contract import Scalar, Verdict
 
 NO_SAMPLES: dict[str, str] = {}  # one for all measurements but the last ones of trials
-LATEST = 2.0**33  # seconds since 1970, in the year 2242: later dates have no nanoseconds
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # would move a terminal's cursor, or be no text
-NO_MACHINE = Machine("unknown", 1, 0.0)  # of a journal that does not say where it was made
-STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-
-
-def _current_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Give metrics their present names, and replace null, which stands for a value that is not finite, by NaN."""
-    if None in metrics.values() or not RENAMED_METRICS.keys().isdisjoint(metrics):
-        return {RENAMED_METRICS.get(name, name): math.nan if x is None else x for name, x in metrics.items()}
-    return metrics
-
-
-def _current_space(space: Any) -> Any:
-    """Replace successive halving, a stopping rule of earlier versions, by forecasts, and leave out its settings."""
-    if not isinstance(space, Mapping) or not isinstance(stopping := space.get("stopping"), Mapping):
-        return space
-    kept = {key: x for key, x in stopping.items() if key not in ("grace_epochs", "reduction_factor")}
-    return {**space, "stopping": kept | ({"name": "forecast"} if kept.get("name") == "halving" else {})}
-
-
-def _check_scalar(value: Any) -> Any:
-    if not math.isfinite(value) if isinstance(value, float) else isinstance(value, int) and abs(value) >= MAX_INTEGER:
-        raise ValueError("expected a number")
-    if not (value is None or isinstance(value, str | int | float)):
-        raise ValueError("expected a number, a word, true or false")
-    return value
-
-
-def _check_parameter(stated: dict[str, Any]) -> dict[str, Any]:
-    """Check what commands read of a parameter; the rest is checked where a run goes on."""
-    ends = [stated[name] for name in ("min", "max") if name in stated]
-    if len(ends) == 1 or not all(type(end) in (int, float) and math.isfinite(end) for end in ends):
-        raise ValueError("expected a number each as min and max")
-    if not isinstance(stated.get("when"), dict | None):
-        raise ValueError("when: expected a mapping")
-    return stated
-
-
-class RecordedBudget(Budget):
-    """Budget of a run; one of a later version may have more keys."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
-
-
-def _null_is(empty: Any) -> BeforeValidator:
-    """Return the mark of a field in which null stands for the empty value."""
-    return BeforeValidator(lambda value: empty if value is None else value)
-
-
-if TYPE_CHECKING:
-    Metrics = dict[str, float]
-else:
-    Metrics = Annotated[dict[str, float | None], AfterValidator(_current_metrics)]
-Config = dict[str, Annotated[Scalar, PlainValidator(_check_scalar)]]
-Word = Annotated[str, _null_is("")]
-Words = Annotated[list[str], _null_is([])]
-Constraints = Annotated[list[Annotated[str, AfterValidator(lambda text: read_constraint(text) and text)]], _null_is([])]
-Section = Annotated[dict[str, Any], _null_is({})]
-Parameters = Annotated[dict[str, Annotated[dict[str, Any], AfterValidator(_check_parameter)]], _null_is({})]
-Texts = Annotated[dict[str, str], _null_is({})]
-Units = Annotated[Texts, AfterValidator(_current_metrics)]
-RecordedKind = Annotated[Kind, _null_is("train")]
-Time = Annotated[float, Field(ge=0, lt=LATEST)]
-TrialId = Annotated[str, Field(pattern=r"^[a-z]\d{1,9}$")]  # also the name of a folder
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedData:
-    """Name and description of the data of a run."""
-
-    name: str
-    description: str = ""
-
-
-class DataSettings(TypedDict, total=False):
-    """Section `data` of a space file."""
-
-    name: str | None
-    root: str | None
-    train_images: Count | None
-    val_images: Count | None
-
-
-class RecordedSpace(TypedDict, total=False):
-    """Space of a run, as the mapping from which it is resumed."""
-
-    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")  # type: ignore[misc]
-    trainable: str | None
-    constraints: Constraints
-    budget: Section
-    parameters: Parameters
-    fixed: Config | None
-    data: Annotated[DataSettings, _null_is({})]
-    evaluation: str | None
-    concurrent_trials: Count | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,13 +63,13 @@ class Opening(_Event):
     name: str
     objectives: Annotated[list[Objective], Field(min_length=1)]
     data: RecordedData
-    space: Annotated[RecordedSpace | None, BeforeValidator(_current_space)] = None
+    space: Space = None
     trainable: Word = ""
     source: Word = ""  # digest of a user's training file
     constraints: Constraints = field(default_factory=list)
     budget: RecordedBudget | None = None
-    grid_points: Annotated[int, Field(ge=0, lt=MAX_COUNT)] | None = None
-    num_configs: Annotated[int, Field(ge=0, lt=MAX_COUNT)] | None = None  # None: too many to be counted
+    grid_points: Number | None = None
+    num_configs: Number | None = None  # None: too many to be counted
     metrics: Units = field(default_factory=dict)
     machine: Machine = NO_MACHINE
     versions: Texts = field(default_factory=dict)
@@ -244,8 +165,8 @@ class Start(_TrialEvent):
 
     event: Literal["start"]
     config: Config
-    kind: RecordedKind = "train"
-    gpus: Annotated[int, Field(ge=0, lt=MAX_COUNT)] = 0
+    kind: TrialKind = "train"
+    gpus: Number = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +177,7 @@ class Measurement(_TrialEvent):
     """
 
     event: Literal["measurement"]
-    epoch: Annotated[int, Field(ge=0, lt=MAX_COUNT)]
+    epoch: Number
     metrics: Metrics
     seconds: float | None = None
     decision: Literal["continue", "stop"] | None = None
@@ -320,7 +241,7 @@ class Turn(_TrialEvent):
 
     event: Literal["turn"]
     other: TrialId
-    rates: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
+    rates: Rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,9 +253,9 @@ class BesideNeighbour(_TrialEvent):
 
     event: Literal["neighbour"]
     parameter: str
-    old: Annotated[Scalar, PlainValidator(_check_scalar)] | None = None
-    value: Annotated[Scalar, PlainValidator(_check_scalar)]
-    rates: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
+    old: Setting | None = None
+    value: Setting
+    rates: Rates
     again: bool = False
 
 

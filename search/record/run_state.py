@@ -33,7 +33,6 @@ from search.record.events import (
     Measurement,
     OnTestSet,
     Opening,
-    RecordedBudget,
     Repeat,
     Resume,
     Retry,
@@ -42,6 +41,7 @@ from search.record.events import (
     Wait,
 )
 from search.record.expected import expected_again
+from search.record.fields import RecordedBudget
 from search.record.groups import Groups
 from search.record.run_clock import RunClock
 from search.record.trial import Trial

@@ -19,7 +19,7 @@ import pytest
 from search.execution.cluster import Cluster
 from search.execution.ray_watchdog import POLL_SECONDS
 from search.execution.tune import AdvisorSearcher, Check
-from search.record.events import NO_MACHINE
+from search.record.fields import NO_MACHINE
 from search.record.journal import FILE_NAME
 from search.record.mirror import WRITER, Mirror, Mirroring
 from search.record.run_state import RunState
