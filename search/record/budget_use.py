@@ -33,7 +33,7 @@ def budget_use(run_state: RunState, now: float | None = None) -> BudgetUse | Non
     parts = sum(t.epochs / run_state.length(t) for t in trials if t.state == "running")
     used = run_state.clock.searching_seconds(now)
     # starting Ray happens once, so it says nothing about the trials to come
-    working = max(used - run_state.clock.before_trials, 0.0)
+    working = max(used - run_state.clock.seconds_before_trials, 0.0)
     most, most_epochs = _max_trials(run_state), budget.total_epochs
     amounts = (
         (len(ended) + parts, most, f"{len(ended)} of {most} trials"),

@@ -58,7 +58,7 @@ def _check_parameter(stated: dict[str, Any]) -> dict[str, Any]:
 class RecordedBudget(Budget):
     """Budget of a run; one of a later version may have more keys."""
 
-    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(**STRICT, extra="ignore")
 
 
 def _null_is(empty: Any) -> BeforeValidator:

@@ -127,9 +127,9 @@ class Groups:
 
     def of(self, trials: Mapping[str, Trial]) -> Groups:
         """Return the groups of these trials, which are copies by name."""
-        copies = {id(group): group.of(trials) for group in self._by_settings.values()}
-        by_settings = {key: copies[id(group)] for key, group in self._by_settings.items()}
-        nearly = {key: [copies[id(group)] for group in alike] for key, alike in self._nearly_equal.items()}
+        copies = {group: group.of(trials) for group in self._by_settings.values()}
+        by_settings = {key: copies[group] for key, group in self._by_settings.items()}
+        nearly = {key: [copies[group] for group in alike] for key, alike in self._nearly_equal.items()}
         return replace(self, _by_settings=by_settings, _nearly_equal=nearly)
 
     def _nearly(self, group: Group, trial: Trial) -> str:

@@ -105,7 +105,7 @@ class FrontMeasurements:
 
     def _seconds_for_deciding(self) -> float:
         seconds = self._space.budget.deciding * self._run_state.clock.searching_seconds()
-        return max(0.0, seconds - self._run_state.clock.deciding)
+        return max(0.0, seconds - self._run_state.clock.deciding_seconds)
 
     def _decide_rates(self, end: float) -> None:
         """Take turns: all trials in doubt, then pairs of them, then the picks' neighbours in half of what is left."""

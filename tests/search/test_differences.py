@@ -191,7 +191,7 @@ def test_the_start_of_a_resumed_process_is_no_time_of_deciding():
     for _ in range(3):
         recorder.add("turn", 30.0, trial_id="t0001", other="t0002", rates=[1.0, 2.0])
     clock = RunState(typed(recorder.events)).clock
-    assert clock.deciding == 60.0
+    assert clock.deciding_seconds == 60.0
     assert clock.active_seconds() - clock.searching_seconds() == 60.0  # what follows a search is none of its hours
 
 

@@ -237,7 +237,7 @@ def test_time_after_the_search_is_not_of_the_search_where_it_is_interrupted() ->
             ]
         )
     )
-    assert (state.clock.searching_seconds(), state.clock.deciding) == (3600.0, 1800.0)
+    assert (state.clock.searching_seconds(), state.clock.deciding_seconds) == (3600.0, 1800.0)
     for event in typed(
         [
             {"event": "resume", "time": 6000.0},
@@ -245,7 +245,7 @@ def test_time_after_the_search_is_not_of_the_search_where_it_is_interrupted() ->
         ]
     ):
         state.apply(event)
-    assert (state.clock.searching_seconds(), state.clock.deciding) == (3600.0, 3600.0)
+    assert (state.clock.searching_seconds(), state.clock.deciding_seconds) == (3600.0, 3600.0)
 
 
 def test_a_wait_is_written_once_and_ends_with_the_hours(tmp_path: Path) -> None:
