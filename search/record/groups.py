@@ -20,7 +20,7 @@ class Group:
 
     shares: SharedMetrics
     trials: list[Trial] = field(default_factory=list)
-    settled: dict[str, float] = field(default_factory=dict)  # metrics as turns against other groups have settled them
+    settled: Mapping[str, float] = field(default_factory=dict)  # metrics as turns with other groups settle them
     seed_spreads: Mapping[str, Spread] = field(default_factory=dict)  # by metric, as far as seeds were compared
     _merged: dict[int, dict[str, float]] = field(default_factory=dict)  # by number of epochs
 
@@ -73,6 +73,11 @@ class Group:
         for trial in group.trials:
             trial.groups += (group,)
         return group
+
+    def settle(self, metrics: Mapping[str, float]) -> None:
+        """Replace the metrics as turns have settled them."""
+        self.settled = metrics
+        self.invalidate()
 
     def invalidate(self) -> None:
         """Discard what was computed, because a trial has changed."""

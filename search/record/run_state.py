@@ -169,20 +169,16 @@ class RunState:
         return self.trials[trial_id].source(self.rate_metric)
 
     def _settle(self) -> None:
-        """Put levels and turns together, and give the rates that follow to the trials that had turns."""
-        if not self.turns:
-            return
-        rate, groups, levels = self.rate_metric, {}, {}
-        for name in self.turns.names:
-            groups[name] = next(group for group in self.trials[name].groups if rate in group.shares.names)
-            groups[name].settled = {}
-            groups[name].invalidate()
-            measured = (trial for trial in groups[name].measured if trial.rate > 0)
+        """Put levels and turns together, and give the rates that follow to the groups of the trials that had turns."""
+        rate = self.rate_metric
+        groups = {name: group for name in self.turns.names if (group := self.trials[name].sharing(rate))}
+        levels = dict[str, Estimate]()
+        for name, group in groups.items():
+            group.settle({})
+            measured = (trial for trial in group.measured if trial.rate > 0)
             levels[name] = next(measured, self.trials[name]).log_rate
         for name, found in self.turns.settle(levels).items():
-            values = zip((rate, f"{rate}_low", f"{rate}_high"), found.ratio, strict=True)
-            groups[name].settled = dict(values)
-            groups[name].invalidate()
+            groups[name].settle(dict(zip((rate, f"{rate}_low", f"{rate}_high"), found.ratio, strict=True)))
 
     @property
     def pairs(self) -> list[tuple[Trial, Trial]]:
