@@ -15,21 +15,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
-import multiprocessing
-import multiprocessing.connection
 import os
-import signal
 import sys
-import tempfile
 import textwrap
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import timedelta
-from multiprocessing.process import BaseProcess
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,24 +39,19 @@ from trainables.contract import (
     Layout,
     Measurement,
     OwnCodeError,
-    PeerLostError,
     Resources,
-    group_timeout_seconds,
     load_trainable,
     source_of,
-    timeout_seconds,
     undated,
 )
 from trainables.local_worker import Listener, LocalWorker, machine
 from trainables.output import WIDTH, findings, line, record, report, report_error, tested
+from trainables.processes import INTERRUPTED, run_processes
 from trainables.setting_check import checked, did_you_mean
 from trainables.setting_text import parsed
 from trainables.thread_waiting import thread_waiting
 
-LOST_ANOTHER = 75  # exit code of a rank that lost another rank
-ABORTED = -signal.SIGABRT  # by NCCL's watchdog, which ends the ranks that wait for another one
 STEP_SECONDS = 10.0  # between two messages within an epoch
-GRACE_SECONDS = 5.0  # for the lost rank to end, too
 BAD_INPUT = (ValueError, InfeasibleError, DataError)
 FAILURES = (FloatingPointError, OSError, OwnCodeError, DeviceLostError, HelperLostError)
 DATA_NAMES = ("auto", "cifar10", "folder", "generated")
@@ -112,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, (*BAD_INPUT, LookupError)) else 1
     except KeyboardInterrupt:
         print("train: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
-        return 130
+        return INTERRUPTED
 
 
 def _wrapped(text: str) -> str:
@@ -262,104 +250,25 @@ def run(job: Job) -> int:
     if job.layout.processes == 1:
         _work(job, rank=0)
         return 0
-    context, start_method = multiprocessing.get_context("spawn"), multiprocessing.get_start_method()
-    with tempfile.TemporaryDirectory() as meeting_point:
-        processes = [
-            context.Process(target=_process, args=(job, rank, f"file://{meeting_point}/store", start_method))
-            for rank in range(job.layout.processes)
-        ]
-        try:
-            for process in processes:
-                process.start()
-            ended = _wait(processes)
-        finally:
-            for process in (each for each in processes if each.pid is not None):
-                process.kill()  # a rank may wait for a failed one
-                process.join()
-    waited = group_timeout_seconds(job.layout.gpus_per_process > 0, timeout_seconds())
-    code, reason = attribute_failure(ended, len(processes), waited)
+    code, reason = run_processes(partial(_work_of_rank, job), job.layout)
     if reason is not None:
         report_error(reason, job.as_json)
     return code
 
 
-def _wait(processes: Sequence[BaseProcess]) -> dict[int, int]:
-    """Return the exit codes by rank, in the order of their ends; a rank that did not end in time is absent."""
-    ended: dict[int, int] = {}
-    deadline = math.inf
-    while len(ended) < len(processes) and time.monotonic() < deadline:
-        running = [process.sentinel for rank, process in enumerate(processes) if rank not in ended]
-        timeout = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
-        multiprocessing.connection.wait(running, timeout)
-        for rank, process in enumerate(processes):
-            if rank not in ended and (code := process.exitcode) is not None:
-                ended[rank] = code
-                others_may_take = {0: timeout_seconds(), LOST_ANOTHER: GRACE_SECONDS, ABORTED: GRACE_SECONDS}
-                seconds = others_may_take.get(code, 0.0)
-                deadline = min(deadline, time.monotonic() + seconds)
-    return ended
-
-
-def attribute_failure(ended: Mapping[int, int], processes: int, timeout: float) -> tuple[int, str | None]:
-    """Return the job's exit code and its reason; None if no rank failed. A rank that only lost another is not blamed.
-
-    `ended` has exit codes by rank in order of ending, negative for a signal; an absent rank did not end.
-    """
-    aborted = [f"{rank}" for rank, code in ended.items() if code == ABORTED]
-    for rank, code in ended.items():
-        if code < 0 and code != ABORTED:
-            return 1, f"rank {rank} was ended by {signal.Signals(-code).name}"
-    for rank, code in ended.items():
-        if code not in (0, LOST_ANOTHER, ABORTED):
-            return code, f"rank {rank} failed"
-    silent = [f"{rank}" for rank in range(processes) if rank not in ended]
-    if silent:
-        waiting = f" (rank {' and '.join(aborted)} was ended by SIGABRT)" if aborted else ""
-        return 1, f"rank {' and '.join(silent)} did not answer the others for {timeout:.0f} s{waiting}"
-    if aborted:
-        return 1, f"rank {' and '.join(aborted)} was ended by SIGABRT"
-    if LOST_ANOTHER in ended.values():
-        return 1, f"the ranks waited for each other without an answer, up to {timeout:.0f} s"
-    return 0, None
-
-
-def _process(job: Job, rank: int, meeting_point: str, start_method: str) -> None:
-    # as in a search: else loaders would be spawned like this rank, with 0.3 GiB of libraries of their own each
-    multiprocessing.set_start_method(start_method, force=True)
-    threading.Thread(target=_end_with_main, daemon=True).start()
-    import torch
-    import torch.distributed as dist
-
-    backend = "nccl" if job.layout.gpus_per_process else "gloo"
-    if backend == "nccl":
-        torch.cuda.set_device(rank % torch.cuda.device_count())
-    timeout = timedelta(seconds=group_timeout_seconds(backend == "nccl", timeout_seconds()))
-    os.environ["TORCH_DIST_INIT_BARRIER"] = "1"  # else a rank that ends at once breaks the connections of the others
-    dist.init_process_group(
-        backend, init_method=meeting_point, rank=rank, world_size=job.layout.processes, timeout=timeout
-    )
+def _work_of_rank(job: Job, rank: int) -> int:
+    """Work as one of several ranks, and report what ends it; return the exit code."""
     try:
         _work(job, rank)
     except (*BAD_INPUT, *FAILURES) as error:
         report_error(f"rank {rank}: {error}", job.as_json, **_place(error))
-        sys.exit(2 if isinstance(error, BAD_INPUT) else 1)
-    except PeerLostError:
-        sys.exit(LOST_ANOTHER)  # the other rank reports the reason
-    except KeyboardInterrupt:
-        sys.exit(130)
-    dist.destroy_process_group()
+        return 2 if isinstance(error, BAD_INPUT) else 1
+    return 0
 
 
 def _place(error: Exception) -> dict[str, int]:
     """Return the place of the configuration that cannot run among those of `--turns`."""
     return {"alternative": error.place} if isinstance(error, AlternativeError) else {}
-
-
-def _end_with_main() -> None:
-    """End this rank when the process that started it has ended."""
-    if (main_process := multiprocessing.parent_process()) is not None:
-        main_process.join()
-        os._exit(LOST_ANOTHER)
 
 
 def _work(job: Job, rank: int) -> None:
