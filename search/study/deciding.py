@@ -39,7 +39,13 @@ def doubtful_trials(run_state: RunState) -> list[Trial]:
 
 
 def _doubtful_pairs(run_state: RunState) -> list[Pair]:
-    """Return the pairs whose order is in doubt, as far as it matters, the largest doubt first."""
+    """Return the pairs whose order is in doubt, as far as it matters, the largest doubt first.
+
+    It does not matter where the rate is in no objective and no constraint.
+    """
+    asked = {each.metric for each in run_state.objectives} | {each.metric for each in run_state.constraints}
+    if run_state.rate_metric not in asked:
+        return []
     odds = run_state.front_probabilities()
     likely = sorted((t for t in run_state.candidates() if odds[t.trial_id]), key=lambda t: -odds[t.trial_id])
     pairs = itertools.combinations(likely[:MAX_POINTS], 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import math
 import shutil
@@ -144,6 +145,10 @@ class FrontMeasurements:
             return self._clock() < latest
 
         ended = self._run(task, goes_on)
+        if ended and ended.retry:
+            ended = self._run(task, goes_on)
+        if ended and ended.disk_full:  # its checkpoint stays
+            raise OSError(errno.ENOSPC, ended.reason)
         shutil.rmtree(task.folder, ignore_errors=True)
         if ended is None or (ended.state == "complete" and max(epochs, default=0) < task.epochs):
             return False

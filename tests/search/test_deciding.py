@@ -60,13 +60,13 @@ def decided(
     beside: Callable[[Task], Sequence[float]] | None = None,
     seconds: float = 0.0,
     clock: Clock | None = None,
-    fails: Callable[[Task], str | None] = lambda task: None,
+    fails: Callable[[Task], Ended | None] = lambda task: None,
     **keys: Any,
 ) -> tuple[RunState, list[Task]]:
     """State after deciding, of trials with these accuracies and rates, and the tasks that ran.
 
     A round takes 1 s; without a `turn`, tasks end before their first round. `beside`: rates with neighbours, else they
-    have no turns. `seconds`: of a training, else there is none with another seed. `fails`: why one fails.
+    have no turns. `seconds`: of a training, else there is none with another seed. `fails`: how one fails.
     """
     clock, tasks = clock or Clock(), []
     if not beside:
@@ -79,8 +79,8 @@ def decided(
         if task.function == "train":
             clock.now += seconds
             metrics = {"val_accuracy": 0.70 + 0.01 * (task.config["seed"] % 3), "images_per_second": 100.0}
-            if reason := fails(task):
-                return Ended("failed", reason)
+            if failed := fails(task):
+                return failed
             goes_on(Measurement(1, metrics))
             assert Path(task.folder).is_dir()
             return Ended("complete", metrics=metrics)
@@ -100,7 +100,11 @@ def decided(
     (folder / "trials").mkdir()
     with Journal(folder / FILE_NAME) as journal:
         mapping = space.to_mapping()
-        about = {"trainable": "vgg19_cifar10", "metrics": dict.fromkeys(interval(1.0, 1.0), "images/s")}
+        about = {
+            "constraints": mapping.get("constraints", []),
+            "trainable": "vgg19_cifar10",
+            "metrics": dict.fromkeys(interval(1.0, 1.0), "images/s"),
+        }
         objectives = mapping["objectives"]
         journal.append("run", name="x", objectives=objectives, data={"name": "generated"}, space=mapping, **about)
         study = Study(space, space.data, folder, journal, Resources(cpus=2), "pool", (), clock)
@@ -193,6 +197,17 @@ def test_rates_whose_order_does_not_matter_have_no_turns(tmp_path: Path, monkeyp
         (0.1, interval(51, 20)),
     ]
     assert decided(tmp_path, monkeypatch, measured, faster_by(1.2))[1] == []
+
+
+def test_rates_of_which_no_objective_and_no_constraint_is_have_no_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = [{"metric": "val_accuracy", "goal": "maximize"}, {"metric": "val_loss", "goal": "minimize"}]
+    measured = [(0.70 + place / 100, {"val_loss": 1 + place / 10, **interval(100 + place, 20)}) for place in range(2)]
+    assert decided(tmp_path, monkeypatch, measured, faster_by(1.2), objectives=losses)[1] == []
+    (tmp_path / "limited").mkdir()
+    keys: dict[str, Any] = {"objectives": losses, "constraints": ["images_per_second >= 90"]}
+    assert decided(tmp_path / "limited", monkeypatch, measured, faster_by(1.2), **keys)[1]
 
 
 def test_deciding_ends_when_its_time_is_spent_and_others_have_their_chance(
@@ -382,8 +397,8 @@ def test_trials_that_share_an_accuracy_are_trained_with_different_seeds(
 def test_a_training_with_another_seed_that_fails_is_told_and_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(task: Task) -> str | None:
-        return "the loss is not finite" if task.trial_id == "t0001" else None
+    def fails(task: Task) -> Ended | None:
+        return Ended("failed", "the loss is not finite") if task.trial_id == "t0001" else None
 
     measured = [(0.700, interval(100.0, 1.0)), (0.50, interval(200.0, 1.0))]
     state, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.1), seconds=20.0, fails=fails)
@@ -393,6 +408,29 @@ def test_a_training_with_another_seed_that_fails_is_told_and_others_go_on(
     assert (trial.again, [event.reason for event in trial.failed_again]) == ([], ["the loss is not finite"])
     assert trial.metrics["val_accuracy"] == 0.7
     assert "t0001 failed with seed 1: the loss is not finite." in flat(front_section(load(tmp_path)))
+
+
+def test_a_training_with_another_seed_that_lost_a_process_is_tried_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = [Ended("failed", "a loader process was killed", retry=True)]
+    measured = [(0.700, interval(100.0, 1.0)), (0.50, interval(200.0, 1.0))]
+    state, _ = decided(
+        tmp_path, monkeypatch, measured, faster_by(1.1), seconds=20.0, fails=lambda task: lost.pop() if lost else None
+    )
+    assert not any(trial.failed_again for trial in state.trials.values())
+    assert state.trials["t0001"].again
+
+
+def test_a_full_disk_ends_deciding_and_keeps_the_training_with_another_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Ended("failed", "curves.csv: No space left on device", disk_full=True)
+    measured = [(0.700, interval(100.0, 1.0)), (0.50, interval(200.0, 1.0))]
+    with pytest.raises(OSError, match="No space left on device"):
+        decided(tmp_path, monkeypatch, measured, faster_by(1.1), seconds=20.0, fails=lambda task: full)
+    assert not load(tmp_path).state.trials["t0001"].failed_again
+    assert [path.name for path in (tmp_path / "trials").iterdir()] == ["t0001-seed-1"]
 
 
 def test_another_seed_is_another_than_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
