@@ -53,7 +53,7 @@ from search.study.resumed import (
 from search.study.run_folder import cannot_be_made, has_begun, made_folder, new_folder, remove_what_never_began
 from search.study.shutdown import finish_run
 from search.study.spent_budget import spent_budget
-from search.text.unbreakable import Unbreakable
+from search.text.unbreakable import unbreakable_errors
 from trainables.contract import Data, DataError, Resources, source_of
 from trainables.thread_waiting import thread_waiting
 
@@ -70,18 +70,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     open_missing_streams()
-    with Interrupts() as interrupts:
+    with unbreakable_errors(), Interrupts() as interrupts:
         try:
             return _run(words, interrupts)
         except (SpaceError, DataError, InputError, RunLockedError, MirrorError) as error:
-            print(error, file=Unbreakable(sys.stderr))
+            print(error, file=sys.stderr)
             return BAD_INPUT
         except OSError as error:
-            print(describe_os_error(error), file=Unbreakable(sys.stderr))
+            print(describe_os_error(error), file=sys.stderr)
             return OUT_OF_DISK if is_out_of_space(error) else FAILED
         except Interrupted as interrupted:
             if not interrupts.exit_message:  # else the run has said it
-                print(NOT_BEGUN, file=Unbreakable(sys.stderr))
+                print(NOT_BEGUN, file=sys.stderr)
             return interrupted.exit_code
 
 

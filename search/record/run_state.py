@@ -170,6 +170,8 @@ class RunState:
 
     def _settle(self) -> None:
         """Put levels and turns together, and give the rates that follow to the groups of the trials that had turns."""
+        if not self.turns:
+            return
         rate = self.rate_metric
         groups = {name: group for name in self.turns.names if (group := self.trials[name].sharing(rate))}
         levels = dict[str, Estimate]()
@@ -366,6 +368,11 @@ class RunState:
         best = trial.metrics.get(target.best, math.nan)
         limits = (c for c in self.constraints if c.metric == target.best and not c.of_baseline)
         return all(c.excess(best) <= 0 for c in limits if c.bound == target.value)  # False for NaN
+
+    @property
+    def asked(self) -> list[str]:
+        """Metrics of the objectives and of the constraints."""
+        return [*(objective.metric for objective in self.objectives), *(limit.metric for limit in self.constraints)]
 
     @property
     def rate_metric(self) -> str:

@@ -305,8 +305,8 @@ def _conditions(run: Run) -> str:
         rule = "the worst compared values, moved away by a tenth of the range"
         hypervolume = f"{format_number(found[0])} ({' × '.join(metrics)}); reference point {point} ({rule})"
     given = run_state.budget.model_dump(exclude_none=True, exclude_unset=True)
-    asked = [*(o.metric for o in run_state.objectives), *(limit.metric for limit in run_state.constraints)]
-    unused = ("epochs", "repeats") if run_state.is_probe_run else ("repeats",) * all(map(info.is_learned, asked))
+    nothing_probed = all(map(info.is_learned, run_state.asked))
+    unused = ("epochs", "repeats") if run_state.is_probe_run else ("repeats",) * nothing_probed
     budget = [BUDGET[key](value) for key, value in given.items() if key not in unused]
     budget += [plural(info.grid_points, "grid point")] if info.grid_points else []
     budget += ["one probe per trial"] * run_state.is_probe_run

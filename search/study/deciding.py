@@ -43,8 +43,7 @@ def _doubtful_pairs(run_state: RunState) -> list[Pair]:
 
     It does not matter where the rate is in no objective and no constraint.
     """
-    asked = {each.metric for each in run_state.objectives} | {each.metric for each in run_state.constraints}
-    if run_state.rate_metric not in asked:
+    if run_state.rate_metric not in run_state.asked:
         return []
     odds = run_state.front_probabilities()
     likely = sorted((t for t in run_state.candidates() if odds[t.trial_id]), key=lambda t: -odds[t.trial_id])

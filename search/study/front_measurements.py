@@ -147,8 +147,6 @@ class FrontMeasurements:
         ended = self._run(task, goes_on)
         if ended and ended.retry:
             ended = self._run(task, goes_on)
-        if ended and ended.disk_full:  # its checkpoint stays
-            raise OSError(errno.ENOSPC, ended.reason)
         shutil.rmtree(task.folder, ignore_errors=True)
         if ended is None or (ended.state == "complete" and max(epochs, default=0) < task.epochs):
             return False
@@ -251,11 +249,19 @@ class FrontMeasurements:
         return self._clock() + seconds < end
 
     def _run(self, task: Task, goes_on: Callable[[Measurement], bool]) -> Ended | None:
-        """Run a task after the search; None: no group can hold it, or its processes died."""
+        """Run a task after the search; None: no group can hold it, or its processes died.
+
+        Raises:
+            OSError: the disk is full. The task may be done when there is space.
+        """
         layout = load_trainable(task.trainable).layout(task.config, self._resources)
         with contextlib.suppress(InfeasibleError, GroupError):
             ended = self._run_task(layout, task, self._check, goes_on)
-            return ended if isinstance(ended, Ended) else None
+            if not isinstance(ended, Ended):
+                return None
+            if ended.disk_full:
+                raise OSError(errno.ENOSPC, ended.reason)
+            return ended
         return None
 
     @property

@@ -32,7 +32,6 @@ from search.study.shutdown import abandon, finish_run, keep_garbage, report_fail
 from search.study.study import run_study
 from search.terminal.progress import Progress
 from search.text.numbers import plural
-from search.text.unbreakable import Unbreakable
 from trainables.contract import Data, source_of
 
 LEAVE_SECONDS = 5.0  # for the shutdown of Ray, which takes two to three if no part of it is lost
@@ -126,10 +125,10 @@ def _run_on_end(command: str, folder: Path, code: int) -> None:
     with subprocess.Popen(command, shell=True, env=environment, start_new_session=True) as process:
         try:
             if status := process.wait(ON_END_SECONDS):
-                print(f"--on-end: {subprocess.CalledProcessError(status, command)}", file=Unbreakable(sys.stderr))
+                print(f"--on-end: {subprocess.CalledProcessError(status, command)}", file=sys.stderr)
         except (subprocess.TimeoutExpired, Interrupted) as error:
             os.killpg(process.pid, signal.SIGKILL)
-            print(f"--on-end: {error}", file=Unbreakable(sys.stderr))
+            print(f"--on-end: {error}", file=sys.stderr)
 
 
 def _last_acts(job: Job, mirroring: Mirroring | None, exit_code: Callable[[], int]) -> int:

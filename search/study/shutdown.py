@@ -70,7 +70,7 @@ def report_failure(folder: Path, resume_command: str, error: Exception) -> int:
     how = "free some space, then" if code == OUT_OF_DISK else "to go on"
     if folder.is_dir():
         what += f"\n{how}:\n  {resume_command}"
-    print(what, file=Unbreakable(sys.stderr), flush=True)
+    print(what, file=sys.stderr, flush=True)
     return code
 
 
@@ -82,6 +82,6 @@ def abandon(folder: Path, resume_command: str, why: str, leave: Callable[[], int
     keep_garbage()
     with contextlib.suppress(Exception):
         write_results(folder)
-    print(f"\n{why}; to go on:\n  {resume_command}", file=Unbreakable(sys.stderr), flush=True)
+    print(f"\n{why}; to go on:\n  {resume_command}", file=sys.stderr, flush=True)
     end_children()  # first: the trials might go on
     os._exit(leave())

@@ -1,8 +1,14 @@
 """Output that nobody may read any more."""
 
 import os
-from contextlib import suppress
-from typing import Any
+import sys
+from contextlib import redirect_stderr, suppress
+from typing import Any, TextIO, cast
+
+
+def unbreakable_errors() -> redirect_stderr[TextIO]:
+    """Return a context in which no message on stderr fails: a log on a full disk must not change an exit code."""
+    return redirect_stderr(cast(TextIO, Unbreakable(sys.stderr)))
 
 
 class Unbreakable:

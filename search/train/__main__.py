@@ -33,7 +33,7 @@ from search.study.interrupt import Interrupted, Interrupts
 from search.text.markdown import wrap
 from search.text.numbers import join_words
 from search.text.shell import continued
-from search.text.unbreakable import Unbreakable
+from search.text.unbreakable import Unbreakable, unbreakable_errors
 from search.train.arguments import data_arguments
 from search.train.child_process import CURVES, Reports, read_curves, train
 from search.train.progress import Progress
@@ -68,14 +68,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     replace_unknown_characters()
-    try:
-        with Interrupts() as interrupts:
+    with unbreakable_errors(), Interrupts() as interrupts:
+        try:
             return _train(_job(words), interrupts)
-    except (InputError, OSError, ValueError) as error:
-        print(f"{NAME}: {error}", file=sys.stderr)
-        return BAD_INPUT if isinstance(error, InputError) else FAILED
-    except Interrupted as interrupted:
-        return interrupted.exit_code  # before the training started
+        except (InputError, OSError, ValueError) as error:
+            print(f"{NAME}: {error}", file=sys.stderr)
+            return BAD_INPUT if isinstance(error, InputError) else FAILED
+        except Interrupted as interrupted:
+            return interrupted.exit_code  # before the training started
 
 
 def _job(words: Sequence[str]) -> Job:
@@ -241,7 +241,7 @@ def _conclude(job: Job, reports: Reports) -> None:
 
 def _print_continuation(outcome: str, progress: Progress, job: Job) -> None:
     text = f"{outcome} after epoch {progress.last_epoch} of {job.epochs}; to continue:\n  {job.command}"
-    print(text, file=Unbreakable(sys.stderr), flush=True)
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

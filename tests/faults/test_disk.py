@@ -242,9 +242,11 @@ def test_a_run_out_of_disk_is_exit_3_with_path_and_bytes_and_goes_on_when_there_
 def test_a_message_that_cannot_be_written_changes_no_exit_code(tmp_path: Path) -> None:
     """As of `search.run ... > log 2>&1`, with the log on the disk that is full."""
     full_disk = "import errno; error = OSError(errno.ENOSPC, 'No space left on device')"
-    report = "from search.study.shutdown import report_failure; from pathlib import Path"
-    code = f"{full_disk}\n{report}\nraise SystemExit(report_failure(Path('run'), 'command', error))"
+    modules = "from pathlib import Path; from search import run; from search.study.shutdown import report_failure"
+    within = "run._run = lambda *arguments: report_failure(Path('run'), 'command', error)"
+    code = "\n".join([full_disk, modules, within, "raise SystemExit(run.main([]))"])
+    commands = [(["-c", code], 3), (["-m", "search.run", "missing.yaml"], 2), (["-m", "search.train", "missing"], 2)]
     with open("/dev/full", "w") as stderr:
-        for command, expected in ((["-c", code], 3), (["-m", "search.run", "missing.yaml"], 2)):
+        for command, expected in commands:
             ended = subprocess.run([sys.executable, *command], cwd=tmp_path, stderr=stderr, timeout=60, check=False)
             assert ended.returncode == expected

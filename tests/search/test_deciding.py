@@ -76,11 +76,11 @@ def decided(
 
     def run_task(pool: Any, layout: Any, task: Task, check: Any, goes_on: Callable[[Measurement], bool]) -> Ended:
         tasks.append(task)
+        clock.now += seconds if task.function == "train" else 0.0
+        if failed := fails(task):
+            return failed
         if task.function == "train":
-            clock.now += seconds
             metrics = {"val_accuracy": 0.70 + 0.01 * (task.config["seed"] % 3), "images_per_second": 100.0}
-            if failed := fails(task):
-                return failed
             goes_on(Measurement(1, metrics))
             assert Path(task.folder).is_dir()
             return Ended("complete", metrics=metrics)
@@ -199,9 +199,7 @@ def test_rates_whose_order_does_not_matter_have_no_turns(tmp_path: Path, monkeyp
     assert decided(tmp_path, monkeypatch, measured, faster_by(1.2))[1] == []
 
 
-def test_rates_of_which_no_objective_and_no_constraint_is_have_no_turns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rate_in_no_objective_and_no_constraint_has_no_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = [{"metric": "val_accuracy", "goal": "maximize"}, {"metric": "val_loss", "goal": "minimize"}]
     measured = [(0.70 + place / 100, {"val_loss": 1 + place / 10, **interval(100 + place, 20)}) for place in range(2)]
     assert decided(tmp_path, monkeypatch, measured, faster_by(1.2), objectives=losses)[1] == []
@@ -398,7 +396,8 @@ def test_a_training_with_another_seed_that_fails_is_told_and_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(task: Task) -> Ended | None:
-        return Ended("failed", "the loss is not finite") if task.trial_id == "t0001" else None
+        failing = (task.function, task.trial_id) == ("train", "t0001")
+        return Ended("failed", "the loss is not finite") if failing else None
 
     measured = [(0.700, interval(100.0, 1.0)), (0.50, interval(200.0, 1.0))]
     state, tasks = decided(tmp_path, monkeypatch, measured, faster_by(1.1), seconds=20.0, fails=fails)
@@ -420,6 +419,13 @@ def test_a_training_with_another_seed_that_lost_a_process_is_tried_once_more(
     )
     assert not any(trial.failed_again for trial in state.trials.values())
     assert state.trials["t0001"].again
+
+
+def test_a_full_disk_in_turns_ends_deciding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Ended("failed", "events: No space left on device", disk_full=True)
+    measured = [(0.700, interval(100.0, 20.0)), (0.700, interval(101.0, 20.0))]
+    with pytest.raises(OSError, match="No space left on device"):
+        decided(tmp_path, monkeypatch, measured, faster_by(1.1), fails=lambda task: full)
 
 
 def test_a_full_disk_ends_deciding_and_keeps_the_training_with_another_seed(
