@@ -41,6 +41,7 @@ from search.study.opening import description, known_measurements
 from search.study.resumed import (
     budget_changes,
     changed_budget,
+    check_length,
     check_replay,
     check_same_data,
     check_same_defaults,
@@ -124,6 +125,7 @@ def _claimed_mirror(options: argparse.Namespace) -> Iterator[Mirror | None]:
         raise InputError(f"--mirror {options.mirror}: {folder} is the run's own folder; name another one")
     try:
         mirror.claim()
+        mirror.keep_claim()
         yield mirror
     finally:
         mirror.release()
@@ -140,11 +142,12 @@ def _resuming_if_begun(options: argparse.Namespace, mirror: Mirror | None) -> ar
         if folder.is_dir() and not options.dry_run:
             remove_what_never_began(folder)
         return options
-    began = RunState(read_run(folder)).info
+    run_state = RunState(read_run(folder))
+    began = run_state.info
     check_same_space(folder, began, asked)
     is_moved = asked.data.root is not None and asked.data.root != began.data_settings.get("root")
     moved = [f"data.root={json.dumps(asked.data.root, ensure_ascii=False)}"] if is_moved else []
-    kept = [*changed_budget(began, asked), *moved]
+    kept = [*changed_budget(run_state, asked), *moved]
     as_resume = {"space": None, "name": None, "warm_start": [], "resume": folder, "set": kept}
     return argparse.Namespace(**{**vars(options), **as_resume})
 
@@ -250,6 +253,7 @@ def _resume(options: argparse.Namespace, interrupts: Interrupts, mirror: Mirror 
         events = read_run(folder)
         run_state = RunState(events)
         space = resume_space(run_state, options.set, folder)
+        check_length(run_state, space.budget)
         check_same_defaults(folder, run_state.info)
         machine = describe_machine()
         if not options.address:

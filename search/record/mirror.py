@@ -56,6 +56,8 @@ class Mirror:
         if "@" in uri.partition("?")[0]:
             raise MirrorError("--mirror: keys belong into the environment, as AWS_ACCESS_KEY_ID and so on")
         self._lock = threading.Lock()
+        self._released = threading.Event()
+        self._renewal = threading.Thread(target=self._renew, name="mirror claim", daemon=True)
         self._copied: dict[str, tuple[int, int]] = {}  # size and time of change, by path within the folder
         self._token, self._signed_at = uuid.uuid4().hex, -math.inf
         self._no_file = fs.FileType.NotFound
@@ -101,6 +103,10 @@ class Mirror:
             self._copied = dict.fromkeys(self._files_there(), UNKNOWN)
         except OSError as error:
             raise MirrorError(f"--mirror {self.uri}: {first_line(error)}") from error
+
+    def keep_claim(self) -> None:
+        """Stay the only writer until `release`, however long nothing is copied, as while the nodes of a run start."""
+        self._renewal.start()
 
     def fetch(self, folder: Path) -> bool:
         """Copy the run into its folder if the folder has none, or less of it; return whether it was copied.
@@ -159,6 +165,9 @@ class Mirror:
 
     def release(self) -> None:
         """Say that nobody writes any more; leave no empty folder that the claim has made."""
+        self._released.set()
+        if self._renewal.is_alive():
+            self._renewal.join(SIGN_SECONDS)  # no longer: the store may hang
         with suppress(OSError):
             if self._is_ours():
                 self._files.delete_file(self._path(WRITER))
@@ -201,6 +210,12 @@ class Mirror:
         said |= {"token": self._token, "time": time.time()}
         self._put(WRITER, lambda stream: stream.write(json.dumps(said).encode()))
         self._signed_at = time.monotonic()
+
+    def _renew(self) -> None:
+        while not self._released.wait(SECONDS_BETWEEN / 3):
+            with self._lock, suppress(Exception):  # of the store, or that it is claimed by another: a copy says so
+                if not self._released.is_set() and time.monotonic() - self._signed_at >= SECONDS_BETWEEN:
+                    self._sign_again()
 
     def _sign_again(self) -> None:
         if not self._is_ours():

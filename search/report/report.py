@@ -168,7 +168,7 @@ def _picks(run: Run) -> list[str]:
     other_data = (
         "`--root DIR` or the environment variable `TRAINING_SEARCH_DATA` names the folder of the data; the default is "
         "the same as in the search."
-        if not run.info.source
+        if not run.info.source and not run.info.data_settings.get("root")
         else "`--root DIR` names other data."
     )
     note = f"Each command repeats the training of the search where the search was started, without Ray. {other_data}"

@@ -174,13 +174,32 @@ def _samples_and_classes(description: str) -> str:
     return undated(description.partition("; not used")[0])
 
 
-def changed_budget(info: Opening, asked: Space) -> list[str]:
-    """Return overrides for the budget settings that differ between this space file and the one the run began with."""
+def changed_budget(run_state: RunState, asked: Space) -> list[str]:
+    """Return overrides for the budget settings in which this space file differs from the budget that the run has."""
     given = asked.to_mapping()
-    if not info.machine.gpus:
+    if not run_state.info.machine.gpus:
         given = merge_settings(given, asked.without_gpu)
-    began: Any = (info.space or {}).get("budget", {})
-    return [f"budget.{name}={json.dumps(value)}" for name, value in given["budget"].items() if value != began.get(name)]
+    known = run_state.budget.model_dump()
+    return [f"budget.{name}={json.dumps(value)}" for name, value in given["budget"].items() if value != known[name]]
+
+
+def check_length(run_state: RunState, now: Budget) -> None:
+    """Check that new trials are as long as those that are there: shorter ones would never be on the front.
+
+    Raises:
+        InputError: they would be shorter.
+    """
+    states, longest = ("complete", "running"), now.epochs
+    longer = [
+        trial.epochs
+        for trial in run_state.counted()
+        if trial.state in states and trial.epochs > longest and not trial.config.get(EPOCHS)
+    ]
+    if longer and now.epochs < run_state.budget.epochs:
+        raise InputError(
+            f"budget.epochs={now.epochs}: {plural(len(longer), 'trial')} of up to {max(longer)} epochs would not be "
+            f"compared with shorter ones; give {max(longer)} or more, or start a new run"
+        )
 
 
 def budget_changes(run_state: RunState, now: Budget) -> list[str]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,13 @@ def claimed(uri: str, name: str = "run") -> Mirror:
 
 def no_sleep(seconds: float) -> None:
     assert seconds > 0
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -194,6 +201,34 @@ def test_a_long_upload_shows_that_its_writer_is_there(uri: str, run: Path, monke
     (run / "trials" / "t0003" / "checkpoint.pt").write_bytes(os.urandom(3_000_000))
     with pytest.raises(MirrorError, match="another process writes there now"):
         mirror.copy(run)
+
+
+def test_a_claim_lasts_while_nothing_is_copied_and_ends_when_released(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while a command waits for the nodes of its run, or downloads the data."""
+    mirror = claimed(uri)
+    first = mirror._writer()
+    monkeypatch.setattr("search.record.mirror.SECONDS_BETWEEN", 0.03)
+    mirror.keep_claim()
+    until(lambda: mirror._writer() not in (None, first))
+    mirror.release()
+    assert not mirror._renewal.is_alive()
+    assert mirror._writer() is None
+
+
+def test_a_claim_that_another_process_has_taken_is_not_renewed(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror = claimed(uri)
+    mirror._put(WRITER, lambda stream: stream.write(json.dumps(STRANGER).encode()))
+    looked = list[None]()
+    is_ours = mirror._is_ours
+    monkeypatch.setattr(mirror, "_is_ours", lambda: looked.append(None) or is_ours())
+    monkeypatch.setattr("search.record.mirror.SECONDS_BETWEEN", 0.0)
+    mirror._signed_at = 0.0
+    mirror.keep_claim()
+    until(lambda: len(looked) > 2)
+    mirror.release()
+    assert mirror._writer() == STRANGER
 
 
 def test_another_run_of_the_same_name_is_not_overwritten(uri: str, run: Path, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from search.space.restriction import for_machine
 from search.study.resumed import (
     budget_changes,
     changed_budget,
+    check_length,
     check_same_data,
     check_same_defaults,
     check_same_space,
@@ -492,14 +493,42 @@ def test_go_on_extends_a_run_whose_budget_has_changed(
 
 
 def test_a_budget_changed_in_the_space_file_is_that_of_the_run(begun: Path) -> None:
-    info = RunState(read_journal(begun / FILE_NAME)).info
+    run_state = RunState(read_journal(begun / FILE_NAME))
     file = begun.parents[1] / "space.yaml"
-    assert changed_budget(info, load_space(file)) == []
+    assert changed_budget(run_state, load_space(file)) == []
     file.write_text(SPACE.replace("trials: ", "trials: 1"))
-    (changed,) = changed_budget(info, load_space(file))
+    (changed,) = changed_budget(run_state, load_space(file))
     assert changed.startswith("budget.trials=1")
     file.write_text(f"{SPACE}without_gpu:\n  budget: {{hours: 2.0}}\n")
-    assert changed_budget(info, load_space(file)) == ["budget.hours=2.0"]
+    assert changed_budget(run_state, load_space(file)) == ["budget.hours=2.0"]
+
+
+def test_a_budget_changed_back_in_the_space_file_is_that_of_the_run(
+    begun: Path, would_start: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was extended meanwhile, by this command or with --resume."""
+    first, *_, last = read_journal(begun / FILE_NAME)
+    budget = RunState([first]).budget
+    extended = {"event": "resume", "time": last.time, "budget": {**budget.model_dump(), "trials": 50}, "command": []}
+    with (begun / FILE_NAME).open("a") as journal:
+        journal.write(f"{json.dumps(extended)}\n")
+    for words, now in ((), budget.trials), (("--set", "budget.trials=51"), 51):
+        assert go_on(begun, *words) == 2
+        assert f"budget.trials was 50, and is {now} now" in capsys.readouterr().err
+
+
+def test_new_trials_as_short_as_none_before_are_refused(
+    run: Path, would_start: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They would never be on the front, which compares trials of one length."""
+    before = (run / FILE_NAME).read_bytes()
+    assert main(["--resume", str(run), "--set", "budget.epochs=1", "--set", "budget.trials=9"]) == 2
+    problem = "budget.epochs=1: 3 trials of up to 2 epochs would not be compared with shorter ones; give 2 or more"
+    assert problem in capsys.readouterr().err
+    assert (run / FILE_NAME).read_bytes() == before
+    run_state = RunState(read_journal(run / FILE_NAME))
+    check_length(run_state, Budget(trials=9, epochs=2))
+    check_length(RunState(typed(story())), Budget(trials=9, epochs=3))
 
 
 def test_a_folder_of_something_else_is_left_alone(

@@ -101,6 +101,13 @@ def test_every_pick_says_why_and_how_to_run_it(folder):
     assert "python -m search.pick results/throughput-2026-11-20-1 --accuracy-within 0.005" in text
 
 
+def test_the_usual_places_of_data_are_named_where_the_space_names_no_folder(folder):
+    space = {**INFO["space"], "data": {**INFO["space"]["data"], "root": "/data/flowers"}}
+    text = flat(summary(folder, story(space=space)).split("## Picks")[1].split("## Trials")[0])
+    assert "TRAINING_SEARCH_DATA" not in text
+    assert "`--root DIR` names other data." in text
+
+
 def test_picks_are_compared_with_the_baseline_and_what_was_known_before_is_told(folder):
     events = story(space={**INFO["space"], "baseline": config(64, 0.0478623)})
     measured = {"val_accuracy": 0.7}
