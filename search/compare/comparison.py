@@ -98,7 +98,7 @@ def hypervolumes(named: Sequence[Side]) -> tuple[list[float], list[float]] | Non
     """Return the hypervolume of each run, then that of all together, and their reference point in the metrics' units.
 
     The reference point is the worst value on any of the fronts, moved outwards by a tenth of the range: a bad trial of
-    one of the runs does not change it. None without any.
+    one of the runs does not change it, and one that diverged, on a front, changes it little. None without any.
     """
     objectives = named[0].run.state.objectives
     knows_luck = all(side.run.state.knows_seeds for side in named)
@@ -121,7 +121,7 @@ def _front_losses(run: Run, knows_luck: bool) -> Losses:
     for trial in state.candidates():
         metrics, first = dict(trial.metrics), trial.own_metrics
         for name in learned:
-            metrics[name] = metrics[name] - state.luck(trial, name) if knows_luck else first[name]
+            metrics[name] = metrics[name] - state.luck(trial, name) if knows_luck else first.get(name, metrics[name])
         table.append(metrics)
     found = losses(table, state.objectives)
     return found[is_pareto_optimal(found)] if table else found
@@ -138,8 +138,10 @@ def shared(named: Sequence[Side], metric: str) -> list[Shared]:
     """Return the configurations that at least two runs measured, largest value in the first of these runs first.
 
     For a metric that training does not change, configurations are equal if all settings that affect it are equal. For
-    a learned metric all settings must be equal and the trials complete.
+    a learned metric all settings must be equal and the trials complete. Settings that a run leaves out have the
+    defaults that it recorded. A trial that did not reach the target of the metric is left out.
     """
+    changed = _changed_defaults(named)
     learned = named[0].run.info.is_learned(metric)
     runs = {side.letter: side.run for side in named}
     ignored = set() if learned else named[0].run.info.without_effect(metric)
@@ -147,8 +149,10 @@ def shared(named: Sequence[Side], metric: str) -> list[Shared]:
     for side in named:
         for trial in side.run.state.trials.values():
             counts = trial.state == "complete" or not (learned or trial.state == "failed")
-            if counts and math.isfinite(trial.own_metrics.get(metric, math.nan)):
-                key = repr(sorted((name, value) for name, value in trial.config.items() if name not in ignored))
+            is_known = math.isfinite(trial.own_metrics.get(metric, math.nan))
+            if counts and is_known and side.run.state.is_reached(trial, metric):
+                config = {**{name: side.run.info.defaults.get(name) for name in changed}, **trial.config}
+                key = repr(sorted((name, value) for name, value in config.items() if name not in ignored))
                 found[key][side.letter].append(trial)
     made = [
         Shared(
@@ -159,6 +163,15 @@ def shared(named: Sequence[Side], metric: str) -> list[Shared]:
         if len(by) > 1
     ]
     return sorted(made, key=lambda each: -next(iter(each.readings.values())).value)
+
+
+def _changed_defaults(named: Sequence[Side]) -> set[str]:
+    """Return the settings of which these runs recorded different defaults."""
+    values: dict[str, set[str]] = defaultdict(set)
+    for side in named:
+        for name, value in side.run.info.defaults.items():
+            values[name].add(repr(value))
+    return {name for name, each in values.items() if len(each) > 1}
 
 
 def _reading(run: Run, trials: Sequence[Trial], metric: str) -> Reading:
@@ -189,7 +202,8 @@ def mean_ratio(rows: Iterable[Shared], letter: str, base: str) -> tuple[float, f
 
 def differences(named: Sequence[Side]) -> tuple[dict[str, list[str]], list[str]]:
     """Return the facts that differ, with one value per run, and the names of those that are equal, grouped by kind."""
-    facts = [_facts(side.run) for side in named]
+    changed = sorted(_changed_defaults(named))
+    facts = [{**_facts(side.run), **_defaults(side.run, changed)} for side in named]
     names = list(dict.fromkeys(name for each in facts for name in each))
     cells = {name: [each.get(name, "–") for each in facts] for name in names}
     different = {name: values for name, values in cells.items() if len(set(values)) > 1}
@@ -230,6 +244,12 @@ def not_comparable(named: Sequence[Side]) -> list[str]:
 
 def _epochs(run: Run) -> int:
     return max((trial.epochs for trial in run.state.candidates()), default=0)
+
+
+def _defaults(run: Run, names: Sequence[str]) -> dict[str, str]:
+    """Return the recorded defaults of settings that the run leaves out, as text."""
+    defaults, stated = run.info.defaults, {*run.info.parameters, *run.info.fixed}
+    return {f"default {name}": format_setting(defaults[name]) for name in names if name in {*defaults} - stated}
 
 
 def _facts(run: Run) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 from search.compare.comparison import Shared, Side
 from search.exit_codes import InputError
 from search.front.differences import FEWEST_ROUNDS, MOST_ROUNDS, Estimate, log_ratio
+from search.record.defaults import changed_defaults
 from search.space.machine import Machine
 from search.text.configurations import assignments
 from search.text.numbers import join_words
@@ -34,7 +35,7 @@ class Settled:
 
 
 def trainings(named: Sequence[Side], here: Machine) -> list[list[str]]:
-    """Return the arguments of `trainables.train` for the training of each run.
+    """Return the arguments of `trainables.train` for the training of each run, with defaults that have changed since.
 
     Raises:
         InputError: a run is from another machine, or nothing that turns could tell apart differs.
@@ -42,7 +43,7 @@ def trainings(named: Sequence[Side], here: Machine) -> list[list[str]]:
     for side in named:
         if differs := side.run.info.machine.difference(here):
             raise InputError(f"--settle: {side.letter} ({side.run.name}) is from another machine: {differs}")
-    found = [same_data(side.run, side.run.folder) for side in named]
+    found = [[*same_data(side.run, side.run.folder), *assignments(changed_defaults(side.run.info))] for side in named]
     sources = {(side.run.info.source, *arguments[2:]) for side, arguments in zip(named, found, strict=True)}
     if len(sources) == 1:
         letters = join_words([side.letter for side in named])

@@ -112,7 +112,7 @@ def _runs(named: Sequence[Side]) -> list[str]:
         labels = [metric_label(o.metric, _data(named)) for o in named[0].run.state.objectives]
         point = ", ".join(f"{label} {format_number(value)}" for label, value in zip(labels, volumes[1], strict=True))
         share = f"Hypervolume: share of the common front's, {format_number(whole)} ({' × '.join(labels)})."
-        worst = "the worst value on any front, moved outwards by a tenth of the range"
+        worst = "the worst value on any front, moved outwards by a tenth of the range; values far off count less"
         blocks.append(wrap(f"{share} Its reference point is {point}: {worst}."))
     return blocks
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Losses = NDArray[np.float64]  # (num_points, num_objectives)
+MOST_EXTENT = 20.0  # largest range of an objective that counts, in ranges from its best loss to its median
 
 
 def is_pareto_optimal(losses: Losses) -> NDArray[np.bool_]:
@@ -50,14 +51,16 @@ def reference_point(losses: Losses) -> NDArray[np.float64]:
 
     A tenth beyond the worst, so that the ends of the front count too (Ishibuchi et al. 2018, "How to specify a
     reference point in hypervolume calculation"). Where all losses of an objective are equal, a tenth of their size.
+    Ranges are limited by `MOST_EXTENT`, as the loss of a training that diverged may be many thousand times the others.
 
     Raises:
         ValueError: there are no points.
     """
     if len(losses) == 0:
         raise ValueError("no points to take a reference point from")
-    worst = _without_nan(losses).max(axis=0)
-    extent = worst - losses.min(axis=0)
+    best = _without_nan(losses).min(axis=0)
+    extent = _limited(losses.max(axis=0) - best, np.median(losses, axis=0) - best)
+    worst = best + extent
     size = np.where(worst == 0, 1.0, np.abs(worst))
     return np.asarray(worst + 0.1 * np.where(extent > 0, extent, size), dtype=float)
 
@@ -68,7 +71,8 @@ def knee(losses: Losses, compared: Losses | None = None) -> int:
     The ideal point has the best loss of each objective; the distance is Euclidean, as in compromise programming
     (Zeleny 1973). An objective is scaled to its range on the front, or to what the median of the points `compared`
     (None: of all) lacks of the best, where that is more: of two points of a front, the one wins that lacks less of what
-    points usually lack. Of equally near points, the first is chosen.
+    points usually lack. The range is limited by `MOST_EXTENT`, so that one training that diverged does not make all
+    others equal. Of equally near points, the first is chosen.
 
     Raises:
         ValueError: there are no points.
@@ -77,10 +81,16 @@ def knee(losses: Losses, compared: Losses | None = None) -> int:
         raise ValueError("no points to choose a knee from")
     front = np.flatnonzero(is_pareto_optimal(losses))
     points = losses[front]
-    usual = np.median(losses if compared is None else compared, axis=0)
-    extents = np.maximum(np.ptp(points, axis=0), usual - points.min(axis=0))
-    distances = np.linalg.norm((points - points.min(axis=0)) / np.where(extents > 0, extents, 1.0), axis=1)
+    best = points.min(axis=0)
+    usual = np.median(losses if compared is None else compared, axis=0) - best
+    extents = np.maximum(_limited(np.ptp(points, axis=0), usual), usual)
+    distances = np.linalg.norm((points - best) / np.where(extents > 0, extents, 1.0), axis=1)
     return int(front[distances.argmin()])
+
+
+def _limited(extents: Losses, usual: Losses) -> Losses:
+    """Return ranges of objectives, at most `MOST_EXTENT` times as large as what is `usual`, where that is known."""
+    return np.where(usual > 0, np.minimum(extents, MOST_EXTENT * usual), extents)
 
 
 def _without_nan(losses: Losses) -> Losses:

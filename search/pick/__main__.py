@@ -28,7 +28,7 @@ from search.record.run_end import is_wanted_end
 from search.report.as_yaml import as_yaml, trained_for
 from search.report.command import full_command, full_epochs
 from search.report.doubts import doubts_about
-from search.report.picks import Pick, against, lucky, outcome, picks
+from search.report.picks import TEST_FAILED, Pick, against, lucky, outcome, picks
 from search.text.configurations import format_setting
 from search.text.durations import rough_duration
 from search.text.markdown import wrap
@@ -124,9 +124,11 @@ def as_text(run: Run, pick: Pick, requirements: Requirements, command: str, epoc
     cells = outcome(run, trial) | {run.state.label(name): run.state.format_metric(trial, name) for name in required}
     cells["on the front"] = f"{format_probability(run.front_probabilities[trial.trial_id])} probable"
     cells["trained for"] = trained_for(trial)
+    failed = cells.pop(TEST_FAILED, None)
     width = max(map(len, cells))
     table = "\n".join(f"  {label:<{width}}  {cell}" for label, cell in cells.items())
     blocks = [wrap(f"{trial.trial_id} of {run.name}: the {name}{also}"), table]
+    blocks += [wrap(f"{TEST_FAILED} {failed}")] if failed else []
     if known := [o.metric for o in run.state.objectives if run.state.half_interval(trial, o.metric)]:
         seeds = WITH_SEEDS if run.state.knows_seeds else VALIDATION_INTERVAL
         learned = [seeds] * any(map(sounds_learned, known))

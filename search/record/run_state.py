@@ -20,7 +20,7 @@ from search.front.paired import correlations as sample_correlations
 from search.front.pareto import hypervolume, knee
 from search.front.roles import FIRST_RATE, metric_label, rate_metric
 from search.front.shared import shared_metrics
-from search.front.targets import Target, is_duration, target_of
+from search.front.targets import is_duration, target_of
 from search.record.drawn_fronts import drawn_fronts
 from search.record.events import (
     Again,
@@ -357,14 +357,17 @@ class RunState:
         metrics = trial.metrics
         if metric not in metrics:
             return ""
-        half, target = self.half_interval(trial, metric), target_of(metric)
-        if target and not self._is_reached(trial, target):
+        half = self.half_interval(trial, metric)
+        if not self.is_reached(trial, metric):
             return f"not reached in {format_number(metrics[metric])}"
         half = math.inf if half is None and metric == self.rate_metric else half
         return plus_minus(metrics[metric], half, least_value(metric))
 
-    def _is_reached(self, trial: Trial, target: Target) -> bool:
-        """Return whether a trial reached a target, which is the bound of one of the run's constraints."""
+    def is_reached(self, trial: Trial, metric: str) -> bool:
+        """Return whether a trial reached the target of a metric, the bound of a constraint; True: it has none."""
+        target = target_of(metric)
+        if target is None:
+            return True
         best = trial.metrics.get(target.best, math.nan)
         limits = (c for c in self.constraints if c.metric == target.best and not c.of_baseline)
         return all(c.excess(best) <= 0 for c in limits if c.bound == target.value)  # False for NaN

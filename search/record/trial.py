@@ -93,10 +93,16 @@ class Trial:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """`own_metrics`, with those replaced that trials share whose settings differ only where they have no effect."""
+        """`own_metrics`, with those replaced that trials share whose settings differ only where they have no effect.
+
+        A learned metric that the trial measured and that was not a number stays so.
+        """
         metrics = self.own_metrics
+        lost = [name for name, value in metrics.items() if math.isnan(value)]
         for group in self.groups if self.curve else ():
             metrics |= group.metrics(self.epochs)
+            if lost and group.shares.learned:
+                metrics |= {name: math.nan for name in lost if name in group.shares.names}
         return metrics
 
     def next_seed(self, default: int) -> int:

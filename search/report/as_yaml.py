@@ -6,6 +6,7 @@ import json
 from functools import partial
 
 from search.record.dataframes import Run
+from search.record.defaults import changed_defaults
 from search.record.source import absolute_file
 from search.record.trial import Trial
 from search.report.picks import Pick
@@ -18,7 +19,8 @@ def as_yaml(run: Run, pick: Pick) -> str:
     """Return a space file with this configuration alone: each searched parameter has one value."""
     trial, info = pick.trial, run.info
     chosen = [name for name in run.state.parameters() if name in trial.config]
-    fixed = {name: value for name, value in trial.config.items() if name not in chosen}
+    config = {**changed_defaults(info), **trial.config}
+    fixed = {name: value for name, value in config.items() if name not in chosen}
     data = {key: value for key, value in info.data_settings.items() if value is not None}
     metrics = [o.metric for o in run.state.objectives]
     measured = ", ".join(f"{run.state.label(name)} {run.state.format_metric(trial, name)}" for name in metrics)

@@ -34,6 +34,7 @@ class Importance:
     metric: str
     trials: int  # number of trials evaluated
     measured: int  # number of trials that measured the metric
+    best: int  # number of the best of them, whose settings were compared with those of all
     shares: Mapping[str, float]
     chance: float  # largest share of any setting under SHUFFLES random permutations of the results
 
@@ -42,6 +43,7 @@ def importance(run_state: RunState, objective: Objective) -> Importance | str:
     """Return the importance for one objective, or the reason why there is none."""
     measured = [t for t in run_state.trials.values() if t.state == "complete"]
     measured = [t for t in measured if math.isfinite(t.own_metrics.get(objective.metric, math.nan))]
+    measured = [t for t in measured if run_state.is_reached(t, objective.metric)]
     if not any(t.kind == "probe" for t in measured):  # training: only those with the most epochs are comparable
         measured = fully_trained(measured)
     if len(measured) < FEWEST_TRIALS:
@@ -71,7 +73,8 @@ def importance(run_state: RunState, objective: Objective) -> Importance | str:
     chance /= whole
     if all(raw[name] / whole <= chance for name in raw):
         return "No importance: by chance the best trials would differ from the others as much."
-    return Importance(objective.metric, size, len(measured), {name: raw[name] / whole for name in raw}, chance)
+    shares = {name: raw[name] / whole for name in raw}
+    return Importance(objective.metric, size, len(measured), _number_of_best(size), shares, chance)
 
 
 def _number_of_best(trials: int) -> int:

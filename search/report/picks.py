@@ -16,6 +16,7 @@ from search.text.numbers import format_difference, format_number, format_probabi
 NEAREST = "nearest to the best values of all objectives, each scaled to what trials usually lack of its best"
 LIKELY = 0.5  # probability of a place on the front, below which a pick says so
 FEWEST_ALIKE = 3  # trainings with one value of a learned metric that are worth a sentence
+TEST_FAILED = "test failed:"
 LUCKY = 0.1  # of half of a 95% interval: the least luck that is worth a sentence
 
 
@@ -104,7 +105,7 @@ def outcome(run: Run, trial: Trial) -> dict[str, str]:
         run.state.label(metric) + (seed if metric in trial.test_metrics else ""): run.state.format_metric(trial, metric)
         for metric in metrics
     }
-    return {**found, "test failed:": trial.test_failure} if trial.test_failure else found
+    return {**found, TEST_FAILED: trial.test_failure} if trial.test_failure else found
 
 
 def improbable(run: Run, trial: Trial) -> list[str]:

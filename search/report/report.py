@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shlex
-import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -41,6 +40,7 @@ from search.text.markdown import format_table, wrap
 from search.text.numbers import first_few, format_number, join_words, plural, unknown_intervals
 from search.text.reasons import without_numbers
 from search.text.shell import continued
+from search.text.shorten import shorten
 from trainables.contract import find_trainable
 
 FILE_NAME = "summary.md"
@@ -258,7 +258,7 @@ def _reasons(run: Run, written: Callable[[str], str] = str) -> list[str]:
     ordered = sorted(groups.values(), key=len, reverse=True)
     return [
         f"{group[0].state}, {plural(len(group), 'trial')} ({_some([t.trial_id for t in group])}): "
-        + written(textwrap.shorten(group[0].reason or "", 200, placeholder=" …"))
+        + written(shorten(" ".join((group[0].reason or "").split()), 200))
         + _traceback(run, group[0])
         for group in ordered
     ]
@@ -302,7 +302,7 @@ def _conditions(run: Run) -> str:
     if found := run_state.hypervolume():
         metrics = [run_state.label(o.metric) for o in run_state.objectives]
         point = ", ".join(f"{metric} {format_number(value)}" for metric, value in zip(metrics, found[1], strict=True))
-        rule = "the worst compared values, moved away by a tenth of the range"
+        rule = "the worst compared values, moved away by a tenth of the range; values far off count less"
         hypervolume = f"{format_number(found[0])} ({' × '.join(metrics)}); reference point {point} ({rule})"
     given = run_state.budget.model_dump(exclude_none=True, exclude_unset=True)
     nothing_probed = all(map(info.is_learned, run_state.asked))

@@ -43,7 +43,7 @@ def processes(trial: Trial) -> int | None:
 
 def _counted(trial: Trial, strategies: Mapping[str, Strategy]) -> Trial:
     """Return the trial with its `world_size` where the strategy decides it."""
-    known = strategies.get(str(trial.config.get("strategy", "single")))
+    known = strategies.get(f"{trial.config['strategy']}") if "strategy" in trial.config else None
     return replace(trial, config={**trial.config, "world_size": 1}) if known and known.one_process else trial
 
 
@@ -190,9 +190,10 @@ def _heading(alone: Trial, rows: Sequence[Trial], varying: Sequence[str]) -> str
     config = rows[0].config
     names = [n for n in varying if n in config and n not in ("strategy", "world_size")]
     settings = "".join(f", {name}={format_setting(config[name])}" for name in names)
-    base = alone.config.get("strategy")
-    reference = "" if base == config["strategy"] else f"; the reference of one process is `{base}`"
-    return wrap(f"Strategy `{config['strategy']}`{settings}{reference}:")
+    base, strategy = (each.get("strategy", "single") for each in (alone.config, config))
+    reference = "" if base == strategy else f"; the reference of one process is `{base}`"
+    what = f"Strategy `{strategy}`" if "strategy" in config else "Processes of the training"
+    return wrap(f"{what}{settings}{reference}:")
 
 
 def _losses(trial: Trial, alone: Trial, cores: int, gpus: int, ratio: Estimate | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+LARGE = 1e12  # numbers from here on are written with an exponent
 SAYS_NOTHING = 10.0  # ratio of the ends of an interval of a ratio
 PLUS_MINUS = "±: half of a 95% interval."
 UNKNOWN_INTERVAL = "A question mark: no interval is known, or it is as large as the value."
@@ -20,6 +21,8 @@ def format_number(value: float) -> str:
     if not math.isfinite(value):
         return "–"
     size = abs(value)
+    if size >= LARGE:
+        return f"{value:.3g}"
     if size >= 100 or value == 0:
         return f"{value:,.0f}"
     if size < 0.001:
@@ -46,9 +49,13 @@ def format_ratio(ratio: float, low: float, high: float) -> str:
     An interval around 1 that reaches over `SAYS_NOTHING` times its lower end is a question mark, as in `1.28 ± ?`.
     """
     if low < 1 < high and high > SAYS_NOTHING * low:
-        return f"{ratio:.2f} ± ?"
-    interval = f" ({low:.2f} to {high:.2f})" if f"{low:.2f}" != f"{high:.2f}" else ""
-    return f"{ratio:.2f}{interval}"
+        return f"{_factor(ratio)} ± ?"
+    ends = _factor(low), _factor(high)
+    return _factor(ratio) + (f" ({' to '.join(ends)})" if ends[0] != ends[1] else "")
+
+
+def _factor(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
 
 
 def format_difference(mean: float, low: float, high: float, in_points: bool) -> str:

@@ -387,3 +387,47 @@ def test_a_failed_trial_does_not_stand_for_a_configuration(tmp_path):
 def test_the_interval_of_one_of_two_counts():
     one, other = Reading(11.0, None, 1, False), Reading(10.0, 5.0, 1, False)
     assert Shared({}, {"A": other, "B": one}).ratio("B", "A") == pytest.approx((1.1, 0.55))
+
+
+def test_runs_whose_defaults_differ_share_the_configurations_that_state_them_alone(tmp_path):
+    folders = []
+    for name, width, accuracy in (("a", 1.0, 0.7), ("b", 0.5, 0.6)):
+        recorder = Recorder(name=name, defaults={"width": width, "depth": 19})
+        recorder.complete("t0001", [accuracy], 100.0 / width, config())
+        recorder.complete("t0002", [0.5], 100.0, config(width=0.25))
+        folders.append(write_run(tmp_path / name, recorder.events))
+    for metric in ("images_per_second", "val_accuracy"):
+        (found,) = shared(named(*folders), metric)
+        assert found.config["width"] == 0.25
+    different, same = differences(named(*folders))
+    assert different == {"default width": ["1", "0.5"]}
+    assert "default depth" not in same
+
+
+def test_a_target_that_was_not_reached_is_no_time_to_reach_it(tmp_path):
+    metric = "seconds_to_val_accuracy_0.9"
+    objectives = [{"metric": metric, "goal": "minimize"}, {"metric": "peak_memory_gib", "goal": "minimize"}]
+    recorder = Recorder(objectives=objectives, constraints=["best_val_accuracy >= 0.9"])
+    for number, (seconds, best) in enumerate([(100.0, 0.91), (50.0, 0.7)], start=1):
+        recorder.start(f"t000{number}", **config(64 * number))
+        metrics = {metric: seconds, "best_val_accuracy": best, "peak_memory_gib": 1.0, **interval(100.0, 1.0)}
+        recorder.measure(f"t000{number}", 3, **metrics)
+        recorder.finish(f"t000{number}")
+    folders = [write_run(tmp_path / name, recorder.events) for name in "ab"]
+    (found,) = shared(named(*folders), metric)
+    assert found.config["batch_size"] == 64
+
+
+def test_a_metric_that_was_not_a_number_is_none_of_a_twin_either(tmp_path):
+    """The two differ in what cannot affect accuracy alone."""
+    recorder = Recorder(name="a")
+    recorder.complete("t0001", [0.5], 100.0, config())
+    recorder.start("t0002", **config(loader="workers", num_workers=1))
+    recorder.measure("t0002", 1, val_accuracy=None, **interval(300.0, 1.0))
+    recorder.finish("t0002")
+    folders = [write_run(tmp_path / name, recorder.events) for name in "ab"]
+    state = load(folders[0]).state
+    assert [trial.trial_id for trial in state.front()] == ["t0001"]
+    assert math.isnan(state.trials["t0002"].metrics["val_accuracy"])
+    assert state.trials["t0002"].rate == 300.0
+    assert hypervolumes(named(*folders)) is not None

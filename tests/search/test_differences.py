@@ -116,6 +116,7 @@ def test_a_front_is_uncertain_by_levels_and_certain_by_turns():
         (1.0, 0.44, 2.28, "1.00 (0.44 to 2.28)"),
         (0.7, 0.0, 332.39, "0.70 ± ?"),
         (2.0, 2.0, 2.0, "2.00"),
+        (0.004, 0.0039, 0.0041, "0.004 (0.0039 to 0.0041)"),
     ],
 )
 def test_a_ratio_whose_interval_says_nothing_has_a_question_mark(ratio, low, high, text):

@@ -3,7 +3,7 @@
 import pytest
 
 from search.text.markdown import format_table, wrap
-from search.text.numbers import format_probability
+from search.text.numbers import format_number, format_probability
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,8 @@ def test_probabilities_are_aligned_to_the_right() -> None:
         "|         >99% |",
         "|          <1% |",
     ]
+
+
+def test_a_number_of_any_size_is_short():
+    assert format_number(138_357_544) == "138,357,544"
+    assert format_number(-3.4e24) == "-3.4e+24"

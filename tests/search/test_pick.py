@@ -286,6 +286,24 @@ def test_as_yaml_it_is_a_space_file_of_this_configuration_alone(capsys, folder, 
     assert run_main([str(path), "--set", "data.name=nowhere", "--dry-run"]) == 2  # so it is read as any space file
 
 
+def test_as_yaml_a_default_that_has_changed_since_is_stated(capsys, tmp_path):
+    recorder = Recorder(defaults={"weight_decay": 0.002, "width": 0.5, "depth": 19})
+    recorder.complete("t0001", [0.5], 100.0, config(width=0.25))
+    space = YAML(typ="safe").load(told(capsys, write_run(tmp_path / "run", recorder.events), "--yaml")[1])
+    settings = {**space["fixed"], **{name: each["values"][0] for name, each in space["parameters"].items()}}
+    assert (settings["weight_decay"], settings["width"]) == (0.002, 0.25)
+    assert "depth" not in settings
+
+
+def test_the_reason_of_a_failed_test_fits_80_columns(capsys, tmp_path):
+    recorder = Recorder()
+    recorder.complete("t0001", [0.5], 100.0, config())
+    recorder.add("test", 5.0, trial_id="t0001", metrics={}, reason="there is no checkpoint of it " * 6)
+    text = told(capsys, write_run(tmp_path / "run", recorder.events))[1]
+    assert "test failed: there is no checkpoint" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_a_training_file_is_named_so_that_yaml_reads_it(capsys, tmp_path):
     path = "/runs #2/it: is/train.py"
     folder = write_run(tmp_path / "run", story(trainable=path))

@@ -477,6 +477,13 @@ def test_a_command_gives_the_shell_the_exact_configuration(folder):
     ]
 
 
+def test_a_long_reason_without_spaces_is_shortened(folder):
+    recorder = Recorder()
+    recorder.start("t0001", **config())
+    recorder.finish("t0001", "failed", "w" * 300)
+    assert f"{'w' * 199}…" in summary(folder, recorder.events)
+
+
 def test_a_command_states_a_default_that_the_run_had_and_this_version_has_not(folder):
     recorder = Recorder(defaults={"crop_padding": 4, "depth": 19, "nesterov_of_old": True, "width": 0.5})
     recorder.complete("t0001", [0.5], 1.0, config(64, 0.05, width=0.25))

@@ -151,6 +151,15 @@ def test_single_stands_in_where_the_strategy_never_ran_alone():
     assert "- 4 processes: efficiency 50%. Its stages were not measured." in text
 
 
+@pytest.mark.parametrize("strategies", [{}, STRATEGIES])
+def test_a_training_without_strategies_has_processes(strategies):
+    trials = [trial(100, ALONE), trial(150, TOGETHER, world_size=2)]
+    trials[0].config["world_size"] = 1
+    text = flat(scaling_tables(trials, [], 8, 4, strategies=strategies))
+    assert text.startswith("Processes of the training:")
+    assert "1.50x" in text
+
+
 def test_where_the_number_of_processes_does_not_vary_nothing_is_said():
     one, two = trial(100, ALONE, strategy="single"), trial(150, TOGETHER, strategy="ddp", world_size=2)
     assert scaling_tables([one, two], [], 2, 0, strategies=STRATEGIES) == []
