@@ -87,8 +87,9 @@ def _turns(run: Run, front: Sequence[Trial]) -> str:
     others = [trial for trial in state.candidates() if odds[trial.trial_id] >= LEAST_NAMED or trial in front]
     found = []
     for one, other in itertools.combinations(sorted(others, key=lambda t: t not in front), 2):
-        ratio = state.rate_ratio(one, other)
-        if one in front and state.num_rounds(one, other) >= FEWEST_ROUNDS and ratio is not None:
+        if one not in front or state.num_rounds(one, other) < FEWEST_ROUNDS:
+            continue
+        if (ratio := state.rate_ratio(one, other)) is not None:
             tie = " (a tie)" if ratio.is_tie else ""
             found.append(f"{one.trial_id} {format_ratio(*ratio.ratio)} times the rate of {other.trial_id}{tie}")
     return f"In turns of half a second beside each other: {'; '.join(found)}." if found else ""
