@@ -123,6 +123,12 @@ def test_a_run_of_another_machine_cannot_be_settled_here(tmp_path: Path, capsys:
     )
 
 
+def test_a_training_has_the_defaults_that_its_run_recorded(tmp_path: Path) -> None:
+    folders = [run_of(tmp_path / f"{width}", defaults={"width": width, "depth": 19}) for width in (0.5, 1.0)]
+    first, second = trainings(sides([load(folder) for folder in folders]), HERE)
+    assert first == [*second, "width=0.5"]
+
+
 def test_an_interrupt_ends_it_with_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
