@@ -170,7 +170,9 @@ class OwnLoop:
             with contextlib.closing(self._trial(settings, worker, most_steps=most_steps)) as trial:
                 self._train(settings, trial)
                 trial.check_finished()
-            if self._of_tests and trial.checkpoint is not None:
+            if self._of_tests:
+                if trial.checkpoint is None:
+                    raise OwnCodeError("test needs the network that train reports: trial.report(..., checkpoint=...)")
                 self._tested(settings, worker)
 
         self._isolated(config, worker, work)

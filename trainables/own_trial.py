@@ -142,16 +142,18 @@ class OwnTrial:
             FloatingPointError: one is not finite.
         """
         if self.probe:  # the names alone: so short a training may give no finite number
+            self._count_step()
+            self._check_trained(epoch)
             self._check_names(metrics)
+            self.pause()
+            self._in_epoch = 0
             return True
         if not self._going_on:
             raise OwnCodeError(
                 f"trial.report({epoch}, ...) after the trial has ended: train must return when it gives False"
             )
         self._count_step()
-        if not self._steps:
-            why = "go through the batches by trial.steps(loader), and not for one batch alone that ends by break"
-            raise OwnCodeError(f"trial.report({epoch}) without a step; {why}")
+        self._check_trained(epoch)
         self.pause()
         values, of_samples = measured(metrics, f"trial.report({epoch}, ...)")
         self._check(epoch, values, metrics)
@@ -191,7 +193,8 @@ class OwnTrial:
             self.turns.resume()
 
     def pause(self) -> None:
-        """Stop measuring until `resume`."""
+        """Stop measuring until `resume` or the next batch of `steps`, as before a validation within its loop."""
+        self._count_step()
         if self._active and self._instruments is not None:
             self._instruments.pause()
             self._active = False
@@ -292,6 +295,13 @@ class OwnTrial:
         if self._most_seconds is not None:
             return seconds >= self._most_seconds
         return may_stop(self._instruments, self._worker, self.device, self._steps, seconds)
+
+    def _check_trained(self, epoch: int) -> None:
+        if not self._in_epoch:
+            why = "go through the batches by trial.steps(loader), and not for one batch alone that ends by break"
+            if self._steps:
+                why = "its batches were used up before; create them anew in each epoch, or make a list of them"
+            raise OwnCodeError(f"trial.report({epoch}) without a step; {why}")
 
     def _check(self, epoch: int, values: Mapping[str, float], names: Collection[str]) -> None:
         if epoch != self.next_epoch:

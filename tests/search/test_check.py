@@ -150,6 +150,13 @@ def test_a_loop_whose_test_is_wrong_is_found(tmp_path: Path) -> None:
     assert not good
 
 
+@pytest.mark.usefixtures("in_this_process")
+def test_a_test_without_a_checkpoint_is_found(tmp_path: Path) -> None:
+    text, good = checked_loop(tmp_path, ("checkpoint=model.state_dict(), ", ""))["first report"]
+    assert "test needs the network that train reports: trial.report(..., checkpoint=...)" in text
+    assert not good
+
+
 def test_a_loop_without_a_report_in_time_is_said_to_be_not_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

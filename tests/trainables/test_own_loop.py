@@ -113,6 +113,29 @@ def test_one_iterator_may_go_through_several_epochs(tmp_path: Path, name: str) -
     assert worker.reported[-1].metrics["val_loss"] == usual.reported[-1].metrics["val_loss"]
 
 
+def test_a_pause_before_a_validation_counts_the_step_and_ends_its_time(tmp_path: Path, name: str) -> None:
+    """One iterator goes through several epochs, so that its end does not say where the steps end."""
+    endless = (
+        "for epoch in trial.epochs():\n        for x, y in trial.steps(loader):\n            loss",
+        "batches = trial.steps(batch for _ in range(9) for batch in loader)\n"
+        "    for epoch in trial.epochs():\n        for _ in range(len(loader)):\n"
+        "            x, y = next(batches)\n            loss",
+    )
+    paused = (REPORT, f"trial.pause()\n        import time; time.sleep(0.5)\n        {REPORT}")
+    *_, last = trained(written(tmp_path, name, endless, paused, text=LOOP), tmp_path / "trial").reported
+    assert last.metrics["epoch_seconds"] < 0.5
+
+
+@pytest.mark.parametrize("is_probe", [False, True])
+def test_batches_that_were_used_up_in_an_earlier_epoch_are_an_error(tmp_path: Path, name: str, is_probe: bool) -> None:
+    once = ("for epoch in trial.epochs():\n", "batches = iter(loader)\n    for epoch in trial.epochs():\n")
+    path = written(tmp_path, name, once, ("trial.steps(loader)", "trial.steps(batches)"), text=LOOP)
+    trainable, worker = load_trainable(path), worker_of(path, tmp_path / "trial")
+    work = trainable.probe if is_probe else trainable.train
+    with pytest.raises(OwnCodeError, match=r"trial.report\(2\) without a step; its batches were used up before"):
+        work({"threads": 1}, worker)
+
+
 def test_a_row_for_each_sample_gives_interval_and_samples(tmp_path: Path, name: str) -> None:
     of_each = ("val_loss=tested(model, 1)", "val_loss=(tested(model, 1) + torch.arange(100.0))[:, None]")
     one, last = trained(written(tmp_path, name, of_each, text=LOOP), tmp_path / "trial", epochs=2).reported
