@@ -301,7 +301,7 @@ def test_the_reason_of_a_failed_test_fits_80_columns(capsys, tmp_path):
     recorder.add("test", 5.0, trial_id="t0001", metrics={}, reason="there is no checkpoint of it " * 6)
     text = told(capsys, write_run(tmp_path / "run", recorder.events))[1]
     assert "test failed: there is no checkpoint" in text
-    assert max(map(len, text.splitlines())) <= 80
+    assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
 
 
 def test_a_training_file_is_named_so_that_yaml_reads_it(capsys, tmp_path):
