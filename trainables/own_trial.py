@@ -141,20 +141,16 @@ class OwnTrial:
             OwnCodeError: metrics are missing or not declared, or the checkpoint has something else.
             FloatingPointError: one is not finite.
         """
-        if self.probe:  # the names alone: so short a training may give no finite number
-            self._count_step()
-            self._check_trained(epoch)
-            self._check_names(metrics)
-            self.pause()
-            self._in_epoch = 0
-            return True
         if not self._going_on:
             raise OwnCodeError(
                 f"trial.report({epoch}, ...) after the trial has ended: train must return when it gives False"
             )
-        self._count_step()
-        self._check_trained(epoch)
         self.pause()
+        self._check_trained(epoch)
+        if self.probe:  # the names alone: so short a training may give no finite number
+            self._check_names(metrics)
+            self._in_epoch = 0
+            return True
         values, of_samples = measured(metrics, f"trial.report({epoch}, ...)")
         self._check(epoch, values, metrics)
         self._epoch = epoch

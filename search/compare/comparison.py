@@ -141,17 +141,18 @@ def shared(named: Sequence[Side], metric: str) -> list[Shared]:
     a learned metric all settings must be equal and the trials complete. Settings that a run leaves out have the
     defaults that it recorded. A trial that did not reach the target of the metric is left out.
     """
-    changed = _changed_defaults(named)
+    differing = _differing_defaults(named)
     learned = named[0].run.info.is_learned(metric)
     runs = {side.letter: side.run for side in named}
     ignored = set() if learned else named[0].run.info.without_effect(metric)
     found: dict[str, dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
     for side in named:
+        defaults = {name: side.run.info.defaults.get(name) for name in differing}
         for trial in side.run.state.trials.values():
             counts = trial.state == "complete" or not (learned or trial.state == "failed")
             is_known = math.isfinite(trial.own_metrics.get(metric, math.nan))
             if counts and is_known and side.run.state.is_reached(trial, metric):
-                config = {**{name: side.run.info.defaults.get(name) for name in changed}, **trial.config}
+                config = {**defaults, **trial.config}
                 key = repr(sorted((name, value) for name, value in config.items() if name not in ignored))
                 found[key][side.letter].append(trial)
     made = [
@@ -165,7 +166,7 @@ def shared(named: Sequence[Side], metric: str) -> list[Shared]:
     return sorted(made, key=lambda each: -next(iter(each.readings.values())).value)
 
 
-def _changed_defaults(named: Sequence[Side]) -> set[str]:
+def _differing_defaults(named: Sequence[Side]) -> set[str]:
     """Return the settings of which these runs recorded different defaults."""
     values: dict[str, set[str]] = defaultdict(set)
     for side in named:
@@ -202,8 +203,8 @@ def mean_ratio(rows: Iterable[Shared], letter: str, base: str) -> tuple[float, f
 
 def differences(named: Sequence[Side]) -> tuple[dict[str, list[str]], list[str]]:
     """Return the facts that differ, with one value per run, and the names of those that are equal, grouped by kind."""
-    changed = sorted(_changed_defaults(named))
-    facts = [{**_facts(side.run), **_defaults(side.run, changed)} for side in named]
+    differing = sorted(_differing_defaults(named))
+    facts = [{**_facts(side.run), **_defaults(side.run, differing)} for side in named]
     names = list(dict.fromkeys(name for each in facts for name in each))
     cells = {name: [each.get(name, "–") for each in facts] for name in names}
     different = {name: values for name, values in cells.items() if len(set(values)) > 1}

@@ -43,7 +43,7 @@ def processes(trial: Trial) -> int | None:
 
 def _counted(trial: Trial, strategies: Mapping[str, Strategy]) -> Trial:
     """Return the trial with its `world_size` where the strategy decides it."""
-    known = strategies.get(f"{trial.config['strategy']}") if "strategy" in trial.config else None
+    known = strategies.get(f"{trial.config.get('strategy')}")
     return replace(trial, config={**trial.config, "world_size": 1}) if known and known.one_process else trial
 
 

@@ -189,13 +189,11 @@ def check_length(run_state: RunState, now: Budget) -> None:
     Raises:
         InputError: they would be shorter.
     """
-    states, longest = ("complete", "running"), now.epochs
-    longer = [
-        trial.epochs
-        for trial in run_state.counted()
-        if trial.state in states and trial.epochs > longest and not trial.config.get(EPOCHS)
-    ]
-    if longer and now.epochs < run_state.budget.epochs:
+    if now.epochs >= run_state.budget.epochs:
+        return
+    kept = (trial for trial in run_state.counted() if trial.state in ("complete", "running"))
+    longer = [trial.epochs for trial in kept if trial.epochs > now.epochs and not trial.config.get(EPOCHS)]
+    if longer:
         raise InputError(
             f"budget.epochs={now.epochs}: {plural(len(longer), 'trial')} of up to {max(longer)} epochs would not be "
             f"compared with shorter ones; give {max(longer)} or more, or start a new run"

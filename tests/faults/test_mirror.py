@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from search.run import main
 from tests.faults.processes import SPACE, printed, running, wait_for
 from tests.faults.simulation import Killed, a_space, facts, simulate
 from tests.search.runs import story, write_run
+from tests.waiting import wait_until
 
 numbers = itertools.count()
 STRANGER = {"host": "elsewhere", "process": 7, "token": "another", "time": 0.0}
@@ -71,13 +72,6 @@ def claimed(uri: str, name: str = "run") -> Mirror:
 
 def no_sleep(seconds: float) -> None:
     assert seconds > 0
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -211,7 +205,7 @@ def test_a_claim_lasts_while_nothing_is_copied_and_ends_when_released(
     first = mirror._writer()
     monkeypatch.setattr("search.record.mirror.SECONDS_BETWEEN", 0.03)
     mirror.keep_claim()
-    until(lambda: mirror._writer() not in (None, first))
+    wait_until(lambda: mirror._writer() not in (None, first))
     mirror.release()
     assert not mirror._renewal.is_alive()
     assert mirror._writer() is None
@@ -226,7 +220,7 @@ def test_a_claim_that_another_process_has_taken_is_not_renewed(uri: str, monkeyp
     monkeypatch.setattr("search.record.mirror.SECONDS_BETWEEN", 0.0)
     mirror._signed_at = 0.0
     mirror.keep_claim()
-    until(lambda: len(looked) > 2)
+    wait_until(lambda: len(looked) > 2)
     mirror.release()
     assert mirror._writer() == STRANGER
 

@@ -24,6 +24,7 @@ from search.record.run_state import RunState
 from search.results import load
 from tests.search.page_runs import throughput
 from tests.search.runs import story, typed, write_run
+from tests.waiting import wait_until
 
 SPACE = """
 trainable: replay
@@ -36,13 +37,6 @@ budget: {trials: 3, epochs: 2}
 
 def at_once(took):
     return 0.01
-
-
-def wait_for(condition, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Clock:
@@ -82,12 +76,12 @@ def test_the_page_follows_the_journal(tmp_path):
     folder = write_run(tmp_path / "run", story()[:20])
     page, run_state = folder / "report.html", RunState(typed(story()[:20]))
     with LivePage(folder, run_state, at_once):
-        wait_for(page.is_file)
+        wait_until(page.is_file)
         assert "t0011" not in page.read_text()
         for event in typed(story()[20:]):
             run_state.apply(event)
         write_run(folder, story())
-        wait_for(lambda: "t0011" in page.read_text())
+        wait_until(lambda: "t0011" in page.read_text())
         assert '"refreshSeconds":10' in page.read_text()
 
 
@@ -97,14 +91,14 @@ def test_the_page_of_a_running_run_has_the_times_of_the_clock_of_the_run(tmp_pat
     folder, run_state = write_run(tmp_path / "run", events), RunState(typed(events))
     now = typed(events)[-1].time + 60.0
     with LivePage(folder, run_state, at_once, clock=lambda: now):
-        wait_for((folder / "report.html").is_file)
+        wait_until((folder / "report.html").is_file)
     assert (folder / "report.html").read_text() == page(Run(folder, run_state), now)
 
 
 def test_nothing_is_written_while_nothing_happens(tmp_path):
     folder = write_run(tmp_path / "run", story())
     with LivePage(folder, RunState(typed(story())), at_once):
-        wait_for((folder / "report.html").is_file)
+        wait_until((folder / "report.html").is_file)
         written = (folder / "report.html").stat().st_mtime_ns
         time.sleep(0.3)
         assert (folder / "report.html").stat().st_mtime_ns == written
@@ -119,7 +113,7 @@ def test_a_run_that_has_no_journal_yet_is_waited_for_without_a_word(tmp_path, ca
         write_run(tmp_path, story())
         for event in typed(story()):
             run_state.apply(event)
-        wait_for((tmp_path / "report.html").is_file)
+        wait_until((tmp_path / "report.html").is_file)
     assert caplog.records == []
 
 
@@ -127,7 +121,7 @@ def test_a_page_that_cannot_be_written_is_one_warning_and_no_more(tmp_path, capl
     folder = write_run(tmp_path / "run", story())
     (folder / "report.html").mkdir()  # a file cannot take its place
     with LivePage(folder, RunState(typed(story())), at_once):
-        wait_for(lambda: caplog.records)
+        wait_until(lambda: caplog.records)
         write_run(folder, [*story(), story()[-1]])
         time.sleep(0.5)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -157,7 +151,7 @@ def test_a_run_has_a_page_while_it_is_running_and_another_when_it_has_ended(tmp_
     command = [sys.executable, "-m", "search.run", "space.yaml", "--name", "run", "--no-dashboard"]
     page = tmp_path / "results" / "run" / "report.html"
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        wait_for(page.is_file, 120)
+        wait_until(page.is_file, 120)
         assert '"refreshSeconds":10' in page.read_text()
         assert process.wait(120) == 0
     assert '"refreshSeconds":null' in page.read_text()

@@ -16,6 +16,12 @@ from trainables.kept_samples import from_text
 from trainables.local_worker import LocalWorker
 
 REPORT = "trial.report(epoch, checkpoint=model.state_dict(), val_loss=tested(model, 1))"
+ENDLESS = (  # one iterator goes through several epochs
+    "for epoch in trial.epochs():\n        for x, y in trial.steps(loader):\n            loss",
+    "batches = trial.steps(batch for _ in range(9) for batch in loader)\n"
+    "    for epoch in trial.epochs():\n        for _ in range(len(loader)):\n"
+    "            x, y = next(batches)\n            loss",
+)
 numbers = itertools.count(1)
 
 
@@ -101,28 +107,16 @@ def test_a_loader_without_a_length_gives_steps(tmp_path: Path, name: str) -> Non
 
 
 def test_one_iterator_may_go_through_several_epochs(tmp_path: Path, name: str) -> None:
-    endless = (
-        "for epoch in trial.epochs():\n        for x, y in trial.steps(loader):\n            loss",
-        "batches = trial.steps(batch for _ in range(9) for batch in loader)\n"
-        "    for epoch in trial.epochs():\n        for _ in range(len(loader)):\n"
-        "            x, y = next(batches)\n            loss",
-    )
-    worker = trained(written(tmp_path, name, endless, text=LOOP), tmp_path / "trial")
+    worker = trained(written(tmp_path, name, ENDLESS, text=LOOP), tmp_path / "trial")
     assert [m.epoch for m in worker.reported] == [1, 2, 3]
     usual = trained(written(tmp_path, f"usual_{name}", text=LOOP), tmp_path / "usual")
     assert worker.reported[-1].metrics["val_loss"] == usual.reported[-1].metrics["val_loss"]
 
 
 def test_a_pause_before_a_validation_counts_the_step_and_ends_its_time(tmp_path: Path, name: str) -> None:
-    """One iterator goes through several epochs, so that its end does not say where the steps end."""
-    endless = (
-        "for epoch in trial.epochs():\n        for x, y in trial.steps(loader):\n            loss",
-        "batches = trial.steps(batch for _ in range(9) for batch in loader)\n"
-        "    for epoch in trial.epochs():\n        for _ in range(len(loader)):\n"
-        "            x, y = next(batches)\n            loss",
-    )
+    """The end of one iterator for several epochs does not say where the steps of an epoch end."""
     paused = (REPORT, f"trial.pause()\n        import time; time.sleep(0.5)\n        {REPORT}")
-    *_, last = trained(written(tmp_path, name, endless, paused, text=LOOP), tmp_path / "trial").reported
+    *_, last = trained(written(tmp_path, name, ENDLESS, paused, text=LOOP), tmp_path / "trial").reported
     assert last.metrics["epoch_seconds"] < 0.5
 
 
